@@ -142,11 +142,11 @@ setup-build:
 setup-bench:
 	@tools/setup bench
 
-# A peer that cannot be had is named on the page.
+# A peer that cannot be installed is named on the page.
 setup-figures: setup-build
 	@tools/setup bench || echo 'make: not all peers are there' >&2
 
-# What cannot be had is named in the table.
+# What cannot be installed is named in the table.
 setup-interop:
 	@tools/setup interop || echo 'make: not all clients are there' >&2
 

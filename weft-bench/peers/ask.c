@@ -288,7 +288,7 @@ static int take(struct connection *c, const char *p, size_t n, ns at) {
       c->have = 0;
       c->state = READING;
     } else {
-      return 0; /* an answer that nobody has asked for */
+      return 0; /* an answer that was not asked for */
     }
     if (c->state == READING && !c->body) {
       if (c->asked == requests_each) c->state = CLOSING; else answered(c, c->good, at);

@@ -1,5 +1,5 @@
 -- | The tests of the benchmarks: the parsers, the arithmetic, the phases of a
--- measurement, and that no child is left behind. Nothing here measures anything.
+-- measurement, and that no child is left running. Nothing here measures anything.
 module Main (main) where
 
 import Test.Tasty (defaultMain, localOption, mkTimeout, testGroup)

@@ -2,7 +2,7 @@
 -- Description : Lines and bars, as SVG
 --
 -- Pictures for reports and for the documentation, readable on a light and on a dark page: a
--- title, axes that name their units, and beside the end of each line its name, so that nobody
+-- title, axes that name their units, and beside the end of each line its name, so that no reader
 -- has to match colours with a legend. Pure. @weft load@ draws with it what it measured, and
 -- @weft-bench@ its comparisons.
 module Chart

@@ -108,7 +108,7 @@ def checks(table, servers):
         keep()
 
     def cut_off():
-        # Nobody is there to be answered; and it is no news for the operator.
+        # There is no client to answer; and it is no news for the operator.
         for target in (b"/length", b"/whole", b"/ignore"):
             for framing in (b"Content-Length: 10\r\n\r\nabc", b"Transfer-Encoding: chunked\r\n\r\n5\r\nabc"):
                 with connected(echo) as connection:

@@ -1,4 +1,4 @@
-"""Attacks by slowness (slowhttptest), while somebody else gets a page twenty times a second:
+"""Attacks by slowness (slowhttptest), while another client gets a page twenty times a second:
 each of these requests must be answered, and soon."""
 
 import re

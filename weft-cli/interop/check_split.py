@@ -30,8 +30,7 @@ ECHO = [
 
 
 def told(data, methods):
-    """Without the date, which may change meanwhile; and the length of chunks is nobody's
-    business."""
+    """Without the date, which may change meanwhile, and the lengths of chunks."""
     return [
         (code, sorted(f for f in fields if f[0] != "date"), body, trailers)
         for code, fields, body, trailers in responses(data, methods)

@@ -128,7 +128,7 @@ class Program:
 
 
 def recognisable(size):
-    """So many bytes in which every place is recognisable."""
+    """The given number of bytes in which every place is recognisable."""
     return b"".join(b"%09d\n" % n for n in range(size // 10 + 1))[:size]
 
 

@@ -274,7 +274,7 @@ class Storms(threading.Thread):
     """Storms of cancellations, one after the other."""
 
     KINDS = ("connect", "accept", "receive", "send", "file")
-    # Without progress for so many seconds a storm has failed.
+    # A storm without progress for this number of seconds has failed.
     PATIENCE = 20
 
     def __init__(self, program, cancellations):

@@ -282,7 +282,7 @@ checkLogs = withSite $ \site -> do
     assertEqual (log' <> ": " <> err) (fits, not fits) (code == ExitSuccess, "the access log, " `isInfixOf` err)
 
 -- | A key that there is not, a directory that is not there, certificates that are none, and a
--- log that cannot be written, all at once: nothing hides behind something else.
+-- log that cannot be written, all at once: no fault hides another.
 checkEvery :: Assertion
 checkEvery = withSite $ \site -> do
   let file = site </> ".." </> "weft.toml"

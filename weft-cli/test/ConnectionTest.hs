@@ -200,7 +200,7 @@ shrinking server = do
   reply <- get server "/hello.txt"
   replyStatus reply @?= 200
 
--- | Run this many at a time, and wait for all.
+-- | Run the given number at a time, and wait for all.
 together :: Int -> (Int -> IO ()) -> IO ()
 together n act = do
   ends <- forM [1 .. n] $ \i -> do

@@ -1,4 +1,4 @@
--- | Real clients, as far as they are quick and everybody has them: curl and Python. The
+-- | Real clients, as far as they are quick and installed everywhere: curl and Python. The
 -- checks are those of @interop/interop.py@, which has more (@make test-interop@).
 module InteropTest (tests) where
 

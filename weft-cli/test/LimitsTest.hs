@@ -1,5 +1,5 @@
 -- | Clients that send slowly, read slowly or not at all; bounds on connections and
--- descriptors; what the program costs when nobody wants anything.
+-- descriptors; what the program costs when it is idle.
 --
 -- Deadlines are looked at once a second and never cut short, so one of 1 s ends a
 -- connection within 1 to 3 s.
@@ -108,7 +108,7 @@ outOfDescriptors server = do
   threadDelay 1_000_000
   after' <- cpuMilliseconds server
   assertBool ("processor time without descriptors: " <> show (after' - before) <> " ms") (after' - before < 200)
-  -- Those who are in are answered, if not with a file.
+  -- Clients that are connected are answered, if not with a file.
   case clients of
     first : _ -> do
       say first (request "GET" "/hello.txt" [])

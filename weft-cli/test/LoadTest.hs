@@ -203,7 +203,7 @@ errors :: Assertion
 errors = do
   let good s = sendAll s "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
       last' s = sendAll s "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
-      -- The first connection is the one that finds out whether anybody is there, the next is good.
+      -- The first connection is the one that finds out whether there is a server, the next is good.
       first f n s
         | n == 0 = void (recv s 1)
         | n == 1 = hearRequest s >> good s >> hearRequest s >> good s >> hearRequest s >> last' s

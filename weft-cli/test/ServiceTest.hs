@@ -186,7 +186,7 @@ watched = withManager [("WATCHDOG_USEC", "100000")] $ \_ hears -> do
   messages <- replicateM 4 hears
   assertBool (show messages) (length (filter (== "WATCHDOG=1") messages) >= 3)
 
--- | With the access log, which says who the client is.
+-- | With the access log, which names the client.
 proxied :: String -> Assertion
 proxied backend = withSite $ \site -> do
   let file = site </> ".." </> "log"
@@ -252,12 +252,12 @@ behindHaproxy =
       logged <- B.readFile file
       assertBool (C.unpack logged) ("127.0.0.1 - - " `B.isPrefixOf` logged && "GET /hello.txt" `B.isInfixOf` logged)
 
--- | A program while the body runs. Nobody hears what it says.
+-- | A program while the body runs. What it says is dropped.
 silently :: CreateProcess -> (ProcessHandle -> IO a) -> IO a
 silently program use = withFile "/dev/null" WriteMode $ \nowhere ->
   withCreateProcess program {std_out = UseHandle nowhere, std_err = UseHandle nowhere} (\_ _ _ child -> use child)
 
--- | One that nobody listened on a moment ago.
+-- | A port that was free a moment ago.
 freePort :: IO Int
 freePort = bracket (socket AF_INET Stream defaultProtocol) close $ \s -> do
   bind s (SockAddrInet 0 (tupleToHostAddress (127, 0, 0, 1)))

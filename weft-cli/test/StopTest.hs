@@ -117,7 +117,7 @@ secondSignal server = bracket (connectSmall server) closeClient $ \client -> do
 signalsToTheEnd :: Server -> IO ()
 signalsToTheEnd server = do
   stopWith sigTERM server
-  -- Until there is nobody left to be told, leaving the others of this process some time.
+  -- Until there is no process left to signal, leaving the others of this process some time.
   let hammer = (stopWith sigINT server >> threadDelay 300 >> hammer) `catch` \(_ :: IOException) -> pure ()
   bracket (forkIO hammer) killThread $ \_ ->
     waitForExit server >>= (@?= ExitSuccess)

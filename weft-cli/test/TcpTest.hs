@@ -45,6 +45,8 @@ operated = withSite $ \site -> do
       (code, out, err) <- readProcessWithExitCode "unshare" ["-rn", "sh", "-c", script, site] ""
       assertEqual (out <> err) ExitSuccess code
       assertBool out (all (`isInfixOf` out) ["LISTEN", "[::]:8080", "ESTABLISHED", "10.9.0.1:", "retrans:"])
+      said <- readFile (site </> ".." </> "said")
+      assertBool said ("on http://10.9.0.2:8080/" `isInfixOf` said)
       capture <- B.readFile (site </> ".." </> "packets.pcapng")
       B.take 4 capture @?= B.pack [0x0a, 0x0d, 0x0d, 0x0a]
       assertBool "the packets of the list" (B.isInfixOf (B.pack (map (fromIntegral . fromEnum) "GET /tcp HTTP/1.1")) capture)

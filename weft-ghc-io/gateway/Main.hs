@@ -4,7 +4,7 @@
 -- > weft-ghc-io-gateway weft 3000 &
 -- > curl http://127.0.0.1:3000/cost/bread/3
 --
--- The store is at the next port. The applications are the same; who serves them is chosen here.
+-- The store is at the next port. The applications are the same; what serves them is chosen here.
 module Main (main) where
 
 import Control.Concurrent (forkIO)

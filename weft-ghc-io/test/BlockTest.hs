@@ -1,7 +1,7 @@
 -- |
 -- Description : Waits that occupy an OS thread
 --
--- For a variable of GHC's nothing tells Weft who waits: the carrier does, and the worker goes on
+-- For a variable of GHC's nothing tells Weft which thread waits: the carrier does, and the worker goes on
 -- with another one.
 module BlockTest (tests) where
 

@@ -1,5 +1,5 @@
 -- |
--- Description : Descriptors that are closed while somebody waits for them
+-- Description : Descriptors that are closed while threads wait for them
 module CloseTest (tests) where
 
 import Control.Concurrent (forkIO, threadWaitRead)

@@ -3,7 +3,7 @@
 module DelayTest (tests) where
 
 import Control.Concurrent (threadDelay)
-import Control.Concurrent.STM (atomically, check, readTVar, registerDelay)
+import Control.Concurrent.STM (atomically, check, modifyTVar', newTVarIO, readTVar, registerDelay)
 import Control.Exception (finally)
 import Control.Monad
 import Data.IORef
@@ -34,7 +34,8 @@ tests =
         readIORef ended >>= (@?= 2500)
         assertBool (show before <> " OS threads, then " <> show during) (during <= before + 24),
       testCase "delays that have passed, and the longest" $ do
-        onWorkers 1 (threadDelay 0 >> threadDelay (-5))
+        onWorkers 1 (threadDelay 0 >> threadDelay (-5) >> threadDelay minBound)
+        onWorkers 1 (timeout minBound (pure 'a')) >>= (@?= Just 'a')
         onWorkers 1 (IO.race (pollDelay 1000) (threadDelay maxBound)) >>= (@?= Left ()),
       testCase "timeout of base ends a wait, and only its own body" $ do
         (a, b) <- socketPairs
@@ -50,14 +51,14 @@ tests =
         -- Both to here: a socket that nothing refers to is closed by its finalizer.
         close a >> close b,
       testCase "registerDelay and atomically: the wait ends, and other threads go on" $ do
-        meanwhile <- newIORef (0 :: Int)
+        meanwhile <- newTVarIO (0 :: Int)
         onWorkers 1 . IO.withScope $ \scope -> do
           waiter <- IO.forkIn scope $ do
-            over <- registerDelay 100_000
-            atomically (readTVar over >>= check)
-            readIORef meanwhile
-          _ <- IO.forkDaemonIn scope (forever (threadDelay 1000 >> modifyIORef' meanwhile (+ 1)))
-          IO.awaitChild waiter >>= \n -> assertBool "they went on" (n > 0),
+            over <- registerDelay 1000
+            -- If the others do not go on while it waits, it does not end.
+            atomically (readTVar over >>= check >> readTVar meanwhile >>= check . (> 0))
+          _ <- IO.forkDaemonIn scope (forever (threadDelay 1000 >> atomically (modifyTVar' meanwhile (+ 1))))
+          IO.awaitChild waiter,
       testCase "timeout of base beside other threads hits none of them" $ do
         results <- onWorkers 1 . IO.withScope $ \scope -> do
           children <- forM [1 .. 100 :: Int] $ \n ->

@@ -52,7 +52,7 @@ tests =
       (a, b) <- socketPairs
       (,) <$> socketToHandle a ReadWriteMode <*> socketToHandle b ReadWriteMode
 
--- | This many clients of one server, all in direct threads, and how many OS threads there are when all
+-- | The given number of clients of one server, all in direct threads, and how many OS threads there are when all
 -- are connected.
 serving :: Int -> IO ([[Char8.ByteString]], Int)
 serving clients = do

@@ -93,7 +93,7 @@ line =
       lineTls = Just "TLSv1.3"
     }
 
--- | Mostly what nobody should send.
+-- | Mostly what no client should send.
 genBytes :: Gen ByteString
 genBytes = B.pack <$> listOf (frequency [(4, elements (B.unpack "ab /\"\\\n\r\t\0{}:,")), (2, choose (0x80, 0xff)), (1, elements [0xc2, 0x85, 0xc3, 0xa9]), (2, arbitrary)])
 

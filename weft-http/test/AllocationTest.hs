@@ -45,7 +45,7 @@ tests =
       localOption (mkTimeout 180_000_000) . testCase "a cached page in another coding: at most 2200" $ cached packed ["Accept-Encoding: gzip, deflate, br, zstd"] 2200
     ]
   where
-    -- An offset of 1 is as good as 0, and differs from run to run.
+    -- An offset of 1 does what 0 does, and differs from run to run.
     parse text i = void (evaluate (parseAt (i `rem` 2) text))
     fields = [Field "Content-Type" "text/html", Field "Content-Length" "305"]
 

@@ -73,7 +73,7 @@ tests =
 large :: Int
 large = 20_000_000
 
--- | A client of a server of which nobody wants to know anything.
+-- | A client of a server without a log or an observer.
 quietly :: (ServerSettings -> ServerSettings) -> (Socket -> Thread a) -> IO (a, Seen)
 quietly settings use = quietlyWith settings (const use)
 

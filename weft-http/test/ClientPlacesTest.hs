@@ -1,4 +1,4 @@
--- | Who gets which connection, and URLs: the pure parts of the client.
+-- | Which request gets which connection, and URLs: the pure parts of the client.
 module ClientPlacesTest (tests) where
 
 import Data.ByteString.Char8 qualified as C
@@ -38,8 +38,8 @@ instance Arbitrary Act where
         (1, Expire <$> choose (0, 99))
       ]
 
--- | A model of the users: who waits (number, target, ticket), who holds a place, which
--- connections are idle, and in which order who was served.
+-- | A model of the users: those that wait (number, target, ticket), those that hold a place, which
+-- connections are idle, and the order in which they were served.
 data World = World
   { worldPlaces :: Places Int Int,
     worldWaiting :: [(Int, Target, Int)],
@@ -89,7 +89,7 @@ pick i xs
       (before, x : after') -> Just (x, before <> after')
       _ -> Nothing
 
--- | Whoever was granted something waited; what is reused or closed was idle.
+-- | Each that was granted something waited; what is reused or closed was idle.
 follow :: Orders Int Int -> World -> World
 follow orders w = List.foldl' grant (List.foldl' closed w (ordersClosing orders)) (ordersGranted orders)
   where

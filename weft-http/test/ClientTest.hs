@@ -60,15 +60,17 @@ tests =
             testCase "a stream that breaks its promise" promises,
             testCase "100-continue" (continues >> declines >> impatient),
             testCase "an answer before the body is sent" earlyAnswer,
+            testCase "fields of every request, of which each is sent once" standardFields,
             testCase "fields that cannot be sent" badFields
           ],
         testGroup
           "ends"
           [ testCase "cancellation closes the connection and frees its place" cancelled,
             testCase "time limits" limits,
+            testCase "a request on an old connection that takes too long is not sent again" late,
             testCase "nobody listens" refused
           ],
-        testGroup "redirections" [testCase "are followed" redirects, testCase "have a bound, and tell no secrets" redirectBounds]
+        testGroup "redirections" [testCase "are followed" redirects, testCase "have a bound, and tell no secrets" redirectBounds, testCase "to a GET drop the fields of the body" redirectedToGet]
       ]
 
 -- | A listener whose connections are treated by these scripts, one after the other, and closed
@@ -344,6 +346,19 @@ earlyAnswer = do
     if open == 0 then pure reply else throwM (userError "the connection was kept")
   content reply @?= (413, "no")
 
+standardFields :: Assertion
+standardFields = do
+  heard <- newIORef []
+  let hear s = do
+        h <- hearHead s
+        liftIO (modifyIORef' heard (drop 1 (C.lines h) :))
+        sendAll s (ok "")
+  _ <- talk (\s -> s {clientFields = [Field "Host" "a", Field "X" "a"]}) [\s -> hear s >> hear s] $ \client base -> do
+    to <- Client.url base
+    _ <- Client.request client (Client.requestTo Get to)
+    Client.request client (Client.requestTo Get to) {Client.requestFields = [Field "host" "b", Field "x" "b"]}
+  readIORef heard >>= (@?= [["host: b\r", "x: b\r", "\r"], ["Host: a\r", "X: a\r", "\r"]])
+
 badFields :: Assertion
 badFields = do
   for_ [Field "X" "a\r\nY: b", Field "X Y" "a", Field "Content-Length" "1", Field "Transfer-Encoding" "chunked"] $ \field -> do
@@ -395,9 +410,24 @@ limits = do
         TimedOut p -> for_ phase (p @?=)
         _ -> assertFailure (show e)
       open @?= 0
-  -- Whoever cannot get on for a while is not late as long as something comes.
+  -- A response that is slow for a while is not late as long as something comes.
   (reply, _) <- talk (short (\t -> t {timeoutPiece = seconds 5})) [\s -> hearHead s >> for_ ["HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n", "a", "b", "c"] (\b -> sendAll s b >> sleep (milliseconds 2))] Client.get
   content reply @?= (200, "abc")
+
+-- | Each connection answers its first request only: a second one that is sent again is answered.
+late :: Assertion
+late = do
+  let once s = answer (ok "1") s >> void (toEnd s)
+      -- On a busy machine this may take too long as well.
+      inTime client base =
+        Client.get client base `catch` \case
+          TimedOut _ -> inTime client base
+          e -> throwM e
+  (e, _) <- talk (\s -> s {clientTimeouts = (clientTimeouts s) {timeoutHead = milliseconds 20}}) (repeat once) $ \client base ->
+    inTime client base >> failing (Client.get client base)
+  case e of
+    TimedOut AwaitingHead -> pure ()
+    _ -> assertFailure (show e)
 
 refused :: Assertion
 refused = do
@@ -448,3 +478,17 @@ redirectBounds = do
         Client.request client (Client.requestTo Get from) {Client.requestFields = [Field "Authorization" "secret", Field "X" "y"]}
   h <- readIORef heard
   assertBool (show h) (not ("secret" `B.isInfixOf` h) && "X: y\r\n" `B.isInfixOf` h)
+
+redirectedToGet :: Assertion
+redirectedToGet = do
+  heard <- newIORef ""
+  let script s = do
+        answer "HTTP/1.1 303 See Other\r\nLocation: /b\r\nContent-Length: 0\r\n\r\n" s
+        hearHead s >>= liftIO . writeIORef heard
+        sendAll s (ok "end")
+  (reply, _) <- talk (\s -> s {clientRedirects = 1}) [script] $ \client base -> do
+    from <- Client.url (base <> "/a")
+    Client.request client (Client.requestTo Post from) {Client.requestFields = [Field "Content-Type" "text/plain", Field "X" "y"]}
+  content reply @?= (200, "end")
+  h <- readIORef heard
+  assertBool (show h) ("GET /b " `B.isPrefixOf` h && "X: y\r\n" `B.isInfixOf` h && not ("Content-Type" `B.isInfixOf` h))

@@ -46,7 +46,7 @@ tests =
         testCase "what the PROXY protocol says" proxied
       ]
   where
-    -- Nobody is told: then a response that is small is sent with the step to the next request.
+    -- No log and no observer: then a response that is small is sent with the step to the next request.
     quiet s = s {serverAccessLog = Nothing, serverObserver = Nothing}
 
 -- Requests -----------------------------------------------------------------------------
@@ -169,7 +169,7 @@ conversing rig numbers = rigClient rig $ \client -> do
   shutdown client ShutdownSend
   void (toEnd client)
 
--- | Take this many responses that end in "fin".
+-- | Take the given number of responses that end in "fin".
 heard :: Socket -> Int -> Thread ()
 heard client = go ""
   where

@@ -1,11 +1,13 @@
--- | What threads that an application has left behind can do with what it has given them:
--- nothing, when their request was answered. Nor can two threads send one response.
+-- | What threads that outlive their application can do with what it has given them:
+-- nothing, when their request was answered. Nor can two threads send one response. And when a body can be
+-- received: again after an interruption, beside the response, and after it.
 module LeftBehindTest (tests) where
 
 import Control.Exception (ErrorCall (..), IOException, SomeException, displayException, throwIO)
-import Control.Monad (forM_, unless, void)
+import Control.Monad (forM_, unless, void, when)
 import Data.ByteString qualified as B
 import Data.ByteString.Builder (byteString)
+import Data.Either (fromRight)
 import Data.Foldable (toList)
 import Data.IORef
 import Data.List (isInfixOf)
@@ -40,7 +42,12 @@ tests =
         testCase "a response that was interrupted while it was sent ends the connection" interrupted,
         testCase "a body whose request was answered raises, and the next request is whole" bodyKept,
         testCase "a body that somebody waits for when its request was answered ends the connection" bodyAwaited,
-        testCase "a body that was waited for in vain can be waited for again" bodyAgain,
+        testCase "a body that was waited for in vain can be waited for again" (bodyAgain [] ["200"]),
+        testCase "and the client that waits for 100 is told once" (bodyAgain ["Expect: 100-continue"] ["100", "200"]),
+        testCase "a piece of a body that comes in the moment of an interruption is not lost" bodyMeanwhile,
+        testCase "a client that takes nothing has its time limit also where it sends a body" bodyWhileSending,
+        testCase "an application that receives a body after its response is no handler at work" bodyAfter,
+        testCase "what is around a connection is no handler at work after its last request" aroundAfter,
         testCase "an application that has failed cannot answer later" answerKept
       ]
 
@@ -156,13 +163,17 @@ bodyKept = do
     Just (Left e) -> has "was answered before" (foldMap (B.singleton . fromIntegral . fromEnum) (show (e :: IOException)))
     other -> assertFailure (show other)
 
+-- | What the connections are doing.
+phasesOf :: IORef (Maybe Server) -> Thread [Phase]
+phasesOf ref = liftIO $ do
+  server <- readIORef ref >>= maybe (throwIO (userError "no server")) pure
+  members <- openConnections <$> readIORef (serverConnections server)
+  mapM (fmap (\(phase, _, _) -> phase) . currentPhase) (toList members)
+
 -- | Until the only connection waits for a piece of a body.
 untilReceiving :: IORef (Maybe Server) -> Thread ()
 untilReceiving ref = do
-  phases <- liftIO $ do
-    server <- readIORef ref >>= maybe (throwIO (userError "no server")) pure
-    members <- openConnections <$> readIORef (serverConnections server)
-    mapM (fmap (\(phase, _, _) -> phase) . currentPhase) (toList members)
+  phases <- phasesOf ref
   unless (phases `elem` [[ReceivingBody], [ReceivingAtPace]]) (yield >> untilReceiving ref)
 
 bodyAwaited :: Assertion
@@ -180,8 +191,9 @@ bodyAwaited = do
       (told <>) <$> toEnd client
   statuses answer @?= ["200"]
 
-bodyAgain :: Assertion
-bodyAgain = do
+-- | With these fields, and these statuses of all responses.
+bodyAgain :: [B.ByteString] -> [B.ByteString] -> Assertion
+bodyAgain fields expected = do
   server <- newIORef Nothing
   waited <- newIORef False
   let handler request = do
@@ -195,13 +207,100 @@ bodyAgain = do
   (answer, _) <- withHandler id handler $ \rig -> do
     liftIO (writeIORef server (Just (rigServer rig)))
     rigClient rig $ \client -> do
-      sendAll client (post "/" ["Content-Length: 5", "Connection: close"] "")
+      sendAll client (post "/" (fields <> ["Content-Length: 5", "Connection: close"]) "")
       let untilWaited = liftIO (readIORef waited) >>= \done -> unless done (yield >> untilWaited)
       untilWaited
       sendAll client "hello"
       toEnd client
+  statuses answer @?= expected
+  has "hello" answer
+
+-- | The interruption comes when the second receive, that of the body, has succeeded. The handler goes on.
+bodyMeanwhile :: Assertion
+bodyMeanwhile = do
+  server <- newIORef Nothing
+  receives <- newIORef (0 :: Int)
+  let layer _ below client = pure (below {transportReceive = receiving below}, client)
+      receiving below buffer offset count = do
+        n <- transportReceive below buffer offset count
+        number <- liftIO (atomicModifyIORef' receives (\i -> (i + 1, i + 1)))
+        n <$ when (number == 2) (myThreadId >>= cancel)
+      handler request = do
+        first <- try @_ @Cancelled (receiveBody request)
+        -- It is raised here, if it was not before.
+        _ <- try @_ @Cancelled yield
+        plain ok200 [] . (fromRight "" first <>) <$> readBody 100 request
+  (answer, _) <- withHandler (\s -> s {serverLayers = [layer]}) handler $ \rig -> do
+    liftIO (writeIORef server (Just (rigServer rig)))
+    rigClient rig $ \client -> do
+      sendAll client (post "/" ["Content-Length: 5", "Connection: close"] "")
+      untilReceiving server
+      sendAll client "hello" >> shutdown client ShutdownSend
+      toEnd client
   statuses answer @?= ["200"]
   has "hello" answer
+
+-- | The body is received by one thread while another waits for the client to take something.
+bodyWhileSending :: Assertion
+bodyWhileSending = do
+  server <- newIORef Nothing
+  found <- newIORef []
+  recorded <- newIORef False
+  let sending = [[Sending], [SendingAtPace]]
+      untilPhase some = phasesOf server >>= \phases -> unless (phases `elem` some) (yield >> untilPhase some)
+      handler request = pure . streamed ok200 [] $ \sink -> do
+        sent <- Event.newEvent
+        -- More than the socket's buffers take.
+        fork_ (sinkWrite sink (byteString (B.replicate 20_000_000 0x21)) `finally` Event.set sent)
+        untilPhase sending
+        _ <- receiveBody request
+        phasesOf server >>= liftIO . writeIORef found
+        liftIO (writeIORef recorded True)
+        Event.wait sent
+  (answer, _) <- withHandler id handler $ \rig -> do
+    liftIO (writeIORef server (Just (rigServer rig)))
+    rigClient rig $ \client -> do
+      sendAll client (post "/" ["Content-Length: 5", "Connection: close"] "")
+      untilPhase (sending <> [[ReceivingBody], [ReceivingAtPace]])
+      sendAll client "hello"
+      let untilRecorded = liftIO (readIORef recorded) >>= \done -> unless done (yield >> untilRecorded)
+      untilRecorded
+      toEnd client
+  assertBool "the response is whole" ("0\r\n\r\n" `B.isSuffixOf` answer)
+  phases <- readIORef found
+  assertBool (show phases) (phases `elem` sending)
+
+-- | Of a handler at work the time is limited.
+bodyAfter :: Assertion
+bodyAfter = do
+  server <- newIORef Nothing
+  outcome <- newIORef Nothing
+  let application request respond = do
+        sent <- respond (plain ok200 [] "here")
+        body <- receiveBody request
+        phases <- phasesOf server
+        sent <$ liftIO (writeIORef outcome (Just (body, phases)))
+  (answer, _) <- withApplication id application $ \rig -> do
+    liftIO (writeIORef server (Just (rigServer rig)))
+    rigClient rig $ \client -> do
+      sendAll client (post "/" ["Content-Length: 5"] "")
+      told <- untilFound client "here"
+      sendAll client "hello" >> shutdown client ShutdownSend
+      (told <>) <$> toEnd client
+  statuses answer @?= ["200"]
+  readIORef outcome >>= (@?= Just ("hello", [Finishing]))
+
+aroundAfter :: Assertion
+aroundAfter = do
+  server <- newIORef Nothing
+  found <- newIORef []
+  let around _ session = session >> phasesOf server >>= liftIO . writeIORef found
+      settings s = s {serverAccessLog = Nothing, serverObserver = Nothing, serverAround = Just around}
+  (answer, _) <- withHandler settings (\_ -> pure (plain ok200 [] "here")) $ \rig -> do
+    liftIO (writeIORef server (Just (rigServer rig)))
+    rigClient rig (\client -> sendAll client (getLast "/") >> toEnd client)
+  statuses answer @?= ["200"]
+  readIORef found >>= (@?= [Finishing])
 
 answerKept :: Assertion
 answerKept = forM_ kinds $ \(name, settings) -> do

@@ -165,7 +165,7 @@ managing body = withSystemTempDirectory "weft-handover" $ \dir -> do
   inherited <- filter ((`notElem` ours) . fst) <$> getEnvironment
   started <- newIORef []
   let kill process = getPid process >>= mapM_ (signalProcess sigKILL)
-  -- What a failed test leaves behind must not outlive it.
+  -- The programs of a failed test must not outlive it.
   flip finally (readIORef started >>= mapM_ kill) . run . withSocket (openSocket AF_UNIX Datagram) $ \manager -> do
     bind manager (SockAddrUnix (dir </> "notify"))
     let expect text = receiveFrom manager 100 >>= \(said, _) -> liftIO (said @?= text)
@@ -186,7 +186,7 @@ managing body = withSystemTempDirectory "weft-handover" $ \dir -> do
   where
     ours = ["WEFT_TEST_SERVE", "WEFT_TEST_PORT", "NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"]
 
--- | One connection, one request: who has answered.
+-- | One connection, one request: which process has answered.
 ask :: SockAddr -> Thread ByteString
 ask address = connected address (\client -> sendAll client (getLast "/") >> contentOf <$> toEnd client)
 

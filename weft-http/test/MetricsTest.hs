@@ -1,6 +1,6 @@
 {-# OPTIONS_GHC -O2 #-}
 
--- | Metrics count right, whoever counts, and are shown as Prometheus wants them; and what
+-- | Metrics count right, from any thread, and are shown as Prometheus wants them; and what
 -- a service says of its health.
 module MetricsTest (tests) where
 
@@ -187,7 +187,7 @@ twice = do
   throwing (DuplicateName "a_total") (newCounter registry "a_total" "x")
   _ <- newHistogram registry "h_bytes" "x" Units [1]
   throwing (DuplicateName "g") (register registry [Description "g" "x" GaugeKind, Description "g" "x" GaugeKind] (pure [[], []]))
-  -- What is refused leaves nothing behind.
+  -- What is refused changes nothing.
   readGauge registry "g" "x" (pure 5)
   families <- scraped registry
   Map.keys families @?= ["a_total", "g", "h_bytes"]

@@ -20,6 +20,8 @@ tests =
       testProperty "who is not out of time has sent what the rate asks for" sendsEnough,
       testProperty "what was sent quickly makes up for no more than the grace period" notSavedUp,
       testCase "a byte at a time" byteAtATime,
+      testCase "a grace period without an end" $
+        creditAfter (MinimumRate 240 (seconds maxBound)) 0 second 0 240 @?= second + 240 * (second `div` 240),
       testCase "a large buffer that becomes free at once is worth its time" lumps
     ]
 

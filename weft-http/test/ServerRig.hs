@@ -27,13 +27,13 @@ import Weft.Socket
 import Weft.Test.Loopback (connected, servingListener, tryToEnd)
 import Weft.Test.Observing (recorder)
 
--- | What a server has told those who watch it, the first first.
+-- | What a server has told its log and its observer, oldest first.
 data Seen = Seen
   { -- | Status and octets of each response.
     seenEntries :: [(Int, Int)],
     seenObserved :: [String],
     seenReports :: [String],
-    -- | Exceptions that nobody has handled.
+    -- | Exceptions that were not handled.
     seenUncaught :: [String]
   }
   deriving stock (Eq, Show)
@@ -46,15 +46,15 @@ data Rig = Rig
     rigClient :: forall a. (Socket -> Thread a) -> Thread a
   }
 
--- | Serve with a handler while the body runs; then drain, with nobody left over.
+-- | Serve with a handler while the body runs; then drain, with no connection left over.
 withHandler :: (ServerSettings -> ServerSettings) -> Handler -> (Rig -> Thread a) -> IO (a, Seen)
 withHandler settings handler = serving settings (\s -> newServer s (const handler))
 
--- | The same with what is at hand before that.
+-- | 'withHandler' with what is at hand before that.
 withAtHand :: (ServerSettings -> ServerSettings) -> AtHand -> Handler -> (Rig -> Thread a) -> IO (a, Seen)
 withAtHand settings atHand handler = serving settings (\s -> newServerAtHand s (const (atHand, handler)))
 
--- | The same with an application.
+-- | 'withHandler' with an application.
 withApplication :: (ServerSettings -> ServerSettings) -> Application -> (Rig -> Thread a) -> IO (a, Seen)
 withApplication settings application = serving settings (\s -> newServerWith s (const application))
 

@@ -230,6 +230,11 @@ protocols =
                 ("not read, in chunks", "Transfer-Encoding: chunked", "5\r\nhello\r\n0\r\n\r\n", False)
               ]
         ],
+      testCase "one that ends lets the session end without an error" $ do
+        ended <- newIORef False
+        let around _ session = session >> liftIO (writeIORef ended True)
+        _ <- talkingWith (\s -> s {serverAround = Just around}) (switching switchingProtocols101) (\rig -> conversation rig [get "/"])
+        readIORef ended >>= (@?= True),
       testCase "one that fails is reported" $ do
         (_, seen) <- talking (\_ -> pure (Response switchingProtocols101 [] (Switch (\_ -> liftIO (throwIO (ErrorCall "boom")))) Nothing)) (\rig -> conversation rig [get "/"])
         assertBool (show seen) (any ("boom" `isInfixOf`) (seenReports seen))
@@ -269,6 +274,17 @@ applications =
         (answer, _) <- applying application (\rig -> conversation rig [get "/" <> get "/"])
         statuses answer @?= ["200", "200"]
         readIORef refusals >>= (@?= 2),
+      testCase "answer once, and the file of another answer is released" $ do
+        released <- newIORef (0 :: Int)
+        let application _ respond = do
+              sent <- respond (plain ok200 [] "one")
+              file <- openFile "/dev/null" ReadOnly
+              let release = closeFile file >> liftIO (modifyIORef' released (+ 1))
+              _ <- try @_ @IOError (respond (Response ok200 [] (FileBody file [] "two" release) Nothing))
+              pure sent
+        (answer, _) <- applying application (\rig -> conversation rig [get "/"])
+        statuses answer @?= ["200"]
+        readIORef released >>= (@?= 1),
       testCase "that fail before their response are answered with 500" $ do
         (answer, seen) <- applying (\_ _ -> throwM (userError "boom")) (\rig -> conversation rig [get "/", get "/"])
         statuses answer @?= ["500", "500"]

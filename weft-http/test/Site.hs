@@ -43,7 +43,7 @@ data Site = Site
 withSite :: (FilePath -> IO ()) -> (StaticSettings -> StaticSettings) -> (Site -> Thread ()) -> IO ()
 withSite = withSiteAt 1_700_000_000
 
--- | The same when it is this second for the server.
+-- | 'withSite' when it is this second for the server.
 withSiteAt :: Int64 -> (FilePath -> IO ()) -> (StaticSettings -> StaticSettings) -> (Site -> Thread ()) -> IO ()
 withSiteAt start fill change use = withSystemTempDirectory "weft-http" $ \path -> do
   fill path

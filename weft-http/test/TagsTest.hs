@@ -290,7 +290,7 @@ precisions = forM_ cases $ \(original, beside, sent) ->
   where
     cases =
       [ (1_000.123456789, 1_000.123456789, True),
-        -- What brotli and others keep, who set times by seconds or by microseconds.
+        -- What brotli and others keep, which set times by seconds or by microseconds.
         (1_000.123456789, 1_000, True),
         (1_000.123456789, 1_000.123456, True),
         (1_000.123456789, 1_000.123, True),

@@ -1,5 +1,5 @@
-/* What ConcLib_MP asks of Linux: readiness of descriptors (epoll), a way to interrupt who waits for
-   it (an eventfd), and asynchronous reads and writes (AIO), whose completions make another
+/* What ConcLib_MP asks of Linux: readiness of descriptors (epoll), a way to interrupt the wait for
+   them (an eventfd), and asynchronous reads and writes (AIO), whose completions make another
    eventfd ready. Functions answer -errno where they fail. */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -32,7 +32,7 @@ void weft_conclib_free(struct events *w) {
   free(w);
 }
 
-/* NULL, with errno, if the descriptors cannot be had. */
+/* NULL, with errno, if there are no descriptors left. */
 struct events *weft_conclib_new(int requests) {
   struct events *w = calloc(1, sizeof *w);
   if (!w) return NULL;
@@ -60,7 +60,7 @@ void weft_conclib_kick(struct events *w) {
   (void)!write(w->kick, &one, sizeof one);
 }
 
-/* Wait for this many milliseconds, or without end (-1). Fills two numbers for each event: the
+/* Wait for the given number of milliseconds, or without end (-1). Fills two numbers for each event: the
    descriptor, and 1 (it can be read), 2 (written) or 3; a descriptor of -1 means that AIO has
    completed something. Answers how many events. */
 int weft_conclib_wait(struct events *w, int timeout, int32_t *out, int most) {
@@ -71,7 +71,7 @@ int weft_conclib_wait(struct events *w, int timeout, int32_t *out, int most) {
   for (int i = 0; i < n; i++) {
     int fd = e[i].data.fd, broken = (e[i].events & (EPOLLERR | EPOLLHUP)) != 0;
     if (fd == w->kick) {
-      /* Whoever only looks leaves it to the one that waits. */
+      /* A look without a wait leaves it to the waiting thread. */
       if (timeout != 0) (void)!read(fd, &ignored, sizeof ignored);
       continue;
     }
@@ -114,11 +114,13 @@ int weft_conclib_reap(struct events *w, int64_t *out, int most) {
   return n < 0 ? 0 : n;
 }
 
-/* Whether a descriptor can be read (or written) within so many milliseconds: 0, or -EAGAIN. */
+/* Whether a descriptor can be read (or written) within so many milliseconds: 0, or -EAGAIN. To poll(2) a negative
+   number is one to be ignored, and one that is closed is ready. */
 int64_t weft_conclib_ready(int fd, int writes, int timeout) {
+  if (fd < 0) return -EBADF;
   struct pollfd p = {.fd = fd, .events = writes ? POLLOUT : POLLIN};
   int n = poll(&p, 1, timeout);
-  return n < 0 ? -errno : n == 0 ? -EAGAIN : 0;
+  return n < 0 ? -errno : n == 0 ? -EAGAIN : p.revents & POLLNVAL ? -EBADF : 0;
 }
 
 /* What became of a connect. */

@@ -1,18 +1,18 @@
-/* The words of the process that all transactions share: the sequence lock, who asks the others
-   to wait, and the HEC of each OS thread. */
+/* The words of the process that all transactions share: the sequence lock, the transaction that asks the
+   others to wait, and the HEC of each OS thread. */
 #define _GNU_SOURCE
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <time.h>
 
-/* Each on a cache line of its own: everybody reads both, and hardly anybody writes the second. */
+/* Each on a cache line of its own: all threads read both, and hardly any writes the second. */
 #define LINE __attribute__((aligned(128)))
 
-/* Even: nobody commits. See Note [The sequence lock], Weft.Substrate.Internal.Sequence. */
+/* Even: no transaction commits. See Note [The sequence lock], Weft.Substrate.Internal.Sequence. */
 LINE _Atomic int64_t weft_substrate_sequence = 0;
 
-/* Until when the others wait with their commits, in nanoseconds; 0: nobody asks for it. */
+/* Until when the others wait with their commits, in nanoseconds; 0: not asked for. */
 LINE _Atomic int64_t weft_substrate_quiet = 0;
 static _Atomic(void *) quiet_owner;
 
@@ -29,8 +29,8 @@ static int64_t now(void) {
   return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-/* A transaction has failed so often: may it have some quiet? Twice as long each time, from 16
-   microseconds to 16 milliseconds. Who asks while another has it waits like all others. */
+/* A transaction has failed several times: may it have some quiet? Twice as long each time, from 16
+   microseconds to 16 milliseconds. A transaction that asks while another has it waits like all others. */
 void weft_substrate_ask_quiet(int64_t failures) {
   int64_t until = atomic_load(&weft_substrate_quiet), t = now();
   int64_t length = 16000ll << (failures < 20 ? failures / 2 : 10);
@@ -42,7 +42,7 @@ void weft_substrate_end_quiet(void) {
   if (atomic_load(&quiet_owner) == &place) atomic_store(&weft_substrate_quiet, 0);
 }
 
-/* Must who is about to commit wait? Called while somebody asks for quiet. The owner may be a
+/* Must a transaction that is about to commit wait? Called while one asks for quiet. The owner may be a
    moment late: then a commit comes between, which costs the owner one more attempt. */
 int64_t weft_substrate_must_wait(void) {
   int64_t until = atomic_load(&weft_substrate_quiet);

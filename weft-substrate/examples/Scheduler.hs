@@ -6,7 +6,7 @@ import Control.Monad (forM_, void)
 import Data.Sequence (Seq (..), empty, (|>))
 import Weft.Substrate
 
--- | Who is ready, and the stack that goes on when nobody is.
+-- | The stacks that are ready, and the one that goes on when none is.
 data Scheduler = Scheduler {ready :: PVar (Seq StackId), idle :: StackId}
 
 -- | Run a main thread, and all that it forks, until none is ready.
@@ -29,11 +29,11 @@ next s =
     t :<| q -> t <$ writePVar (ready s) q
     Empty -> pure (idle s)
 
--- | Go to the end of the queue. Nobody finds this stack there before it was left.
+-- | Go to the end of the queue. No HEC finds this stack there before it was left.
 yield :: Scheduler -> IO ()
 yield s = switch (getStackId >>= enqueue s >> next s)
 
--- | A value that is not there yet, and who waits for it.
+-- | A value that is not there yet, and the stacks that wait for it.
 data Cell a = Cell (PVar (Maybe a)) (PVar [StackId])
 
 newCell :: IO (Cell a)

@@ -86,8 +86,8 @@ randomPrograms plan = ioProperty $ do
     . cover 30 (Set.size may > 1) "several outcomes"
     $ final `Set.member` may
 
--- | The schedules of a program with at most two preemptions, and no more than this many, until one has
--- an outcome of that kind.
+-- | The schedules of a program with at most two preemptions, and no more than the given number, until one
+-- has an outcome of that kind.
 exploring :: Int -> Maybe Bug -> (Seen -> Bool) -> Program Substrate () -> IO [([Int], Seen)]
 exploring limit bug wanted p =
   explore

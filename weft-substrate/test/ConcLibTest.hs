@@ -9,15 +9,19 @@ import Control.Exception hiding (throwTo)
 import Control.Monad
 import Data.ByteString qualified as ByteString
 import Data.IORef
+import GHC.Conc (BlockReason (..), ThreadStatus (..), threadStatus)
 import Library
 import Scheduler (example)
 import System.Posix.IO.ByteString (closeFd, createPipe, fdRead, fdWrite)
 import Test.Tasty
 import Test.Tasty.HUnit
+import Weft.ConcLib.Internal.Queue qualified as Queue
+import Weft.ConcLib.Internal.Waiter (Waiter (..), Waiters (..), add, nobody)
 import Weft.ConcLib.MP hiding (forkFinally, forkIO, forkIOWithUnmask, killThread, myThreadId, outside, throwTo, yield)
 import Weft.ConcLib.MP qualified as MP
 import Weft.ConcLib.OS qualified as OS
 import Weft.ConcLib.STM
+import Weft.Substrate (atomicPTM, newPVarIO)
 
 tests :: TestTree
 tests =
@@ -25,8 +29,11 @@ tests =
     "concurrency libraries"
     [ testCase "a scheduler in sixty lines" sixtyLines,
       testGroup "each" (onLibraries every),
-      testGroup "the end of the main thread is the end" [testCase (show n <> " HECs") (limited (ends n)) | n <- [1, 2]],
-      testCase "threads of two libraries share a variable" (limited shared)
+      testGroup "the end of the main thread is the end" [testCase (show n <> " HECs, " <> show c) (limited (ends c n)) | c <- [ByScheduler, ByOwnHEC], n <- [1, 2]],
+      testCase "a run that is interrupted leaves no HEC" (limited interruptedRun),
+      testCase "threads of two libraries share a variable" (limited shared),
+      testCase "those who do not wait any more are dropped" dropped,
+      testCase "those who do not wait any more are dropped from a queue, and the others keep their order" droppedInOrder
     ]
 
 sixtyLines :: Assertion
@@ -57,8 +64,10 @@ every library =
           ("a channel keeps the order", channel),
           ("retry waits for what was read", retries),
           ("orElse undoes the first, and waits for both", orElses),
+          ("a handler that retries waits for what the failed part has read", handlerRetries),
           ("transfers between accounts", transfers)
         ]
+          <> [("the longest delay does not end at once", longest) | isCooperative library]
   ]
 
 joined :: Library t -> Assertion
@@ -176,6 +185,17 @@ delays Library {..} = do
   -- Under load two may end together, but each has ended.
   assertBool (show r) (all (`elem` r) [10, 20, 30])
 
+longest :: Library t -> Assertion
+longest Library {..} = do
+  ready <- newEmptyMVar
+  out <- newEmptyMVar
+  t <- forkIO ((putMVar ready () >> threadDelay maxBound >> putMVar out "ended") `catch` \e -> putMVar out (show (e :: AsyncException)))
+  takeMVar ready
+  -- What had ended before this one would have been woken before it.
+  threadDelay 1000
+  throwTo t ThreadKilled
+  takeMVar out >>= (@?= "thread killed")
+
 pipes :: Library t -> Assertion
 pipes Library {..} = do
   (r1, w1) <- createPipe
@@ -247,6 +267,20 @@ orElses Library {..} = do
   r <- try (atomically (catchSTM (writeTVar a 5 >> throwSTM (ErrorCall "x")) (\(ErrorCall _) -> readTVar a >>= throwSTM . ErrorCall . show)))
   either (\(ErrorCall e) -> e @?= "0") (\() -> assertFailure "no exception") r
 
+handlerRetries :: Library t -> Assertion
+handlerRetries Library {..} = do
+  v <- newTVarIO False
+  ready <- newEmptyMVar
+  done <- newEmptyMVar
+  _ <- forkIO $ do
+    putMVar ready ()
+    atomically (catchSTM (readTVar v >>= \x -> unless x (throwSTM (ErrorCall "not yet"))) (\(ErrorCall _) -> retry))
+    putMVar done ()
+  takeMVar ready
+  replicateM_ 5 yield
+  atomically (writeTVar v True)
+  takeMVar done
+
 transfers :: Library t -> Assertion
 transfers Library {..} = do
   vs <- replicateM 4 (newTVarIO (100 :: Int))
@@ -265,11 +299,65 @@ transfers Library {..} = do
   total <- atomically (sum <$> mapM readTVar vs)
   total @?= 400
 
-ends :: Int -> Assertion
-ends n = do
-  r <- try (withConcLib n (MP.forkIO (forever MP.yield) >> throwIO (ErrorCall "main")))
+ends :: Collecting -> Int -> Assertion
+ends collecting n = do
+  r <- try (withConcLibCollecting collecting n (MP.forkIO (forever MP.yield) >> throwIO (ErrorCall "main")))
   either (\(ErrorCall e) -> e @?= "main") (\() -> assertFailure "no exception") r
-  withConcLib n (MP.forkIO (threadDelay 10_000_000) >> pure 'x') >>= (@?= 'x')
+  withConcLibCollecting collecting n (MP.forkIO (threadDelay 10_000_000) >> pure 'x') >>= (@?= 'x')
+  -- One that is alone on another HEC, and yields to nobody.
+  when (n > 1) . withConcLibCollecting collecting n $ do
+    running <- GHC.newEmptyMVar
+    _ <- MP.forkIO (GHC.putMVar running () >> forever MP.yield)
+    GHC.takeMVar running
+
+-- Of two threads, each on a HEC, the one on the caller's waits, so that this HEC sleeps.
+interruptedRun :: Assertion
+interruptedRun = do
+  never <- newEmptyMVar
+  a <- GHC.newEmptyMVar
+  b <- GHC.newEmptyMVar
+  other <- GHC.newEmptyMVar
+  go <- GHC.newEmptyMVar
+  ended <- GHC.newEmptyMVar
+  let part caller mine its = do
+        _ <- GHC.putMVar mine () >> GHC.takeMVar its
+        here <- GHC.myThreadId
+        if here == caller then takeMVar never else GHC.putMVar other here >> GHC.takeMVar go >> forever MP.yield
+  caller <- GHC.forkOS $ do
+    me <- GHC.myThreadId
+    r <- try (withConcLib 2 (MP.forkIO (part me a b) >> MP.forkIO (part me b a) >> takeMVar never))
+    GHC.putMVar ended (either (\(ErrorCall e) -> e) (\() -> "ended") r)
+  hec <- GHC.takeMVar other
+  becomes caller (ThreadBlocked BlockedOnMVar)
+  GHC.throwTo caller (ErrorCall "enough")
+  GHC.takeMVar ended >>= (@?= "enough")
+  GHC.putMVar go ()
+  becomes hec ThreadFinished
+  -- Reachable until now, so that nobody was told that he waits for ever.
+  isEmptyMVar never >>= (@?= True)
+  where
+    becomes t status = threadStatus t >>= \s -> unless (s == status) (GHC.yield >> becomes t status)
+
+dropped :: Assertion
+dropped = do
+  Waiters _ left <- foldM one nobody [1 .. 100 :: Int]
+  assertBool (show (length left)) (length left < 5)
+  where
+    one others _ = do
+      w <- Waiter <$> newPVarIO False <*> pure (pure ())
+      place <- newPVarIO (Nothing :: Maybe ())
+      atomicPTM (add (w, place) others)
+
+droppedInOrder :: Assertion
+droppedInOrder = do
+  some <- filled (pure . even)
+  filter even some @?= [2, 4 .. 200]
+  assertBool (show some) (length some < 150)
+  none <- filled (const (pure False))
+  assertBool (show none) (length none < 20)
+  where
+    filled wanted = list <$> foldM (Queue.pushAmong wanted) Queue.empty [1 .. 200 :: Int]
+    list q = maybe [] (\(a, rest) -> a : list rest) (Queue.pop q)
 
 shared :: Assertion
 shared = do

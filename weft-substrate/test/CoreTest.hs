@@ -6,11 +6,14 @@ import Control.Concurrent
 import Control.Exception
 import Control.Monad
 import Data.IORef
+import Foreign.Ptr (Ptr)
+import Foreign.Storable (peek)
 import GHC.Conc (BlockReason (..), ThreadStatus (..), threadStatus)
 import System.IO.Unsafe (unsafePerformIO)
 import Test.Tasty
 import Test.Tasty.HUnit
 import Weft.Substrate
+import Weft.Substrate.Internal.Transaction (unsafeIOToPTM)
 
 tests :: TestTree
 tests =
@@ -26,9 +29,11 @@ tests =
       testCase "raiseAsync freezes what is being evaluated" freezes,
       testCase "an exception from outside is raised in the stack" fromOutside,
       testCase "an exception from outside ends a sleep" endsSleep,
+      testCase "an exception from outside ends a sleep at the base, in the stack that switches" endsSleepAtBase,
       testCase "a HEC that is begun masked does not get a pending exception" begunMasked,
       testCase "a ring of 20,000 stacks" ring,
       testCase "a long transaction beside short ones" long,
+      testCase "a switch that has failed often leaves no quiet that it has asked for" quietEnds,
       testCase "two HECs lose no increment" increments,
       testCase "waitCond" waits
     ]
@@ -77,7 +82,7 @@ cannot = onHEC $ do
   t <- newStack (switch (pure me))
   switch (pure t)
   other <- newStack (switch (writePVar v 1 >> pure me))
-  -- Its second half is entered by nobody.
+  -- Its second half is never entered.
   switch (pure other)
   readPVarIO v >>= (@?= 1)
   used <- newStack (switch (pure me) >> fail "entered twice")
@@ -190,8 +195,8 @@ endsSleep = do
   r <- newEmptyMVar
   t <- forkOS . void . inCall $ do
     h <- atomicPTM getHEC
-    putMVar hec h
-    x <- try (atomicPTM sleepHEC)
+    -- Masked, so that the exception comes in the sleep and not before the handler is there.
+    x <- mask_ (try (putMVar hec h >> atomicPTM sleepHEC))
     putMVar r (either (\(ErrorCall e) -> e) (\() -> "woken") x)
     -- The HEC sleeps again, and is woken.
     n <- newPVarIO (0 :: Int)
@@ -205,6 +210,31 @@ endsSleep = do
   -- Whether it sleeps already does not matter: this goes on until it has been woken.
   let wake = atomicPTM (wakeupHEC h) >> tryTakeMVar r >>= maybe (yield >> wake) pure
   wake >>= (@?= "woken")
+
+-- What the first attempt has read is changed before the base commits it, so the second is made at the base.
+endsSleepAtBase :: Assertion
+endsSleepAtBase = do
+  v <- newPVarIO (0 :: Int)
+  attempts <- newIORef (0 :: Int)
+  sleeps <- newEmptyMVar
+  r <- newEmptyMVar
+  t <- forkOS $ do
+    x <- try . onHEC $ do
+      other <- newStack (pure ())
+      mask_ . try . switch $ do
+        _ <- readPVar v
+        n <- unsafeIOToPTM (atomicModifyIORef' attempts (\k -> (k + 1, k)))
+        if n == 0
+          then other <$ unsafeIOToPTM (atomicPTM (writePVar v 1))
+          else unsafeIOToPTM (putMVar sleeps ()) >> sleepHEC
+    putMVar r $ case x of
+      Right (Left (ErrorCall e)) -> e <> ", in the stack"
+      Right (Right ()) -> "switched"
+      Left (ErrorCall e) -> e <> ", out of the HEC"
+  takeMVar sleeps
+  throwTo t (ErrorCall "interrupted")
+  takeMVar r >>= (@?= "interrupted, in the stack")
+  readIORef attempts >>= (@?= 2)
 
 ring :: Assertion
 ring = do
@@ -243,6 +273,31 @@ long = do
   writeIORef stop True
   takeMVar ended
   assertBool "an even sum" (all even sums)
+
+-- Each of the first attempts has what it has read changed, and sees it at its next read.
+quietEnds :: Assertion
+quietEnds = do
+  -- What a transaction that was given up has asked for is over after 16 milliseconds at most.
+  let over = mustWait >>= \n -> unless (n == 0) over
+  over
+  v <- newPVarIO (0 :: Int)
+  w <- newPVarIO ()
+  attempts <- newIORef (0 :: Int)
+  onHEC $ do
+    me <- atomicPTM getStackId
+    back <- newStack (switch (pure me))
+    switch $ do
+      _ <- readPVar v
+      n <- unsafeIOToPTM (atomicModifyIORef' attempts (\k -> (k + 1, k)))
+      when (n < 12) (unsafeIOToPTM (atomicPTM (writePVar v n)))
+      readPVar w
+      pure back
+  readIORef attempts >>= (@?= 13)
+  peek quiet >>= (@?= 0)
+
+foreign import ccall unsafe "weft_substrate_must_wait" mustWait :: IO Int
+
+foreign import ccall "&weft_substrate_quiet" quiet :: Ptr Int
 
 increments :: Assertion
 increments = do

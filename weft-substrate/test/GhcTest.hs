@@ -4,7 +4,7 @@
 -- Description : What GHC's own tests of concurrency ask, of the concurrency libraries
 --
 -- The questions of @testsuite\/tests\/concurrent\/should_run@ in GHC's repository, by their names
--- there, asked in other words: nobody waits for a time to pass. docs/substrate.md lists them all, with
+-- there, asked in other words: no test waits for a time to pass. docs/substrate.md lists them all, with
 -- those that do not apply and why.
 module GhcTest (tests) where
 
@@ -75,7 +75,7 @@ throughChannel Library {..} = do
   where
     text = "of no great length"
 
--- The main thread does not wait meanwhile: nobody but the other could wake it.
+-- The main thread does not wait meanwhile: only the other could wake it.
 told :: Library t -> Assertion
 told Library {..} = do
   out <- newEmptyMVar
@@ -85,8 +85,9 @@ told Library {..} = do
   _ <- forkIO ((newEmptyMVar >>= takeMVar) `catch` \BlockedIndefinitelyOnMVar -> putMVar out "empty")
   _ <- forkIO ((newMVar () >>= (`putMVar` ())) `catch` \BlockedIndefinitelyOnMVar -> putMVar out "full")
   _ <- forkIO (atomically retry `catch` \BlockedIndefinitelyOnMVar -> putMVar out "retry")
-  got <- replicateM 3 (collected out)
-  sort got @?= ["empty", "full", "retry"]
+  _ <- forkIO (replicateM_ 2 ((newEmptyMVar >>= takeMVar) `catch` \BlockedIndefinitelyOnMVar -> putMVar out "again"))
+  got <- replicateM 5 (collected out)
+  sort got @?= ["again", "again", "empty", "full", "retry"]
   takeMVar late >>= (@?= 'x')
   where
     collected out = performMajorGC >> yield >> tryTakeMVar out >>= maybe (collected out) pure
@@ -139,7 +140,7 @@ handlerMasks Library {..} = do
   either (\(ErrorCall e) -> e @?= "late") (\() -> assertFailure "no exception") r
   takeMVar done >>= assertBool "the handler was left early"
   where
-    -- Where to throw waits for the target, somebody else says that it is on its way.
+    -- Where to throw waits for the target, another thread says that it is on its way.
     throwing act v = forkIO act >> putMVar v ()
 
 restoring :: Library t -> Assertion

@@ -9,12 +9,14 @@ module InputOutputTest (tests) where
 import Control.Exception hiding (throwTo)
 import Control.Monad
 import Data.Word (Word8)
+import Foreign.C.Error (Errno (..), eBADF)
 import Foreign.C.String (CString, withCString)
 import Foreign.C.Types (CInt (..))
 import Foreign.Marshal.Alloc (alloca, allocaBytes, allocaBytesAligned)
 import Foreign.Marshal.Utils (fillBytes)
 import Foreign.Ptr (Ptr)
 import Foreign.Storable (peek, peekByteOff, poke)
+import GHC.IO.Exception (IOException (..))
 import Library
 import Network.Socket qualified as Network
 import Network.Socket.Address qualified as Network (pokeSocketAddress, sizeOfSocketAddress)
@@ -26,7 +28,7 @@ import Test.Tasty
 import Test.Tasty.HUnit
 import Weft.ConcLib.IO hiding (closeFd)
 import Weft.ConcLib.IO qualified as IO (closeFd)
-import Weft.ConcLib.MP (newEmptyMVar, putMVar, takeMVar)
+import Weft.ConcLib.MP (newEmptyMVar, putMVar, takeMVar, threadWaitRead, threadWaitWrite)
 
 tests :: TestTree
 tests = testGroup "descriptors and files" (onLibraries every)
@@ -39,7 +41,8 @@ every library =
           ("more than a pipe holds", more),
           ("a connection of sockets", sockets),
           ("a connection is refused", refused),
-          ("a file is written and read", file)
+          ("a file is written and read", file),
+          ("a number that is none of a descriptor", noDescriptor)
         ]
           <> [("one that waits is told when its descriptor is closed", closing) | isCooperative library]
           <> [("one that waits for a descriptor is interrupted", interrupting) | isCooperative library]
@@ -154,6 +157,14 @@ file Library {..} = bracket (mkstemp "/var/tmp/weft-substrate") (removeLink . fs
       fillBytes p byte 4096
       act fd p 4096 (4096 * i) >>= (@?= 4096)
       peekByteOff p 4095 >>= (@?= byte)
+
+noDescriptor :: Library t -> Assertion
+noDescriptor _ = do
+  IO.closeFd (-1)
+  forM_ [threadWaitRead, threadWaitWrite] $ \wait ->
+    try (wait (-1)) >>= either (\e -> ioe_errno e @?= Just closed) (\() -> assertFailure "it is ready")
+  where
+    Errno closed = eBADF
 
 closing :: Library t -> Assertion
 closing Library {..} = do

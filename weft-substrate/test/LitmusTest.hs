@@ -21,7 +21,7 @@ tests =
     [ testCase (litmusName l) (replicateM_ 10 (runOnce l may))
       | l <- litmus,
         let may = allOutcomes (outcomes "main" (litmusProgram l)),
-        -- Nobody is told that all sleep.
+        -- No thread is told that all sleep.
         not (any snd may)
     ]
 

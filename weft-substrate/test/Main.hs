@@ -7,7 +7,12 @@ import CoreTest qualified
 import GhcTest qualified
 import InputOutputTest qualified
 import LitmusTest qualified
+import System.Environment (setEnv)
 import Test.Tasty
 
 main :: IO ()
-main = defaultMain (testGroup "weft-substrate" [CoreTest.tests, LitmusTest.tests, ConcLibTest.tests, InputOutputTest.tests, GhcTest.tests])
+main = do
+  -- One after the other: the number of a descriptor that a test closes must not be another test's before the first has
+  -- seen that it is closed.
+  setEnv "TASTY_NUM_THREADS" "1"
+  defaultMain (testGroup "weft-substrate" [CoreTest.tests, LitmusTest.tests, ConcLibTest.tests, InputOutputTest.tests, GhcTest.tests])

@@ -259,7 +259,7 @@ apply i s payload st = do
       Listening n q -> x {sKind = Listening n (q ++ [k])}
       _ -> x
 
--- A connection that has ended and that nobody holds is forgotten.
+-- A connection that has ended and that no socket holds is forgotten.
 drop' :: Int -> Sim ()
 drop' i = do
   held <- gets (maybe False (\c -> isJust (cOwner c) || cOpened c && isJust (cParent c)) . I.lookup i . wConns)

@@ -4,7 +4,7 @@
 -- Description : The calls of sockets, with Linux's results
 --
 -- As far as packetdrill asks for them. Nothing blocks here: a call that would have to wait answers
--- 'again', and whoever called tries anew when something has changed.
+-- 'again', and the caller tries anew when something has changed.
 module Sockets
   ( again,
     socketCall,
@@ -150,7 +150,7 @@ withConn fd none f = withSocket fd $ \x -> case sKind x of
   Attached i -> gets (I.lookup i . wConns) >>= maybe none (f i)
   _ -> none
 
--- | Receive at most this many bytes, and leave them where they are if the third argument says so.
+-- | Receive at most the given number of bytes, and leave them where they are if the third argument says so.
 -- The fourth is how many there must be; 0 stands for SO_RCVLOWAT.
 receiveCall :: Int -> Int -> Bool -> Int -> Sim (Int, ByteString)
 receiveCall fd n peek least = do
@@ -258,7 +258,7 @@ lingers fd = gets $ \w -> case I.lookup fd (wSockets w) of
 lingering :: Int -> Sim Bool
 lingering i = gets (maybe False ((`elem` [FinWait1, Closing, LastAck]) . tcbState . cTcb) . I.lookup i . wConns)
 
--- What nobody will accept is reset; a half-open connection is forgotten.
+-- What will not be accepted is reset; a half-open connection is forgotten.
 endListener :: Int -> [Int] -> Sim ()
 endListener fd q = do
   forM_ q $ \i -> getConn i >>= \c -> setConn i c {cParent = Nothing} >> input Abort B.empty i >> drop' i

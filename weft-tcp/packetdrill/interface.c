@@ -93,7 +93,7 @@ static void enter(void) {
   asked_before = 0;
 }
 
-/* Something may have changed: whoever waits looks again, before the clock moves. */
+/* Something may have changed: a waiting thread looks again, before the clock moves. */
 static void happened(void) {
   changes++;
   to_retry = waiting;

@@ -3,7 +3,7 @@
 -- |
 -- Description : Machines that talk in segments
 --
--- Bytes between two machines, a machine that nobody serves, one that crashes and comes back, a link
+-- Bytes between two machines, a machine without a service, one that crashes and comes back, a link
 -- that is cut; and that a run is a function of its seed.
 module MachinesTest (tests) where
 
@@ -58,7 +58,7 @@ tests =
 over :: IpSettings -> Config -> Config
 over ip config = config {configLayer = overSegments ip}
 
--- | Both send this many bytes at once; a complaint if what comes is something else.
+-- | Both send the given number of bytes at once; a complaint if what comes is something else.
 exchange :: Int -> Thread (Maybe String)
 exchange size = do
   there <- newMachine "server"

@@ -45,7 +45,7 @@ listed = do
   (a, b) <- newPair 1500 perfectLink perfectLink
   sockets <- twoRuns (ownSettings (pure b) (Address4 0x0a090002)) (ownSettings (pure a) (Address4 0x0a090001)) server client
   [(infoLocal s, infoReceiveQueue s, infoSendQueue s) | s <- sockets, infoState s == "LISTEN"] @?= [("10.9.0.2:4711", 0, 16)]
-  -- Both ends are in this process. What was not read is in a queue, and acknowledged.
+  -- Both ends are in this process. Unread bytes are in a queue, and acknowledged.
   [(infoReceiveQueue s, infoSendQueue s) | s <- sockets, infoState s == "ESTABLISHED", "10.9.0.2" `isPrefixOf` infoLocal s] @?= [(0, 0)]
   [(infoReceiveQueue s, infoSendQueue s) | s <- sockets, infoState s == "ESTABLISHED", "10.9.0.1" `isPrefixOf` infoLocal s] @?= [(99, 0)]
   let details = find ((== "10.9.0.2:4711") . infoPeer) sockets >>= infoConnection
@@ -74,7 +74,7 @@ listed = do
         let settled = do
               all' <- liftIO (mine "4711")
               if sum [infoSendQueue i | i <- all', infoState i == "ESTABLISHED"] == 0 && sum [infoReceiveQueue i | i <- all', "10.9.0.2" `isPrefixOf` infoLocal i] == 0 then pure all' else yield >> settled
-        -- What was not read would be answered by a reset.
+        -- Unread bytes would be answered by a reset.
         settled <* toLength s 99
 
 counted :: IO ()
@@ -117,7 +117,7 @@ captured = withSystemTempDirectory "weft-tcp" $ \directory -> do
   fmap (B.take 2 . snd) (find ((== 1) . fst) blocks) @?= Just (B.pack [101, 0])
   let packets = [packetOf body | (6, body) <- blocks]
   [p | (Out, p) <- packets] @?= [p | (Out, p) <- all']
-  -- The last may have come when nobody read any more.
+  -- The last may have come when no thread read any more.
   let came = [p | (In, p) <- packets]
   assertBool "and those that came" (length came > 10 && came `isPrefixOf` [p | (In, p) <- all'])
 

@@ -1,11 +1,11 @@
 -- |
 -- Description : Linux's TCP beside ours
 --
--- A stack on a TUN device, and Linux at its other end: bytes both ways, whoever connects, also over
+-- A stack on a TUN device, and Linux at its other end: bytes both ways, whichever end connects, also over
 -- a device that loses, duplicates, reorders and corrupts packets in both directions.
 --
 -- The part that needs a device runs in a process and a network namespace of its own, so that it
--- changes nothing for others. Where that cannot be had it is named and skipped.
+-- changes nothing for others. Where that is not possible it is named and skipped.
 module InteropTest (tests, part) where
 
 import Control.Monad (void, (>=>))
@@ -80,7 +80,7 @@ parts =
       callCommand "ip tuntap add weft0 mode tun"
       tun >>= deviceClose
       act "10.9.0.1"
-    -- What is changed on the way is noticed by checksums.
+    -- Changes on the way are noticed by checksums.
     plain = openTunWith NoOffload "weft0" (Address4 0x0a090002) 24
     bad = do
       device <- plain

@@ -1,8 +1,8 @@
 -- |
 -- Description : Tests of the stack
 --
--- The conformance suite on the stack's own sockets, two stacks over a joint in memory, with and
--- without losses, and Linux's TCP beside them where there is a TUN device.
+-- The conformance suite on the stack's own sockets, calls and packets one by one, two stacks over a
+-- joint in memory, with and without losses, and Linux's TCP beside them where there is a TUN device.
 module Main (main) where
 
 import ConformanceTest qualified
@@ -12,6 +12,7 @@ import InfoTest qualified
 import InteropTest qualified
 import JoinTest qualified
 import PairTest qualified
+import SocketsTest qualified
 import System.Environment (getArgs, setEnv)
 import Test.Tasty
 
@@ -25,7 +26,7 @@ everything = do
   -- The conformance tests take descriptors and raise signals.
   setEnv "TASTY_NUM_THREADS" "1"
   defaultMain . adjustOption limited $
-    testGroup "weft-tcp:stack" [HeldTest.tests, JoinTest.tests, PairTest.tests, InfoTest.tests, interop, conformance]
+    testGroup "weft-tcp:stack" [HeldTest.tests, JoinTest.tests, SocketsTest.tests, PairTest.tests, InfoTest.tests, interop, conformance]
   where
     limited = \case
       NoTimeout -> mkTimeout 120000000

@@ -16,6 +16,8 @@ import Data.IORef
 import Data.List (isInfixOf)
 import Data.Maybe (listToMaybe)
 import Data.Text qualified as Text
+import Foreign.C.Error (Errno (..), eNODEV, ePIPE)
+import GHC.IO.Exception (IOException (ioe_errno))
 import Support
 import Test.Tasty
 import Test.Tasty.HUnit
@@ -50,7 +52,9 @@ tests =
       testCase "a dump tells peer and state" dumped,
       testCase "an echo request is answered" echoed,
       testCase "bytes that were to be followed by more do not wait for ever" uncorked,
-      testCase "what was closed at the end of a run arrives" lastWords
+      testCase "what was closed at the end of a run arrives" lastWords,
+      testCase "a thread that waits to send learns that another has ended the stream" endedMeanwhile,
+      testCase "a device that cannot be waited for is gone" broken
     ]
 
 clientAddress, serverAddress :: Address
@@ -81,7 +85,7 @@ many, manyByCookies :: IO ()
 many = hundred id
 manyByCookies = hundred (halfOpen 0)
 
--- | With this many half-open connections.
+-- | With the given number of half-open connections.
 halfOpen :: Int -> TcpSettings -> TcpSettings
 halfOpen n s = s {tcpMostHalfOpen = n}
 
@@ -251,3 +255,43 @@ lastWords = do
     client ready = do
       ready
       withSocket (connectTcp (seconds 30) serverName "80") (`sendAll` content 200000 3)
+
+-- | The send buffer is full, and the server's acknowledgements are lost until the thread has been told.
+endedMeanwhile :: IO ()
+endedMeanwhile = do
+  silent <- newIORef False
+  told <- twoStacks perfectLink (Link 1000 (\packet -> (\lost -> [packet | not lost]) <$> readIORef silent)) server (client silent)
+  either ioe_errno (\_ -> Nothing) told @?= Just pipeBroken
+  where
+    Errno pipeBroken = ePIPE
+    server :: IO () -> Thread ()
+    server ready = withSocket (listenTcp (Just serverName) "80" 16) $ \l -> do
+      liftIO ready
+      withSocket (fst <$> accept l) (void . toEnd)
+    client :: IORef Bool -> Thread () -> Thread (Either IOError Int)
+    client silent ready = do
+      ready
+      withSocket (connectTcp (seconds 30) serverName "80") $ \s -> do
+        setOption s SendBuffer 4096
+        liftIO (writeIORef silent True)
+        sendAll s (content 4096 3)
+        sending <- beside (try (send s "more"))
+        dumpWith "send 4 bytes"
+        shutdown s ShutdownSend
+        sending <* liftIO (writeIORef silent False)
+    dumpWith text = do
+      dump <- Text.unpack <$> dumpThreads
+      if text `isInfixOf` dump then pure () else sleep (milliseconds 1) >> dumpWith text
+
+broken :: IO ()
+broken = do
+  (a, _) <- newPair 1500 perfectLink perfectLink
+  reports <- newIORef []
+  let device = a {deviceAwait = throwM (userError "it broke")}
+      settings = (over device serverAddress) {settingReport = \text -> modifyIORef' reports (text :)}
+  told <- runWith settings (withSocket (listenTcp (Just serverName) "80" 16) (try . accept))
+  either ioe_errno (\_ -> Nothing) told @?= Just noDevice'
+  said <- readIORef reports
+  assertBool (show said) (any ("it broke" `isInfixOf`) said)
+  where
+    Errno noDevice' = eNODEV

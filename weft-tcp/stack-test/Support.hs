@@ -63,7 +63,7 @@ twoRuns serverRun clientRun server client = do
   takeMVar ended >>= either (\e -> throwIO (e :: SomeException)) pure
   pure result
 
--- | Both send this many bytes at once, and compare what comes. The server's run, the client's, and
+-- | Both send the given number of bytes at once, and compare what comes. The server's run, the client's, and
 -- the server's address.
 exchange :: Weft.Settings -> Weft.Settings -> HostName -> Int -> IO ()
 exchange serverRun clientRun host size = do
@@ -82,7 +82,7 @@ exchange serverRun clientRun host size = do
       sending <- beside (sendAll s bytes >> shutdown s ShutdownSend)
       toEnd s <* sending
 
--- | This many connections, one after the other, which carry a byte each way.
+-- | The given number of connections, one after the other, which carry a byte each way.
 shortConnections :: Weft.Settings -> Weft.Settings -> HostName -> Int -> IO ()
 shortConnections serverRun clientRun host count = do
   got <- twoRuns serverRun clientRun server client
@@ -97,7 +97,7 @@ shortConnections serverRun clientRun host count = do
       ready
       forM [1 .. count] $ \i -> withSocket (connectTcp (seconds 30) host "80") (\s -> sendAll s (B.singleton (fromIntegral i)) >> toEnd s)
 
--- | This many bytes that look like no others.
+-- | The given number of bytes that look like no others.
 content :: Int -> Int -> ByteString
 content size k = fst (B.unfoldrN size (\x -> Just (fromIntegral (x `shiftR` 16), (x * 1103515245 + 12345) `mod` 2147483648)) k)
 

@@ -6,6 +6,7 @@ import Data.Int (Int64)
 import Test.Tasty (TestTree, testGroup)
 import Test.Tasty.HUnit (testCase, (@?=))
 import Weft.Tcp.Connection
+import Weft.Tcp.Icmp (Trouble (..))
 import Weft.Tcp.Internal.Acked (measure)
 import Weft.Tcp.Internal.Tcb
 import Weft.Tcp.Segment
@@ -84,10 +85,22 @@ tests =
         sent probe @?= [(ack, Seq 5000, Seq 1001, 0)]
         deadline (stepTcb probe) - first @?= 2 * (first - 2)
         sent (next probe (first + 1) (Arrived (segment 1001 5001 ack 0))) @?= [(ack <> psh, Seq 5001, Seq 1001, 100)],
+      testCase "a peer that only answers probes is waited for, but not for ever after the close" $ do
+        let none = (segment 1001 5001 ack 0) {segmentWindow = 0}
+            waits = next (next (step 1 (Arrived none) open) 2 (Wrote 100)) 3 Shutdown
+            probed s = let at = deadline (stepTcb s) in next (next s at Due) (at + 1) (Arrived none)
+            -- More than half an hour later.
+            long = iterate probed waits !! 40
+            closed = next long (deadline (stepTcb long) - 1) Close
+        map (tcbState . stepTcb) [long, closed, probed closed, iterate probed closed !! 40]
+          @?= [FinWait1, FinWait1, FinWait1, Closed],
       testCase "the user's patience ends" $ do
         let s = next (step 1 (Wrote 100) open) 300000001 Due
         stepAnswers s @?= [Failed TimedOut]
         deadline (stepTcb s) @?= never,
+      testCase "patience may have no end" $ do
+        let s = step 1 (Wrote 100) (established plain {settingUserTimeout = never})
+        tcbState (stepTcb (next s (deadline (stepTcb s)) Due)) @?= Established,
       testCase "keep-alive asks three times" $ do
         let ask s = next s (deadline (stepTcb s)) Due
             quiet = established plain {settingKeepAlive = Just (KeepAlive 1000000 100000 3)}
@@ -110,6 +123,10 @@ tests =
       testCase "a user who closes without having read resets" $ do
         let s = next (step 1 (Arrived (segment 1001 5001 ack 10)) open) 2 Close
         map (\(f, _, _, _) -> f) (sent s) @?= [rst <> ack],
+      testCase "a path of version 6 takes 1,280 bytes, whoever says that it does not" $ do
+        let begun = step 1 (Wrote 5000) (established plain {settingMss = 1440, settingHeaders = 60})
+            sizeAfter mtu = segmentSize (stepTcb (next begun 2 (Icmp (TooBig mtu) (Seq 5001))))
+        map sizeAfter [1300, 1280, 1279, 0] @?= [1240, 1220, 1440, 1440],
       testCase "a closed port" $ do
         fmap segmentFlags (refusal (segment 1 2 syn 0)) @?= Just (rst <> ack)
         fmap segmentAck (refusal (segment 1 2 syn 0)) @?= Just (Seq 2)

@@ -1,7 +1,7 @@
 -- |
 -- Description : Connections from cookies
 --
--- What a cookie brings back is what the SYN said, and nobody else's segment brings anything.
+-- What a cookie brings back is what the SYN said, and a segment of another sender brings nothing.
 module CookieTest (tests) where
 
 import Data.Bits (rotateL, xor)

@@ -108,7 +108,7 @@ measure net = go (N 0 0 1 0 Map.empty IntMap.empty IntMap.empty IntMap.empty 0 0
 
 -- | A bottleneck of 200 Mbit\/s with a queue of 64 KB, ten milliseconds there and back: for a number
 -- of flows, what part of the link is used (headers counted), Jain's index, and the part of the
--- segments that is dropped. It takes this many seconds, of which the first two do not count.
+-- segments that is dropped. It takes the given number of seconds, of which the first two do not count.
 sharing :: Int64 -> Control -> Int -> (Double, Double, Double)
 sharing time control flows = (fromIntegral (sum (measuredBytes m)) * 1500 / 1460 / fromIntegral (time - 2) / 25e6, jain (measuredBytes m), fromIntegral (measuredDropped m) / fromIntegral (max 1 (measuredSent m)))
   where
@@ -125,7 +125,7 @@ sharing time control flows = (fromIntegral (sum (measuredBytes m)) * 1500 / 1460
             netUntil = time * 1000000
           }
 
--- | Kilobytes that one flow delivers in a second over 20 Mbit\/s, with this many of 100,000 segments
+-- | Kilobytes that one flow delivers in a second over 20 Mbit\/s, with the given number of 100,000 segments
 -- lost, a receive buffer of this size and this time there and back.
 losing :: Control -> Word64 -> Int -> Int64 -> Int64
 losing control loss buffer roundTrip = sum (measuredBytes m) `div` 20000

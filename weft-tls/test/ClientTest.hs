@@ -1,4 +1,4 @@
--- | Our own client: whom it trusts, and how it learns that something is missing.
+-- | Our own client: which servers it trusts, and how it learns that something is missing.
 module ClientTest (tests) where
 
 import Control.Exception (IOException)
@@ -65,7 +65,7 @@ tests w =
         listener <- listenTcp (Just "127.0.0.1") "0" 16
         address <- localAddress listener
         withSocket (openSocket AF_INET Stream) $ \socket -> do
-          -- It waits in the listen queue, and nobody answers.
+          -- It waits in the listen queue, and no thread answers.
           connect socket address
           outcome <- timeout (milliseconds 20) (connectTls tls "localhost" socket)
           liftIO (maybe (pure ()) (\_ -> assertFailure "it came about") outcome)
@@ -94,7 +94,7 @@ tests w =
       testCase "a stream that is cut off is not one that has ended" $ world $ \served -> do
         tls <- trusting
         connected (servedAddress served) $ \socket -> do
-          -- What comes after this many bytes is withheld.
+          -- What comes after this number of bytes is withheld.
           left <- liftIO (newIORef (100_000 :: Int))
           let plainly = socketTransport socket
               cut buffer offset count = do

@@ -165,7 +165,7 @@ portIn output = do
   where
     takeWhileEnd p = reverse . takeWhile p . reverse
 
--- | A port that nobody uses now.
+-- | A port that is free now.
 freePort :: Thread String
 freePort = withSocket (openSocket AF_INET Stream) $ \socket -> do
   bind socket (SockAddrInet 0 (tupleToHostAddress (127, 0, 0, 1)))

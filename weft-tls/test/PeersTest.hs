@@ -102,7 +102,7 @@ tests w =
              ("--ciphers", "ECDHE-RSA-CHACHA20-POLY1305", "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256")
            ]
 
--- | Uploads and downloads of this many megabytes, files, streams, many requests on a connection.
+-- | Uploads and downloads of the given number of megabytes, files, streams, many requests on a connection.
 python :: B.ByteString
 python =
   "import hashlib, http.client, ssl, sys\n\

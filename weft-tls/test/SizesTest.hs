@@ -92,7 +92,7 @@ largest :: Int
 largest = 16_384 + 2048
 
 -- | What messages consist of. The first two are headers of the shortest and the longest
--- record for one who looks for a header in the wrong place, the third of one that is
+-- record for a reader that looks for a header in the wrong place, the third of one that is
 -- sometimes there.
 fillings :: [Int -> ByteString]
 fillings = [(`B.replicate` 0), (`B.replicate` 0xFF), \n -> B.take n (B.concat (replicate (n `div` 5 + 1) (B.pack [22, 3, 3, 2, 0])))]
@@ -160,7 +160,7 @@ recordsFrom segments = do
         transportPending = pure False
       }
 
--- | A request with a greeting that is longer by this many bytes than it need be: how long.
+-- | A request with a greeting that is longer by the given number of bytes than it need be: how long.
 greeting :: Served -> ClientTlsSettings -> Int -> Thread Int
 greeting served tls extra = connected (servedAddress served) $ \socket -> do
   sent <- liftIO (newIORef Nothing)
@@ -172,14 +172,14 @@ greeting served tls extra = connected (servedAddress served) $ \socket -> do
   liftIO (assertBool (show (extra, answer)) ("HTTP/1.1 200" `B.isPrefixOf` answer))
   liftIO (fromMaybe 0 <$> readIORef sent)
 
--- | Protocols that nobody speaks, this many bytes of them.
+-- | Unknown protocols, the given number of bytes.
 padding :: Int -> [ByteString]
 padding n
   | n <= 1 = []
   | n <= 250 = [B.replicate (n - 1) 0x78]
   | otherwise = B.replicate 199 0x78 : padding (n - 200)
 
--- | The first segment of each connection ends after this many bytes.
+-- | The first segment of each connection ends after the given number of bytes.
 splitting :: IORef Int -> ServerSettings -> ServerSettings
 splitting at s = s {serverLayers = split : serverLayers s}
   where

@@ -55,7 +55,7 @@ import Weft.Tls
 
 -- | A directory with certificates: @ca@, which has issued @rsa@ and @ecdsa@ (both for
 -- @localhost@ and 127.0.0.1), @other@ (for @other.test@ and @*.wild.test@) and @alice@ (of a
--- client); @stranger@, which nobody has issued; @expired@; each a @.pem@ and a @.key@.
+-- client); @stranger@, which no authority has issued; @expired@; each a @.pem@ and a @.key@.
 newtype World = World {directory :: FilePath}
 
 -- | The files of a certificate.
@@ -144,8 +144,9 @@ servingOn kernel tlsSettings change use = do
   reports >>= (@?= [])
   pure result
 
--- | @/@: who asks; @/echo@: what is sent; @/large@: some megabytes of memory; @/file?path@: a file; @/stream?count@:
--- this many pieces of 1,000 octets; else: how much there was in the body, and the sum of it.
+-- | @/@: the client; @/echo@: what is sent; @/large@: some megabytes of memory; @/file?path@: a file;
+-- @/stream?count@: the given number of pieces of 1,000 octets; else: how much there was in the body, and the sum
+-- of it.
 handler :: Handler
 handler request = case requestPath request of
   "/" -> pure (plain ok200 [] (C.pack (show (clientSecurity (requestClient request)))))

@@ -79,7 +79,7 @@ exchange :: Int -> ByteString -> IO ByteString
 exchange port bytes = withClient port $ \c -> say c bytes >> hearAll c
 
 -- | Serve an application of this style while the body runs, which is told the port. What the
--- application raises is reported to nobody.
+-- application raises is not reported.
 serving :: ApplicationStyle -> Application -> (Int -> IO a) -> IO a
 serving = servingWith id
 

@@ -91,7 +91,7 @@ tests =
         withApplicationSettings (setApplicationStyle OwnThread defaultSettings) (pure application) $ \port -> do
           withClient port $ \c -> say c (get "/") >> takeMVar working >> reset c
           takeMVar caught >>= assertBool "asynchronous"
-        -- It cannot be garbage while somebody might fill it.
+        -- It cannot be garbage while a thread might fill it.
         void (tryPutMVar never ()),
       testGroup
         "one whose time is up, and its client is told"

@@ -1,4 +1,4 @@
--- | Threads that an application has left behind, and that go on with what it gave them when
+-- | Threads that outlive their application, and go on with what it gave them when
 -- the connection has ended and its number is another client's.
 module StrayTest (tests) where
 
@@ -41,7 +41,7 @@ text = responseLBS status200 [] . Lazy.fromStrict
 going :: ByteString -> ByteString
 going target = "GET " <> target <> " HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
--- | On a thread of GHC's own, as one that was left behind.
+-- | On a thread of GHC's own, as one that outlives its application.
 elsewhere :: IO a -> IO (Either SomeException a)
 elsewhere act = do
   box <- newEmptyMVar
@@ -76,8 +76,8 @@ streamKept style = do
   told <- readIORef outcomes
   map (either (fmap (== SinkEnded) . fromException) (const Nothing)) told @?= replicate 3 (Just True)
 
--- | The first client ends its connection while the application streams, in a thread that it has
--- left behind; another client then has the number.
+-- | The first client ends its connection while the application streams, in a thread that
+-- outlives it; another client then has the number.
 clientGone :: ApplicationStyle -> Assertion
 clientGone style = do
   writer <- newEmptyMVar

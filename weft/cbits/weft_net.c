@@ -22,7 +22,7 @@ int weft_socket(int family, int type, int protocol) {
   ANSWER(socket(family, type | SOCK_NONBLOCK | SOCK_CLOEXEC, protocol));
 }
 
-/* A descriptor that somebody else opened: its family and type (what is no socket fails
+/* A descriptor that other code opened: its family and type (what is no socket fails
    with ENOTSOCK, what is not open with EBADF). Nothing is changed before both are known.
    The family is asked of its address, because not every system has SO_DOMAIN. */
 int weft_adopt(int fd, int *what) {
@@ -56,7 +56,7 @@ int weft_setsockopt(int fd, int level, int name, int value) {
   ANSWER(setsockopt(fd, level, name, &value, sizeof value));
 }
 
-/* An unbound Unix-domain address has only its family; the bytes behind it are
+/* An unbound Unix-domain address has only its family; the bytes after it are
    cleared so that it reads as an empty path. */
 static int name_of(int (*get)(int, struct sockaddr *, socklen_t *), int fd, void *address, int room) {
   socklen_t length = (socklen_t)room;

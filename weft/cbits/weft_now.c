@@ -1,6 +1,6 @@
 /*
- * Sending at once, from any thread: each function holds the descriptor, by Note [Who may
- * use the number] in Weft.Internal.Os.Descriptor, which also says what its two words are.
+ * Sending at once, from any thread: each function holds the descriptor, by Note [Use of
+ * the number] in Weft.Internal.Os.Descriptor, which also says what its two words are.
  */
 #define _GNU_SOURCE
 #include "weft_sys.h"
@@ -49,7 +49,7 @@ intptr_t weft_receive_now(intptr_t *words, int fd, void *buffer, intptr_t size) 
   return answer;
 }
 
-/* Send bytes, and behind them a part of a file that is in the page cache: how many
+/* Send bytes, and after them a part of a file that is in the page cache: how many
    of both together the socket took at once. 0 also when the part is not in memory;
    an error of the socket or the file is for the next call to find. */
 intptr_t weft_send_file_now(intptr_t *words, int out, const void *before,
@@ -73,7 +73,7 @@ intptr_t weft_send_file_now(intptr_t *words, int out, const void *before,
   return sent;
 }
 
-/* For who uses the number in calls of its own, which may take their time: 0, and the
+/* For a caller that uses the number in calls of its own, which may take their time: 0, and the
    number is not closed before weft_let_go; or -EBUSY, -ESHUTDOWN as above. */
 intptr_t weft_hold(intptr_t *words) {
   if (!begin(words)) return -EBUSY;

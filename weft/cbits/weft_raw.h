@@ -1,7 +1,7 @@
 /*
  * The two calls that are made for each request. The C library's recv and send are
  * cancellation points of pthreads: in a process with several threads that is three more
- * calls, 50 instructions. Nobody cancels a thread here.
+ * calls, 50 instructions. No thread is cancelled here.
  */
 #ifndef WEFT_RAW_H
 #define WEFT_RAW_H

@@ -227,7 +227,7 @@ intptr_t weft_read_in(int fd, int64_t offset, intptr_t size) {
 
 intptr_t weft_close(int fd) {
   /* On Linux the number is free after EINTR too: closing again could close
-     somebody else's descriptor. */
+     another owner's descriptor. */
   if (close(fd) == 0 || errno == EINTR) return 0;
   return -(intptr_t)errno;
 }

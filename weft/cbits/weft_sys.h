@@ -1,5 +1,5 @@
 /*
- * The system calls behind Weft.Internal.Os.Sys.
+ * The system calls of Weft.Internal.Os.Sys.
  *
  * Every function answers what the call answers, or the negated errno: errno
  * itself is a property of an OS thread, and a Haskell thread may move to

@@ -31,7 +31,7 @@
  * owner asleep; one that comes earlier is remembered. */
 enum {
   AWAKE,    /* the owner runs, or polls without blocking */
-  NOTIFIED, /* somebody called wake since the owner last looked */
+  NOTIFIED, /* a thread called wake since the owner last looked */
   SLEEPING  /* the owner is in, or about to enter, a blocking wait */
 };
 
@@ -221,7 +221,7 @@ failed:
 void weft_uring_close(struct weft_uring *r) {
   __atomic_store_n(&r->closed, 1, __ATOMIC_SEQ_CST);
   /* A thread that saw the ring open may be about to write to the eventfd, whose
-   * number must not be somebody else's by then. It does not block there. */
+   * number must not name another file by then. It does not block there. */
   while (__atomic_load_n(&r->wakers, __ATOMIC_SEQ_CST) != 0) sched_yield();
   release(r);
 }
@@ -387,12 +387,12 @@ int weft_uring_wait(struct weft_uring *r, int64_t nanoseconds) {
 
 void weft_uring_wake(struct weft_uring *r) {
   static const uint64_t one = 1;
-  /* Most calls find the owner running, or somebody who was faster. */
+  /* Most calls find the owner running, or another waker was faster. */
   if (__atomic_exchange_n(&r->state, NOTIFIED, __ATOMIC_SEQ_CST) != SLEEPING) return;
   __atomic_add_fetch(&r->wakers, 1, __ATOMIC_SEQ_CST);
   if (!__atomic_load_n(&r->closed, __ATOMIC_SEQ_CST)) {
     ssize_t n;
-    /* Counted first: who was woken by the write sees it counted. */
+    /* Counted first: the thread that the write wakes sees it counted. */
     __atomic_add_fetch(&r->wake_writes, 1, __ATOMIC_SEQ_CST);
     do n = write(r->event, &one, sizeof one);
     while (n < 0 && errno == EINTR);

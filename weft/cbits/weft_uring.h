@@ -82,7 +82,7 @@ int weft_uring_await_events(struct weft_uring *, int fd, uint32_t events, uint64
 int weft_uring_await_writable(struct weft_uring *, int fd, uint64_t);
 int weft_uring_read_at(struct weft_uring *, int fd, void *, uint32_t, int64_t, uint64_t);
 int weft_uring_write_at(struct weft_uring *, int fd, const void *, uint32_t, int64_t, uint64_t);
-/* Read part of a file into memory that nobody looks at, to have it cached. */
+/* Read part of a file into memory that is never read, to have it cached. */
 int weft_uring_warm(struct weft_uring *, int fd, uint32_t, int64_t, uint64_t);
 int weft_uring_sync(struct weft_uring *, int fd, int data_only, uint64_t);
 int weft_uring_open_at(struct weft_uring *, int fd, const void *, uint64_t flags,

@@ -11,7 +11,7 @@ import Weft
 import Weft.Serve
 import Weft.Socket
 
--- | Serve whoever connects, for ever: @run (listenTcp Nothing "7000" 1024 >>= echo)@.
+-- | Serve all clients, for ever: @run (listenTcp Nothing "7000" 1024 >>= echo)@.
 echo :: Socket -> Thread ()
 echo listener = serveOn defaultServeSettings listener (\client _ -> session client)
 

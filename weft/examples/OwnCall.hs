@@ -38,7 +38,7 @@ publish topic line = request (Publish topic line)
 next :: String -> Thread String
 next topic = request (Next topic)
 
--- | A request with the one who waits for its answer.
+-- | A request with the waiter for its answer.
 data Asked = forall a. Asked (Bus a) (Waiter a)
 
 -- | A kernel that also answers the requests of a bus, while the body runs.
@@ -48,7 +48,7 @@ withBus kernel body = do
   bracket (forkIO (loop asked Map.empty)) killThread $ \_ ->
     body (extend (\bus waiter -> writeChan asked (Asked bus waiter)) kernel)
 
--- | The event loop: who waits for which topic.
+-- | The event loop: the waiters for each topic.
 loop :: Chan Asked -> Map.Map String [Waiter String] -> IO ()
 loop asked waiting =
   readChan asked >>= \case

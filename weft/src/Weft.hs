@@ -9,6 +9,7 @@
 -- An echo server:
 --
 -- @
+-- import Control.Monad (unless)
 -- import Weft
 -- import Weft.Serve
 -- import Weft.Socket
@@ -28,20 +29,22 @@
 --
 -- [The operating system] Sockets are in "Weft.Socket", files in "Weft.File", time in
 --   "Weft.Time", pipes in "Weft.Pipe", signals in "Weft.Signal", memory for input in
---   "Weft.Buffer".
+--   "Weft.Buffer". "Weft.Descriptor" waits for descriptors of others, "Weft.Attempt" never waits.
 -- [Servers] "Weft.Serve" accepts connections, each for a thread of its own; "Weft.Reader" reads
 --   lines and numbers of bytes out of them; "Weft.Relay" is for proxies.
 -- [Several threads] "Weft.Scope" has lifetimes that own threads, "Weft.Concurrently" what
---   is made of them: races, one thread for each element. "Weft.Timeout" limits time,
---   "Weft.Mask" says when a thread may be interrupted, "Weft.Local" is its own state.
--- [Waiting for each other] "Weft.Channel", "Weft.Mutex", "Weft.MVar", "Weft.Event",
---   "Weft.Condition", "Weft.Semaphore", "Weft.Barrier", and transactions in "Weft.STM".
--- [Other worlds] "Weft.IO" is for threads written in plain 'IO'; "Weft.Outside" is the way
---   in for GHC's own threads.
+--   is made of them: races, one thread for each element; "Weft.JoinSet" gives results as they
+--   come. "Weft.Timeout" limits time, "Weft.Mask" says when a thread may be interrupted,
+--   "Weft.Local" is its own state, "Weft.Ref" has variables whose accesses a simulation sees.
+-- [Waiting for each other] "Weft.Channel", "Weft.Broadcast", "Weft.Mutex", "Weft.MVar", "Weft.IVar",
+--   "Weft.Event", "Weft.Condition", "Weft.Semaphore", "Weft.Barrier", transactions in "Weft.STM",
+--   and the first of several things in "Weft.Select".
+-- [Other worlds] "Weft.IO" is for threads written in plain 'IO', "Weft.Unlift" for monads over
+--   threads; "Weft.Outside" is the way in for GHC's own threads. "Weft.EventManager" needs no threads.
 -- [Seeing what it does] "Weft.Dump" lists all threads, "Weft.Counters" has numbers,
 --   "Weft.Timeline" a record for Perfetto, "Weft.Trace" looks at a thread without running
 --   it, and "Weft.Model" is a page that says what running it means.
--- [Replacing parts] The order in which threads run is a value of "Weft.Policy"; who
+-- [Replacing parts] The order in which threads run is a value of "Weft.Policy"; what
 --   answers their calls is a value of "Weft.Kernel".
 module Weft
   ( -- * Threads
@@ -151,8 +154,8 @@ fork :: Thread () -> Thread ThreadId
 fork = forkWith defaultForkOptions
 {-# INLINE fork #-}
 
--- | Start a thread nobody needs to name. It is lighter than 'fork' by 24 bytes: it
--- gets a number only when somebody asks for it ('myThreadId', a report), or when it waits
+-- | Start an anonymous thread. It is lighter than 'fork' by 64 bytes: it
+-- gets a number only when it is asked for ('myThreadId', a report), or when it waits
 -- for another thread.
 fork_ :: Thread () -> Thread ()
 fork_ child = Thread (\k -> Fork Nothing (\_ -> toTrace child) (\_ -> k ()))
@@ -182,7 +185,7 @@ exit = Thread (\_ -> Throw (toException ThreadExit))
 cancel :: ThreadId -> Thread ()
 cancel t = cancelWith t Cancelled
 
--- | The same, with an exception of your own; one that its thread does not handle is
+-- | 'cancel' with an exception of your own; one that its thread does not handle is
 -- reported.
 cancelWith :: (Exception e) => ThreadId -> e -> Thread ()
 cancelWith t e = do
@@ -231,6 +234,6 @@ blocking = call . Blocking
 workerCount :: Thread Int
 workerCount = call WorkerCount
 
--- | This many bytes of the system's randomness, fit for keys.
+-- | The given number of bytes of the system's randomness, fit for keys.
 randomBytes :: Int -> Thread ByteString
 randomBytes = call . RandomBytes

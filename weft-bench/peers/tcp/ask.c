@@ -3,7 +3,7 @@
  *   tcp-ask MODE ADDRESS CONNECTIONS SECONDS
  *
  *   ask      64 bytes to the port for echo (7) and back, on each connection, again and again
- *   connect  the same once on each connection, which then ends; this many at a time
+ *   connect  the same once on each connection, which then ends; CONNECTIONS at a time
  *   send     as many bytes as are taken, to the port that discards them (9)
  *   receive  as many as come, from the port that makes them (19)
  *

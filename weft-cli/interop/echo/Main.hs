@@ -77,13 +77,13 @@ handler request = case requestPath request of
   "/fail" -> throwM (userError "this handler fails")
   -- The request as it was read.
   "/head" -> pure (plain ok200 [] (C.unlines (requestTarget request : [name <> ": " <> value | Field name value <- requestFields request])))
-  -- This many octets in chunks, and a trailer field that says how many.
+  -- The given number of octets in chunks, and a trailer field that says how many.
   "/chunked" -> pure . responding "application/octet-stream" $ \sink -> do
     octets sink count
     pure [Field "X-Count" (C.pack (show count))]
-  -- This many octets, announced.
+  -- The given number of octets, announced.
   "/exact" -> pure (Response ok200 [] (Streamed (Just (fromIntegral count)) (\sink -> [] <$ octets sink count)) Nothing)
-  -- This many lines, one every twentieth of a second.
+  -- The given number of lines, one every twentieth of a second.
   "/slow" -> pure . responding "text/plain" $ \sink -> do
     let go :: Int -> Thread ()
         go n = unless (n > count) $ do
@@ -108,7 +108,7 @@ lengthOf request = go 0
       piece <- receiveBody request
       if B.null piece then pure n else go $! n + B.length piece
 
--- | This many octets in which every place is recognisable.
+-- | The given number of octets in which every place is recognisable.
 octets :: Sink -> Int -> Thread ()
 octets sink n
   | n <= B.length pattern' = sinkWrite sink (byteString (B.take n pattern'))

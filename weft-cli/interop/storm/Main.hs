@@ -4,8 +4,8 @@
 -- > weft-storm KIND BACKEND WORKERS CANCELLATIONS SECONDS
 --
 -- Threads make one kind of call (connect, accept, receive, send, file) and are cancelled at
--- random while it is under way, this many times. What could be lost is counted: bytes,
--- descriptors. When nothing has gone on for this many seconds the program prints all threads
+-- random while it is under way, CANCELLATIONS times. What could be lost is counted: bytes,
+-- descriptors. When nothing has gone on for SECONDS the program prints all threads
 -- and fails. @make soak@ runs it in all combinations beside everything else.
 module Main (main) where
 
@@ -149,7 +149,7 @@ connects this = withSocket (listenTcp (Just "127.0.0.1") "0" 4) $ \l -> withSock
   cancelled this (concat (replicate 16 [connecting address, connecting nowhere]))
   [] <$ stop (fillers <> acceptors)
 
--- | Accepts are cancelled, and others connect. A connection that was accepted for nobody would
+-- | Accepts are cancelled, and others connect. A connection that was accepted for a cancelled thread would
 -- remain open.
 accepts :: Storm -> Thread [String]
 accepts this = withSocket (listenTcp (Just "127.0.0.1") "0" 64) $ \l -> do
@@ -238,7 +238,7 @@ stop threads = forM_ threads $ \(t, wait) -> cancel t >> wait
 closing :: Socket -> Thread ()
 closing = uninterruptibleMask_ . closeSocket
 
--- | Closing it leaves no port behind; nor does closing what it accepts.
+-- | Closing it leaves no port in use; nor does closing what it accepts.
 resetting :: Socket -> Thread ()
 resetting s = liftIO . withArray [1, 0] $ \p -> void (c_setsockopt (descriptorNumber (socketDescriptor s)) solSocket soLinger p 8)
   where

@@ -11,7 +11,7 @@
 --
 -- suspend the thread of Weft instead of the OS thread that carries it. A cancellation or a time
 -- limit ends them as it ends operations of Weft, masking states hold, and
--- 'GHC.Conc.closeFdWith' wakes those who wait for a descriptor with the error that GHC gives.
+-- 'GHC.Conc.closeFdWith' wakes the threads that wait for a descriptor with the error that GHC gives.
 -- Threads of GHC's wait as before. So do direct threads inside of what GHC must
 -- finish in one go, as @unsafePerformIO@ and lazy input; there they occupy an OS thread.
 --
@@ -23,7 +23,7 @@
 -- main = GhcIO.'install' >> IO.run serve
 -- @
 --
--- What is not replaced, and what it does instead, is in the package's README: an 'Control.Concurrent.MVar' or an @atomically@
+-- What is not replaced, and what it does instead, is in @docs\/ghc-io.md@: an 'Control.Concurrent.MVar' or an @atomically@
 -- that blocks, and a blocking foreign call, occupy an OS thread, and the worker goes on with another.
 --
 -- The idea that a program need not change for its waits to scale is that of O'Sullivan &

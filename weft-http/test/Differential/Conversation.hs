@@ -37,7 +37,7 @@ conversation = do
 marker :: String
 marker = "GET /marker HTTP/1.1\r\nHost: m\r\nX-Marker: 1\r\n\r\n"
 
--- | One of the usual ones, or one of the strange with a chance of this many in twenty-five.
+-- | One of the usual ones, or one of the strange with the given chance in twenty-five.
 orOdd :: Int -> [a] -> [a] -> Gen a
 orOdd chance usual strange = frequency ((25 - chance, elements usual) : [(chance, elements strange) | not (null strange)])
 

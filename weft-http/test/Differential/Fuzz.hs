@@ -25,7 +25,7 @@ import Test.QuickCheck.Random (mkQCGen)
 -- | The kind of an ending: that of each parser, with the reason of a refusal.
 type Kind = String
 
--- | Compare for this many minutes, from a seed. Answers whether nothing was wrong.
+-- | Compare for the given number of minutes, from a seed. Answers whether nothing was wrong.
 fuzz :: [Peer] -> Double -> Int -> IO Bool
 fuzz peers minutes seed = do
   start <- getMonotonicTime

@@ -1,6 +1,6 @@
 -- |
 -- Parsers that are programs of other languages: asked through a pipe, one line for each
--- conversation (the form is described in @read_h11.py@). Whoever runs the tests may lack
+-- conversation (the form is described in @read_h11.py@). A machine may lack
 -- them; that is said, and is not a failure.
 module Differential.Programs
   ( withPrograms,

@@ -4,7 +4,7 @@
 -- A server that answers another request than the one a proxy has let pass is how requests
 -- are smuggled. So when both accept, they must agree on every part of a request and, by
 -- that, on where the next one begins. To refuse is always safe; it only must not happen
--- for reasons that nobody knows of ("Differential.Reasons").
+-- for reasons that are not known ("Differential.Reasons").
 module Differential.Reading
   ( -- * Readings
     Reading (..),

@@ -23,7 +23,7 @@ import Data.List (isInfixOf, isPrefixOf, stripPrefix)
 import Differential.Reading
 import Weft.Http.RequestHead (Fault (..))
 
--- | A fault for which Weft refuses, who may accept it, and why it is refused all the same.
+-- | A fault for which Weft refuses, which parsers may accept it, and why it is refused all the same.
 data Refusal = Refusal Fault [String] String
 
 -- | All of these.
@@ -56,7 +56,7 @@ weftRefuses =
     Refusal UnsupportedVersion ["h11", "llhttp", "warp"] "505; for the others any digits are a version, or 2.0 is"
   ]
 
--- | Who refuses what Weft accepts, with which words, why it is right to accept it, and an
+-- | The parser that refuses what Weft accepts, with which words, why it is right to accept it, and an
 -- example. Only what both h11 and llhttp refuse must be explained.
 data Acceptance = Acceptance String (String -> Bool) String ByteString
 
@@ -82,7 +82,7 @@ weftAccepts =
       '\\' : 't' : rest -> dropBlanks rest
       rest -> rest
 
--- | In whom, in which conversations (with our reading of them), and what.
+-- | In which parser, in which conversations (with our reading of them), and what.
 data Misreading = Misreading String (ByteString -> Reading Fault -> Bool) String
 
 -- | What others are known to read wrongly. Where it may come into play they are not asked.

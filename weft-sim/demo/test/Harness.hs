@@ -1,4 +1,4 @@
--- | Replicas, real and false, and who talks to them.
+-- | Replicas, real and false, and their clients.
 module Harness
   ( withSettings,
     serving,
@@ -32,7 +32,7 @@ import Weft
 import Weft.Scope
 import Weft.Socket
 
--- | Run a thread with settings for this many replicas, that do nothing wrong.
+-- | Run a thread with settings for the given number of replicas, that do nothing wrong.
 withSettings :: Int -> (Thread a -> IO a) -> ([ReplicaSettings] -> Thread a) -> IO a
 withSettings count runIt body = withSystemTempDirectory "weft-kv" $ \place ->
   runIt . withFreeAddresses count $ \addresses ->

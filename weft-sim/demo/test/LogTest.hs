@@ -66,7 +66,7 @@ tests =
         try (run (withLog directory (\_ found -> pure found))) >>= \case
           Left (LogDamaged why) -> assertBool why ("a batch at byte" `isPrefixOf` why)
           Right found -> assertFailure ("opened, with " <> show found)
-        -- Nothing was changed, so that somebody can look at it.
+        -- Nothing was changed, so that the operator can look at it.
         readLog directory >>= (@?= damaged),
       testCase "a log that is written anew holds what it was given, and grows" $ withLogIn $ \directory -> do
         run . withLog directory $ \opened _ -> do

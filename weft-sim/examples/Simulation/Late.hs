@@ -98,7 +98,7 @@ asking dial connection n = timeout (seconds 1) $ do
   sendAll s (ByteString.singleton n)
   ByteString.head <$> receive s 1
 
--- | The same, and after a question without an answer another connection.
+-- | 'asking', and after a question without an answer another connection.
 reconnecting :: Asking
 reconnecting dial connection n = do
   answer <- asking dial connection n

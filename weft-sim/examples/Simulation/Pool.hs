@@ -33,7 +33,7 @@ lending borrow = do
     awaitAll scope
   available permits
 
--- | Take, register, use. Between the first two nobody gives the permit back.
+-- | Take, register, use. Between the first two nothing gives the permit back.
 carelessly :: Semaphore -> (Int -> Thread ()) -> Thread () -> Thread ()
 carelessly permits register body = do
   acquire permits 1

@@ -17,7 +17,7 @@ scenarios =
     drawn "barrier/random" "each goes on in a full turn, and fewer wait than would do" random
   ]
 
--- | This many arrive, one more for each that is cancelled.
+-- | The given number arrive, and one more for each that is cancelled.
 numbers :: Int -> [Int] -> Thread Complaints
 numbers n doomed = do
   barrier <- newBarrier n

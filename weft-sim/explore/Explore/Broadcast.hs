@@ -122,7 +122,7 @@ inOrder :: Thread Complaints
 inOrder = withScope $ \scope -> do
   ended <- newLog
   set <- newJoinSet scope
-  -- The last step of each tells the order; whoever comes between it and the end has ended later.
+  -- The last step of each tells the order; a child that comes between it and the end has ended later.
   forM_ [(3, 'c'), (1, 'a'), (2, 'b')] $ \(n, c) -> void (forkInSet set (sleep (seconds n) >> say ended c >> pure c))
   let rest = joinNext set >>= maybe (pure []) (\c -> (c :) <$> rest)
   results <- rest

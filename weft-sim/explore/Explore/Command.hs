@@ -2,7 +2,7 @@
 -- Description : A program that explores
 --
 -- Runs the scenarios of a catalogue in simulated worlds: many seeds, or all schedules, until
--- the range is done, the time is over or somebody interrupts it. weft-explore is one.
+-- the range is done, the time is over or it is interrupted. weft-explore is one.
 module Explore.Command (exploring) where
 
 import Control.Concurrent
@@ -37,7 +37,7 @@ exploring catalogue = do
       Small n -> " (--systematic " <> show n <> ")"
       Drawn -> ""
 
--- | What the command line says; what is wrong with it is one line, and status 2.
+-- | The command of the command line; an error in it is one line, and status 2.
 understood :: ParserResult a -> IO a
 understood = \case
   Failure failure
@@ -50,7 +50,7 @@ refusing act =
   try (act >> hFlush stdout) >>= \case
     Right () -> pure ()
     Left e -> do
-      -- What is left for standard output is refused again when the program ends.
+      -- The rest of the output is refused again when the program ends.
       _ <- try (hClose stdout) :: IO (Either IOException ())
       mistake (displayException (e :: IOException))
 

@@ -4,7 +4,7 @@
 -- Draws a few clients with a few operations each, in both styles, masked and not, some of
 -- them under a time limit, and cancellations at any step. All that was answered must be what
 -- the model could have answered, in some order; what was cancelled must not have happened; and
--- when nobody can run, nobody may wait for what is there.
+-- when no thread can run, none may wait for what is there.
 module Explore.Crowd
   ( Model (..),
     Waits (..),
@@ -40,7 +40,7 @@ data Model obj op res st = Model
     modelWaits :: Waits
   }
 
--- | When nobody can run: may a thread wait for what it could have?
+-- | When no thread can run: may a thread wait for what it could have?
 data Waits
   = -- | Never.
     NobodyWaits
@@ -56,7 +56,7 @@ data Manner
   = Plainly
   | -- | While masked.
     Masked
-  | -- | At most this many microseconds.
+  | -- | At most this number of microseconds.
     Limited !Int
 
 data Client op = Client
@@ -64,7 +64,7 @@ data Client op = Client
     clientSteps :: [Step op]
   }
 
--- | A blow falls on a client, after this many turns.
+-- | A blow falls on a client, after this number of turns.
 data Blow = Blow !Int !Int
 
 -- | What a client is about, or has done.
@@ -167,7 +167,7 @@ finish (Report clock busy done) i op called outcome = do
 tick :: IORef Int -> IO Int
 tick clock = atomicModifyIORef' clock (\n -> (n + 1, n))
 
--- | Who is in the middle of what, those first that came first.
+-- | The clients that are in an operation, the first that came first.
 waitingIn :: Report op res -> IO [(Int, op)]
 waitingIn (Report _ busy _) = map (\(i, (_, op)) -> (i, op)) . sortOn (fst . snd) . IntMap.toList <$> readIORef busy
 

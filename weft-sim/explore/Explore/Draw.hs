@@ -53,10 +53,10 @@ weighted options = between 1 (sum (map fst options)) >>= pick options
       | otherwise = pick rest (n - w)
     pick [] _ = error "Explore.Draw.weighted: nothing to choose from"
 
--- | True this many times in a hundred.
+-- | True the given number of times in a hundred.
 chance :: Int -> Draw Bool
 chance percent = (<= percent) <$> between 1 100
 
--- | This many, from and to.
+-- | A number of draws, from and to.
 several :: Int -> Int -> Draw a -> Draw [a]
 several low high what = between low high >>= \n -> replicateM n what

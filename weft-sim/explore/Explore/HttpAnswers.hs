@@ -162,7 +162,7 @@ converse lossy address sizes pause batches =
       pure (expectEqual "after the last answer" "" rest)
     go client (batch : rest) = do
       (all', end) <- withScope $ \scope -> do
-        -- An error of the connection is seen by who reads.
+        -- An error of the connection is seen by the reader.
         forkIn_ scope (void (attempt (sendIn sizes pause client (ByteString.concat (map askedBytes batch)))))
         answers client (map askedBare batch)
       -- A request that the network holds up for long has taken too long to arrive.

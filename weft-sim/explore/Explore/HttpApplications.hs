@@ -77,7 +77,7 @@ applications weather clients = do
             pure sent
   wrong <- serving (answering echoing) {setupApplication = Just application} $ \rig -> do
     wrong <- gather [onNewMachine (Text.pack ("client" <> show i)) (one rig sizes deeds) | (i, (sizes, deeds)) <- zip [1 :: Int ..] clients]
-    -- Who fails after its response does so when its client has gone, perhaps.
+    -- An application that fails after its response does so when its client has gone, perhaps.
     sleep (seconds 1)
     told <- reportsOf rig
     let faults = [d | (_, deeds) <- clients, d <- reached deeds, d `elem` [FailsBefore, FailsWithin, FailsAfter]]
@@ -93,7 +93,7 @@ applications weather clients = do
     one rig sizes deeds =
       attempt (withClient (rigAddress rig) (\client -> sendIn sizes (pure ()) client (ByteString.concat [ask ("/" <> Char8.pack (show d)) | d <- deeds]) >> talk client deeds)) >>= \case
         Right wrong -> pure wrong
-        -- Who is cut off with requests unread sees a reset.
+        -- A client that is cut off with requests unread sees a reset.
         Left e -> pure (expect (show e) (weather == Stormy || FailsWithin `elem` deeds))
     talk client deeds = do
       (got, end) <- answers client (map (const False) (takeWhile (/= FailsWithin) deeds))
@@ -147,7 +147,7 @@ cuttingOff byGrace guests micros = do
     sleep (microseconds micros)
     draining <- forkIn scope (rigDrain rig)
     unless byGrace $ do
-      -- Not before the sockets are closed: who comes later was not there to be cut off.
+      -- Not before the sockets are closed: a client that comes later was not there to be cut off.
       sleep (milliseconds 100)
       cutOff (rigServer rig)
     ((_, late), took) <- within "ending" (0, 2_600) (awaitChild draining)

@@ -50,9 +50,9 @@ scenarios =
 data Use
   = -- | It sends back what it reads, while it reads.
     Back
-  | -- | The same; its response begins before anything is read.
+  | -- | As 'Back'; its response begins before anything is read.
     Early
-  | -- | The same, of a length that is known.
+  | -- | As 'Early', of a length that is known.
     Known
   | -- | It sends it back when all is there.
     Whole
@@ -142,7 +142,7 @@ uploading = do
 data Patience
   = -- | It waits for the answer.
     Waits
-  | -- | It goes on after this many milliseconds.
+  | -- | It goes on after this number of milliseconds.
     Impatient Int
   | -- | It goes away then, or ends its direction only.
     GivesUp Int Bool

@@ -1,7 +1,7 @@
 {-# LANGUAGE OverloadedStrings #-}
 
 -- |
--- Description : A small HTTP client, for those who do not believe servers
+-- Description : A small HTTP client, that does not trust servers
 --
 -- Sends bytes as it is told, in whatever pieces, and reads responses that say how long they
 -- are. It knows no more of HTTP than that, and shares no code with the server.

@@ -47,7 +47,7 @@ lossyIn weather what act =
     Right wrong -> pure wrong
     Left e -> pure (expect (what <> " failed: " <> show e) (weather == Stormy))
 
--- | Somebody else, who is served promptly all the while.
+-- | Another client is served promptly all the while.
 amid :: Weather -> Rig -> Thread Complaints -> Thread Complaints
 amid weather rig act = withScope $ \scope -> do
   wrong <- liftIO (newIORef [])
@@ -64,7 +64,7 @@ witness rig = withClient (rigAddress rig) $ \client -> do
   sendIn [1_000] (pure ()) client (ask "/page.html")
   body200 "somebody else" (fileOf "page.html") <$> answer False client
 
--- | A slow client of some kind, beside somebody else.
+-- | A slow client of some kind, beside another client.
 slow :: Weather -> Draw (Thread Complaints)
 slow weather = do
   ms <- between 1 150
@@ -101,13 +101,13 @@ slow weather = do
       first <- answer False client
       (expectEqual "before a body" (Right 405) (answerStatus <$> first) <>)
         <$> limited "a body that does not come" (29_000, 33_500) (expectEqual "in place of a body" "" <$> untilEnd client)
-    -- Who does not read is cut off.
+    -- A client that does not read is cut off.
     deaf _ rig client = do
       _ <- attempt (sendIn [1_000] (pure ()) client (ByteString.concat (replicate 12 (ask "/large.bin"))))
       sleep (seconds 36)
       left <- liftIO (connectionCount (rigServer rig))
       pure (expect (show left <> " connections, with one that does not read") (left <= 1))
-    -- Who reads slowly, but reads, is served to the end.
+    -- A client that reads slowly, but reads, is served to the end.
     reading ms _ client = do
       sendIn [1_000] (pure ()) client (askWith "GET" "/large.bin" ["Connection: close"])
       let go got =
@@ -202,7 +202,7 @@ vanishing clients = serving defaultSetup $ \rig -> do
 faulty :: [[Asked]] -> Thread Complaints
 faulty batches = serving defaultSetup $ \rig -> do
   wrong <- gather ([forkless rig name | name <- ["alice", "bob"]] <> [converse False (rigAddress rig) [1_000] (sleep (milliseconds 3)) batches])
-  -- Who was cut off is forgotten in the end.
+  -- A client that was cut off is forgotten in the end.
   sleep (seconds 200)
   left <- liftIO (connectionCount (rigServer rig))
   pure (wrong <> expectEqual "connections after all faults" 0 left)

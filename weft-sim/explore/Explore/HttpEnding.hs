@@ -4,7 +4,7 @@
 -- Description : How servers end, and what they have too little of
 --
 -- A server that drains answers what it has taken, in its time; one that is cancelled, at any
--- step, leaves nothing behind that draining would not end; one that is short of descriptors or
+-- step, leaves nothing that draining would not end; one that is short of descriptors or
 -- has very many clients serves them all the same.
 module Explore.HttpEnding (scenarios) where
 
@@ -168,11 +168,11 @@ draining weather visitors micros = do
     (ended, late) <- rigDrain rig
     wrong <- concat <$> mapM awaitChild children
     unanswered <- settled weather score
-    -- Who says nothing on a new connection may be waited for.
+    -- A client that says nothing on a new connection may be waited for.
     let patient = any (\(Visitor _ v) -> v == Silent) visitors
     pure (late <> wrong <> unanswered <> expect "nobody was cut off" (ended || patient))
 
--- | Visitors; the server is cancelled after this many turns and this much time.
+-- | Visitors; the server is cancelled after the given number of turns and this much time.
 cancelled :: [Visitor] -> (Int, Int) -> Thread Complaints
 cancelled visitors (turns, micros) = do
   score <- newScore
@@ -187,7 +187,7 @@ cancelled visitors (turns, micros) = do
     wrong <- concat <$> mapM awaitChild children
     pure (late <> wrong)
 
--- | The same with draining itself.
+-- | Visitors; draining is cancelled after the given number of turns and this much time.
 drainCancelled :: [Visitor] -> (Int, Int) -> Thread Complaints
 drainCancelled visitors (turns, micros) = do
   score <- newScore
@@ -220,12 +220,12 @@ grace = do
     sleep (minutes 61)
     pure (took <> expect "not drained" (not ended) <> expect ("an answer: " <> show got) (either (const True) (either (const True) (const False)) got))
 
--- | Must everybody in a crowd be served in the end?
+-- | Must every client in a crowd be served in the end?
 data Justice = Strict | Lenient
   deriving stock (Eq)
 
 -- | Many clients at once; those that are told that the server is short of something, or are cut
--- off, come again, for a while. When all have gone somebody comes who must be served.
+-- off, come again, for a while. When all have gone one more comes, which must be served.
 crowd :: Justice -> Weather -> (ServerSettings -> ServerSettings) -> Int -> Thread Complaints
 crowd justice weather settings count = serving defaultSetup {setupServer = settings} $ \rig -> do
   let one i tries = do

@@ -1,7 +1,7 @@
 {-# LANGUAGE OverloadedStrings #-}
 
 -- |
--- Description : Who answers a request, and what comes too late
+-- Description : Which thread answers a request, and what comes too late
 --
 -- Applications give what they were given to threads, and leave these running when they end: several
 -- answer at once, answer late, write to a sink that has ended, receive a body of before. Whatever
@@ -41,7 +41,7 @@ scenarios =
       strays Calm False [1_000] [ExpectsLate 0, Answers]
   ]
 
--- | What an application does for a request; threads begin after this many yields.
+-- | What an application does for a request; threads begin after the given number of yields.
 data Deed
   = Answers
   | -- | Several threads answer.
@@ -52,7 +52,7 @@ data Deed
     WritesLate Int
   | -- | A thread receives the body.
     ReadsLate Int
-  | -- | The same, of a client that waits for 100 (Continue).
+  | -- | A thread receives the body of a client that waits for 100 (Continue).
     ExpectsLate Int
   deriving stock (Eq, Show)
 
@@ -78,7 +78,7 @@ strays weather inIO sizes deeds = do
               children <- mapM (\i -> forkIn scope (replicateM_ (i * moment) yield >> attempt answered)) [0, 1, 2]
               mapM awaitChild children
             let winners = length (filter isRight won)
-            -- Who is cut off in the middle does not know.
+            -- A thread that is cut off in the middle does not know.
             when (winners > 1 || (winners == 0 && weather /= Stormy)) $ say twice (winners, n)
           AnswersLate moment -> later moment answered >> yield
           WritesLate moment -> respond . streamed ok200 [] $ \sink -> do
@@ -120,7 +120,7 @@ strays weather inIO sizes deeds = do
       500 -> late d
       408 -> weather == Stormy
       _ -> False
-    -- Nobody knows how much of the response a thread adds to, or when it answers.
+    -- It is not known how much of the response a thread adds to, or when it answers.
     lasts = \case WritesLate _ -> True; _ -> False
     late = \case AnswersLate _ -> True; _ -> False
     mayCut = (/= Answers)

@@ -3,7 +3,7 @@
 -- |
 -- Description : What a server takes on, and what it sends away
 --
--- Nobody has more connections than one peer may have; more connections than there may be are
+-- No client has more connections than one peer may have; more connections than there may be are
 -- refused only while there are that many; and when twice as much is asked of a server as it can
 -- do, what it takes on is answered as promptly as ever.
 module Explore.HttpLimits (scenarios) where
@@ -110,7 +110,7 @@ once weather rig i (Arrival comes takes) = do
       | answerStatus a == 503 -> (503, expectEqual "Retry-After" (Just "3") (answerField "retry-after" a))
     other -> (0, expect ("neither served nor refused: " <> show other) (weather == Stormy))
 
--- | Answered with 200 or 503; nobody is refused where there is room, or when all have gone.
+-- | Answered with 200 or 503; no client is refused where there is room, or when all have gone.
 refusing :: Weather -> Int -> [Arrival] -> Thread Complaints
 refusing weather most arrivals = serving (answering working) {setupServer = limitedTo most} $ \rig -> do
   results <- withScope $ \scope -> do

@@ -3,8 +3,8 @@
 -- |
 -- Description : Clients that send and read slowly, but steadily
 --
--- Who is slower than the server allows is cut off, and in a time that follows from how slow it
--- is; who is not is served, however long that takes, and whatever time the handler takes
+-- A client that is slower than the server allows is cut off, and in a time that follows from how slow it
+-- is; any other is served, however long that takes, and whatever time the handler takes
 -- between two pieces.
 module Explore.HttpPace (scenarios) where
 
@@ -44,14 +44,14 @@ scenarios =
 data Way
   = -- | The first line of a head, which has no end.
     Heading
-  | -- | A body, of which the handler reads a piece and then works this many milliseconds.
+  | -- | A body, of which the handler reads a piece and then works this number of milliseconds.
     Uploading Int
   | -- | A body that the handler leaves unread.
     Ignored
   | Reading
   deriving stock (Eq, Show)
 
--- | This many bytes, and this many milliseconds after them.
+-- | This number of bytes, and this number of milliseconds after them.
 data Habit = Habit Way Int Int
   deriving stock (Eq, Show)
 
@@ -132,7 +132,7 @@ isSlow h@(Habit kind _ _) = case kind of
   Uploading work | work > 0 -> False
   _ -> paceOf h < 200
 
--- | A slow client may be cut off or not, where nobody waits for it while the handler works.
+-- | A slow client may be cut off or not, where no thread waits for it while the handler works.
 isUncertain :: Habit -> Bool
 isUncertain h@(Habit kind _ _) = case kind of
   Uploading work -> work > 0 && paceOf h < 200
@@ -201,8 +201,8 @@ between' :: String -> Int -> Int -> Int64 -> Complaints
 between' what least most ms =
   expect (what <> " took " <> show ms <> " ms, and not between " <> show least <> " and " <> show most) (fromIntegral least <= ms && ms <= fromIntegral most)
 
--- | A handler waits for a body for this many milliseconds at most, works for a minute, and waits
--- again; then the rest comes soon.
+-- | A handler waits for a body for at most the given number of milliseconds, works for a minute, and
+-- waits again; then the rest comes soon.
 givingUp :: Int -> Thread Complaints
 givingUp patience = serving (answering handler) $ \rig -> withClient (rigAddress rig) $ \client -> do
   sendIn [10_000] (pure ()) client (askWith "POST" "/" ["Content-Length: 5", "Connection: close"])

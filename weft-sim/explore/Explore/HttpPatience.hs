@@ -3,8 +3,8 @@
 -- |
 -- Description : Handlers and clients that take their time
 --
--- Who has reset its connection need not be worked for; who has only said all it has to say is
--- answered. A handler has its time, and no more. An idle connection rests, and wakes; it is
+-- A client that has reset its connection need not be worked for; one that has only said all it has to say
+-- is answered. A handler has its time, and no more. An idle connection rests, and wakes; it is
 -- closed when its time is up, counted from when it fell idle, and at once when the server
 -- drains.
 module Explore.HttpPatience (scenarios) where
@@ -235,7 +235,7 @@ phasesOf server = do
   open <- readIORef (serverConnections server)
   forM (toList (openConnections open)) (fmap (\(phase, _, _) -> phase) . currentPhase)
 
--- | After this many turns of the wall clock's second, when the server looks after its
+-- | After this number of turns of the wall clock's second, when the server looks after its
 -- connections, and microseconds more or less.
 type Moment = (Int, Int)
 

@@ -4,8 +4,8 @@
 -- Description : The server that scenarios are about, and its surroundings
 --
 -- A directory on the disk of the home machine, a server for it, machines for clients. What the
--- server promises to everybody is checked here: it drains in its time, and leaves no
--- connection behind.
+-- server promises to every client is checked here: it drains in its time, and leaves no
+-- connection open.
 module Explore.HttpRig
   ( -- * Worlds
     Weather (..),
@@ -72,7 +72,7 @@ data Weather
   | Rough
   | -- | Small buffers, short sends, accepts that fail; no connection is lost.
     Tight
-  | -- | The same, and connections are reset now and then.
+  | -- | As 'Tight', and connections are reset now and then.
     Stormy
   deriving stock (Eq, Show)
 
@@ -100,7 +100,7 @@ weathered name about program =
   where
     scenarioOf n a p = (drawn n a (pure (pure []))) {scenarioProgram = p}
 
--- | The same run in this weather.
+-- | A run in this weather.
 inWeather :: Weather -> Config -> Config
 inWeather weather config = config {configConditions = conditionsOf weather, configMaxSteps = 3_000_000}
 
@@ -123,7 +123,7 @@ data Setup = Setup
     setupHandler :: Handler -> Handler,
     -- | In place of the handler.
     setupApplication :: Maybe Application,
-    -- | The same in plain 'IO'.
+    -- | In place of the handler, in plain 'IO'.
     setupPlain :: Maybe PlainApplication,
     -- | The files there are.
     setupSite :: [(ByteString, ByteString)]
@@ -154,7 +154,7 @@ serving setup body = servingBy setup $ \rig -> withScope $ \scope -> do
   (ended, late) <- rigDrain rig
   pure (wrong <> late <> expect "drained without cutting anybody off" ended)
 
--- | The same where the body sees to accepting and draining. The server must have no
+-- | 'serving' where the body sees to accepting and draining. The server must have no
 -- connection at the end.
 servingBy :: Setup -> (Rig -> Thread Complaints) -> Thread Complaints
 servingBy setup body = do
@@ -241,7 +241,7 @@ body200 what content = \case
   Right a -> expectEqual (what <> ": status") 200 (answerStatus a) <> expect (what <> ": the body is the file") (answerBody a == content)
   Left end -> [what <> ": no answer: " <> show end]
 
--- | The files that are there if nobody says otherwise: empty, small, as large as what is
+-- | The files that are there by default: empty, small, as large as what is
 -- kept in memory, larger, and some in directories.
 site :: [(ByteString, ByteString)]
 site =
@@ -256,7 +256,7 @@ site =
 fileOf :: ByteString -> ByteString
 fileOf name = fromMaybe (error ("Explore.HttpRig.fileOf: " <> show name)) (lookup name site)
 
--- | This many bytes that look like nothing else; a number tells them apart.
+-- | The given number of bytes that look like nothing else; a number tells them apart.
 noise :: Int -> Int -> ByteString
 noise salt n = fst (ByteString.unfoldrN n step (salt * 7_919 + 1))
   where

@@ -70,7 +70,7 @@ natural :: Int -> ReadM Int
 natural low = eitherReader $ \text ->
   if isNumber text && read text >= low then Right (read text) else Left (show text <> " is not a number from " <> show low)
 
--- More capabilities than this are not to be had, and would not help.
+-- More capabilities than this are not available, and would not help.
 jobs :: ReadM Int
 jobs = natural 1 >>= \n -> if n <= 256 then pure n else readerError (show n <> " is more than 256 jobs")
 
@@ -100,7 +100,7 @@ replayed = eitherReader $ \text -> case break (== ':') text of
   where
     wrong text = Left (show text <> " is not a run (such as mutex/fair:17, or mutex/fair:0@2[12:1])")
 
--- | The part with this index, of this many nearly equal ones; none if there are fewer seeds.
+-- | The part with this index, of the given number of nearly equal ones; none if there are fewer seeds.
 part :: Int -> Int -> Range -> Maybe Range
 part index count (Range from to)
   | first > last' = Nothing

@@ -31,7 +31,7 @@ data Progress = Progress
     progressScenario :: !(IORef String),
     progressStart :: !Double,
     progressTerminal :: !Bool,
-    -- | Who writes.
+    -- | Held by the thread that writes.
     progressPen :: !(MVar ())
   }
 
@@ -43,7 +43,7 @@ newProgress = Progress <$> newIORef 0 <*> newIORef 0 <*> newIORef 0 <*> newIORef
 working :: Progress -> String -> IO ()
 working = writeIORef . progressScenario
 
--- | This many more runs.
+-- | Count the given number of runs.
 ran :: Progress -> Int -> IO ()
 ran = add . progressRuns
 
@@ -69,7 +69,7 @@ announce p text = withMVar (progressPen p) $ \() -> do
   putStrLn text
   hFlush stdout
 
--- | Show it while the action runs; this many seeds are to be done.
+-- | Show it while the action runs; the given number of seeds are to be done.
 showing :: Progress -> Integer -> IO a -> IO a
 showing p total body = bracket (forkIO (forever (threadDelay pause >> line))) (\t -> killThread t >> over) (const body)
   where

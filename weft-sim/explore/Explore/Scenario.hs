@@ -2,8 +2,8 @@
 -- Description : What is explored
 --
 -- A scenario is a program that judges itself: it returns what is wrong, in sentences. What is
--- wrong in any program (an exception that nobody handled, a deadlock, a race, a thread left
--- behind) need not be said. A scenario may draw its program from the seed, or be one small
+-- wrong in any program (an unhandled exception, a deadlock, a race, a thread left
+-- over) need not be said. A scenario may draw its program from the seed, or be one small
 -- program of which all schedules are wanted.
 module Explore.Scenario
   ( Scenario (..),
@@ -53,7 +53,7 @@ data Scenario = Scenario
 
 -- | What a seed means for it.
 data Kind
-  = -- | The program is always the same: all its schedules with this many preemptions can be
+  = -- | The program is always the same: all its schedules with this number of preemptions can be
     -- explored.
     Small !Int
   | -- | The seed draws another program.
@@ -91,7 +91,7 @@ configOf (Seed n) =
       configMaxSteps = 200_000
     }
 
--- | The same for an exploration of all schedules, on this many workers.
+-- | How all schedules are explored, on the given number of workers.
 systematicConfig :: Int -> Config
 systematicConfig workers = defaultConfig {configWorkers = workers, configMaxSteps = 20_000}
 
@@ -114,7 +114,7 @@ newLog = Log <$> liftIO (newIORef [])
 say :: Log a -> a -> Thread ()
 say (Log ref) a = liftIO (modifyIORef' ref (a :))
 
--- | What was said, the first first.
+-- | The lines of a log, oldest first.
 said :: Log a -> Thread [a]
 said (Log ref) = liftIO (reverse <$> readIORef ref)
 

@@ -92,11 +92,11 @@ data Client = Client
   }
 
 data Manner
-  = -- | It says this many lines, and goes.
+  = -- | It says this number of lines, and goes.
     Polite !Int
   | -- | It says something and closes without reading the answer.
     Rude
-  | -- | It connects, and stays for this many microseconds.
+  | -- | It connects, and stays for this number of microseconds.
     Silent !Int
   | -- | It has the session fail.
     Breaking

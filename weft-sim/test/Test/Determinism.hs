@@ -117,7 +117,7 @@ randomPrograms program n = ioProperty $ do
       map ((show (configStrategy config, configWorkers config) <> "\n") <>) . maybe [] pure <$> agree config seed (running program)
 
 -- | All of them can be cancelled wherever they wait. Not asked of those that fork outside of a scope:
--- a thread that was cancelled may fork before it notices, and who was forked then is left.
+-- a thread that was cancelled may fork before it notices, and the thread forked then is left.
 nobodyLeft :: Program -> Word -> Property
 nobodyLeft program n = not (forks program) ==> ioProperty $ do
   result <- simulate (fromIntegral n) defaultConfig {configStrategy = Uniformly 0.3, configWorkers = 1 + fromIntegral (n `mod` 3)} (running program)
@@ -157,7 +157,7 @@ anotherProgram = do
   negative <- simulate 0 inOrder {configStrategy = Following [Deviation 1 (-1)]} (philosophers 2)
   (tell negative, resultDiverged negative) @?= (tell fine', True)
 
--- | Behind a call that was answered, with and without a decision in front of it; and where it fails.
+-- | After a call that was answered, with and without a decision in front of it; and where it fails.
 evaluatedOnce :: Assertion
 evaluatedOnce = forM_ [InOrder, Uniformly 0.5] $ \strategy -> do
   evaluations <- newIORef (0 :: Int)

@@ -341,7 +341,7 @@ fullDisk = do
       setFileSize f 4096
       writeAt f 4096 (ByteString.replicate 4096 1)
       removePath "/tmp/f"
-      -- The room is free when nobody has it open any more.
+      -- The room is free when no descriptor for it is open any more.
       withFile "/tmp/g" WriteOnly (\g -> failsWith eNOSPC (writeAt g 0 (ByteString.replicate 20_000 1)))
     withFile "/tmp/g" WriteOnly (\g -> writeAt g 0 (ByteString.replicate 20_000 1))
     homeSteer (\sim m -> setDiskCapacity (simDisks sim) m 4096)

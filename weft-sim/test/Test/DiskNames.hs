@@ -74,7 +74,7 @@ chains = do
     name :: Int -> ByteString
     name i = "/tmp/" <> Char8.pack (show i)
 
--- | A connection to a path, which somebody else has to accept.
+-- | A connection to a path, which another thread has to accept.
 connectTo :: FilePath -> Thread ()
 connectTo path = withSocket (openSocket AF_UNIX Stream) (\s -> connect s (SockAddrUnix path))
 

@@ -62,8 +62,8 @@ wrongUnless :: String -> Verdict String
 wrongUnless good = tolerating ["race"] (flawlessAnd (\a -> if a == good then Nothing else Just ("it answered " <> a)))
 
 -- | Found by each way to choose at random, six times in different seeds; what becomes
--- of each of these failures has exactly this many deviations, with which alone the program goes wrong: no
--- schedule with fewer does ("Test.Litmus").
+-- of each of these failures has exactly the given number of deviations, with which alone the program goes
+-- wrong: no schedule with fewer does ("Test.Litmus").
 shrinks :: TestName -> Thread String -> String -> Int -> TestTree
 shrinks name program good size = testCase name $ do
   found <- forM [(strategy, i) | strategy <- [Uniformly 0.3, ByPriority 3 20, Mixed], i <- [0 .. 5]] $ \(strategy, i) ->

@@ -51,7 +51,7 @@ data Told a = Told {toldResult :: a, toldNotes :: [String], toldWarnings :: [Str
 inWorld :: (HasCallStack) => Conditions -> Seed -> Thread a -> IO a
 inWorld conditions seed body = toldResult <$> inWorld' conditions seed body
 
--- | The same, with what was recorded.
+-- | 'inWorld', with what was recorded.
 inWorld' :: (HasCallStack) => Conditions -> Seed -> Thread a -> IO (Told a)
 inWorld' conditions seed body = do
   notes <- newIORef []
@@ -79,7 +79,7 @@ everywhere name body =
     inWorld calm 1 body
     forM_ (manySeeds 20) (\seed -> inWorld rough seed body)
 
--- | This many seeds, from the first on.
+-- | The given number of seeds, from the first on.
 manySeeds :: Int -> [Seed]
 manySeeds n = map fromIntegral [1 .. n]
 

@@ -57,10 +57,10 @@ tests =
       testCase "no more often than allowed" most
     ]
 
--- | What is done with a permit, by whom.
+-- | What is done with a permit, and the body that does it.
 type Pool = Semaphore.Semaphore -> Mutex -> Ref Int -> Thread () -> Thread ()
 
--- | Between 'Semaphore.acquire' and 'finally' nobody gives the permit back.
+-- | Between 'Semaphore.acquire' and 'finally' nothing gives the permit back.
 careless, careful :: Pool
 careless permits registry registered body = do
   Semaphore.acquire permits 1
@@ -73,7 +73,7 @@ careful permits registry registered body =
       (uninterruptibleMask_ (withMutex registry (modifyRef' registered (subtract 1))))
       body
 
--- | Some who share two permits; how many there are when all have ended.
+-- | Threads that share two permits; how many there are when all have ended.
 borrowers, limitedBorrowers :: Int -> Pool -> Thread String
 borrowers n pool = lending n pool (\scope body -> forkIn_ scope (label "borrower" >> body))
 limitedBorrowers n pool = lending n pool (\scope body -> forkIn_ scope (void (timeout (seconds 1) body)))

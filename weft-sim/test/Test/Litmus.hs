@@ -91,8 +91,8 @@ tests =
 -- one, ...
 data Litmus = Litmus String Config (Thread String) String [[(String, Int)]]
 
--- | With so few preemptions and no fewer is it found, and then with this many deviations from the default
--- schedule: preemptions, and choices of who is next that are free.
+-- | The bug is found with these preemptions and no fewer, and then with these deviations from the default
+-- schedule: preemptions, and free choices of the next thread.
 takes :: Litmus -> (Int, Int) -> TestTree
 takes (Litmus name config program good counts) (needed, deviations) =
   testGroup

@@ -199,7 +199,7 @@ newShared under = do
 running :: Program -> Thread [Int]
 running = runningUnder (pure id)
 
--- | The same, and all plain accesses are made under a lock that this makes.
+-- | 'running', with all plain accesses under a lock that this makes.
 runningUnder :: Thread (Thread () -> Thread ()) -> Program -> Thread [Int]
 runningUnder lock' (Program threads) = do
   shared <- lock' >>= newShared

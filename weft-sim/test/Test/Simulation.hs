@@ -71,7 +71,7 @@ lostUpdate = do
   text <- report (checkAll defaultBounds defaultConfig LostUpdate.deposits LostUpdate.right)
   golden "LostUpdate" (counts <> text)
 
--- | Also where nobody looks for races.
+-- | Also without the search for races.
 lostMoney :: Assertion
 lostMoney = do
   text <- report (checkAll defaultBounds defaultConfig LostUpdate.deposits (tolerating ["race"] LostUpdate.right))

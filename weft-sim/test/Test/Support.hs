@@ -44,15 +44,15 @@ together bodies = do
   forM_ bodies (\body -> fork_ (body >> Semaphore.release done 1))
   replicateM_ (length bodies) (Semaphore.acquire done 1)
 
--- | This many of the same.
+-- | The given number of the same.
 times :: Int -> a -> [a]
 times = replicate
 
--- | All schedules with at most this many preemptions; on through failures.
+-- | All schedules with at most the given number of preemptions; on through failures.
 within :: Int -> Verdict String -> Thread String -> IO (Exploration String)
 within = withinFor inOrder
 
--- | The same with a configuration.
+-- | 'within' with a configuration.
 withinFor :: Config -> Int -> Verdict String -> Thread String -> IO (Exploration String)
 withinFor config bound verdict program =
   exploreWith Bounds {boundPreemptions = bound, boundSchedules = 200_000, boundGoOn = True} config 0 id program verdict

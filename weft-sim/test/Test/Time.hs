@@ -64,7 +64,7 @@ noTime = do
     pure (start == end)
   (tell result, timed result) @?= ("value True", 0)
 
--- | Each of them wakes when its time has come, in their order, whatever decides who runs.
+-- | Each of them wakes when its time has come, in their order, whatever decides which thread runs.
 wakeInOrder :: [Positive (Small Int)] -> Word -> Property
 wakeInOrder durations seed = ioProperty $ do
   result <- simulate (fromIntegral seed) defaultConfig {configStrategy = Uniformly 0.5} $ do

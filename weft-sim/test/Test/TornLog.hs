@@ -5,7 +5,7 @@
 --
 -- Records are written at the end and synced before the next is begun. After a crash, at any moment, the
 -- log must hold those that were synced, and after them whole ones only. Without checksums it sometimes
--- holds what nobody wrote; with them it never does.
+-- holds what was never written; with them it never does.
 module Test.TornLog (tests) where
 
 import Control.Monad (forM_)

@@ -1,13 +1,13 @@
 -- |
 -- Description : What concurrency libraries are made of
 --
--- A substrate: the mechanisms of concurrency, without a policy. What a thread is, who runs next,
+-- A substrate: the mechanisms of concurrency, without a policy. What a thread is, which thread runs next,
 -- what waiting means are for a library on it, which is ordinary Haskell. (Li 2008, chapter 4.)
 --
 -- * A 'HEC' is a processor: an OS thread that runs one stack at a time.
 -- * A 'StackId' names a computation that is suspended, and a 'switch' has the HEC go on with another.
 -- * Transactions ('PTM') on variables ('PVar') are how HECs share memory. A switch is a part of its
---   transaction: who finds a stack in a queue can switch to it.
+--   transaction: a stack that finds another in a queue can switch to it.
 -- * Each stack has state of its own ('SLSKey'), such as which thread it is.
 module Weft.Substrate
   ( -- * Transactions

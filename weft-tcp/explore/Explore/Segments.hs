@@ -2,7 +2,7 @@
 -- Description : Services over segments, explored
 --
 -- Scenarios of @weft-sim@ whose machines have TCP stacks of their own, with links that lose, double,
--- reorder and corrupt packets: what a service promises does not depend on who carries its bytes.
+-- reorder and corrupt packets: what a service promises does not depend on what carries its bytes.
 module Explore.Segments (scenarios) where
 
 import Data.Bits (shiftR, (.&.))

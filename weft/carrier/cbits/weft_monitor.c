@@ -46,7 +46,7 @@ struct weft_monitor {
   int64_t tick_ns, longest_ns; /* the shortest and the longest time between two looks */
   int64_t patience_ns, linger_ns;
   int most; /* places */
-  int few;  /* as many carriers as may be busy before anybody looks what they do */
+  int few;  /* as many carriers as may be busy before the monitor looks what they do */
   HsStablePtr carry;
 
   pthread_t thread;
@@ -55,7 +55,7 @@ struct weft_monitor {
   pthread_cond_t ended; /* the phase is no longer RUNNING */
   /* Under the lock. */
   enum { RUNNING, STOPPING, STOPPED } phase;
-  int carriers;  /* places that are not NOBODY's */
+  int carriers;  /* places that are not NOBODY */
   int busy;      /* places that are OFFERED or BUSY */
   int allowed;   /* how many of the places may be busy now */
   int limit;     /* how many may be, at most; more when the run is to end */
@@ -70,7 +70,7 @@ struct weft_monitor {
     int64_t since; /* since when */
     int64_t number; /* of the last dispatch in which it was seen in user code */
   } *seen;
-  int64_t reviewed;   /* when somebody looked what the carriers do */
+  int64_t reviewed;   /* when the monitor last looked what the carriers do */
   int told;           /* has the operator been told that there is no carrier left? */
   int64_t tell_after; /* and not before this again */
   int granted;        /* carriers that may be started before we look for room again */
@@ -98,7 +98,7 @@ static word *asleep_word(weft_monitor *m) {
   return &m->words[(carrier_lines(m) + m->workers) * WEFT_LINE];
 }
 
-/* For those who count; under the lock. When the run is over the words may be gone. */
+/* For the threads that count carriers; under the lock. When the run is over the words may be gone. */
 static void say_carriers(weft_monitor *m) {
   if (m->phase != STOPPED) atomic_store(asleep_word(m) + WEFT_CARRIERS, m->carriers);
 }
@@ -117,7 +117,7 @@ static void new_cond(pthread_cond_t *c) {
   pthread_condattr_destroy(&a);
 }
 
-/* Freed by the last who uses it: the run or a carrier that came back late. With it goes
+/* Freed by its last user: the run or a carrier that came back late. With it goes
    the function that carriers are called through, and all of the run that hangs on it. */
 static void release(weft_monitor *m) {
   if (m->carry) hs_free_stable_ptr(m->carry);
@@ -146,7 +146,7 @@ static void call_carry(weft_monitor *m, int worker, int64_t line) {
     pthread_exit(NULL);
   }
   rts_checkSchedStatus("weft", cap);
-  hs_free_stable_ptr(action); /* while GHC cannot end: it waits for who has a capability */
+  hs_free_stable_ptr(action); /* while GHC cannot end: it waits for the holder of a capability */
   rts_unlock(cap);
 }
 
@@ -171,7 +171,7 @@ static void *carrier_main(void *argument) {
       late = pthread_cond_timedwait(&p->changed, &m->lock, &t);
     if (p->state == IDLE) break;
   }
-  /* GHC keeps a record of each OS thread that has called it. Nobody waits for a carrier that
+  /* GHC keeps a record of each OS thread that has called it. No thread waits for a carrier that
      is late (Note [The last of the carriers]): GHC may be ending, and its record stays. */
   if (m->phase != STOPPED) hs_thread_done();
   p->state = NOBODY;
@@ -416,7 +416,7 @@ static void *monitor_main(void *argument) {
     } else if (time - quiet_since > 25000000) {
       /* Nothing to watch: sleep until a worker wakes. The worker says that it is
          awake and then looks whether we sleep; we say that we sleep and then look
-         whether one is awake. Who ends the run does the same: it changes the phase and
+         whether one is awake. The thread that ends the run does the same: it changes the phase and
          then wakes us; we say that we sleep and then look at the phase. (The workers
          of a run that has ended are asleep, too.) First the run looks whether it is
          stuck for ever. */

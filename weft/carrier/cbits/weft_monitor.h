@@ -10,7 +10,7 @@
    layout. First one line for each carrier (each worker's first, then the pool's, then
    what may be used in addition when the run is to end), then one for each worker, then one for the
    monitor (whether it sleeps, how many carriers there are, and how many of them were
-   blocked when somebody looked). */
+   blocked at the last look). */
 enum { WEFT_LINE = 8, WEFT_USER = 0, WEFT_MARK = 1, WEFT_AWAKE = 0, WEFT_CARRIERS = 1, WEFT_BLOCKED = 2 };
 
 /* The carriers beyond the limit while the threads of a run are being ended; then one for each

@@ -1,4 +1,4 @@
-/* Standard error, for whoever has something to tell the operator. */
+/* Standard error, for messages to the operator. */
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
@@ -8,7 +8,7 @@
 static pthread_mutex_t pen = PTHREAD_MUTEX_INITIALIZER;
 
 /* Write a text, whole: no other text comes in between. One write(2), and more where the
-   system takes a part only. What nobody can be told is dropped. */
+   system takes a part only. What cannot be written is dropped. */
 void weft_report(const char *text, size_t length) {
   pthread_mutex_lock(&pen);
   while (length > 0) {
@@ -17,7 +17,7 @@ void weft_report(const char *text, size_t length) {
       text += n;
       length -= (size_t)n;
     } else if (n < 0 && errno == EAGAIN) {
-      /* Somebody who shares the terminal or the pipe has made it non-blocking. */
+      /* A process that shares the terminal or the pipe has made it non-blocking. */
       struct pollfd p = {.fd = STDERR_FILENO, .events = POLLOUT};
       if (poll(&p, 1, -1) < 0 && errno != EINTR) break;
     } else if (n == 0 || errno != EINTR) {

@@ -1,7 +1,7 @@
 -- |
 -- Description : What threads and their system calls mean, as tests
 --
--- One suite for everybody who answers system calls: the real kernels of this package,
+-- One suite for all kernels: the real ones of this package,
 -- and simulated ones. It is about meaning only, never about cost; what it needs beside
 -- threads is a t'World'.
 --

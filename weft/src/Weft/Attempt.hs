@@ -45,7 +45,7 @@ trySendFile :: Attempts -> Socket -> ByteString -> File -> Int64 -> Int -> IO In
 trySendFile tries socket before file offset size = max 0 <$> attemptSendFile tries socket before file offset size
 {-# INLINE trySendFile #-}
 
--- | Receive at most this many bytes into a buffer from an offset: how many have come, 0 at the
+-- | Receive at most the given number of bytes into a buffer from an offset: how many have come, 0 at the
 -- end of the stream; 'Nothing' if it would have to wait. Raises an 'IOError' where the socket
 -- has failed or was closed, and where there is no room for a byte (@EINVAL@).
 tryReceive :: Attempts -> Socket -> Buffer -> Int -> Int -> IO (Maybe Int)

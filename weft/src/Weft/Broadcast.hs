@@ -21,12 +21,12 @@
 -- Publishing never waits, and memory is bounded: the last messages are kept, as many as
 -- 'newBroadcast' says, and a subscriber that is further back misses the oldest and is told how
 -- many ('Missed'). If the publisher waited instead, the slowest subscriber would set the pace of all,
--- and one that is stuck would stop them. Where nobody may miss anything, use a channel for each
+-- and one that is stuck would stop them. Where no subscriber may miss anything, use a channel for each
 -- subscriber: @mapM_ (\`'Weft.Channel.send'\` message) subscribers@.
 --
--- What is kept is kept for later subscribers to be slow, too: the memory of a broadcast is that of
+-- Messages are kept for later subscribers to be slow, too: the memory of a broadcast is that of
 -- its last messages, with or without listeners. A subscription costs a word there, and is dropped
--- without further ado. A broadcast belongs to one run.
+-- at once. A broadcast belongs to one run.
 module Weft.Broadcast
   ( Broadcast,
     newBroadcast,

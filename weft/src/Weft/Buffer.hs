@@ -1,8 +1,8 @@
 -- |
 -- Memory to receive into, without a copy for each system call.
 --
--- Who owns a buffer: between a system call that names it and the answer the
--- kernel owns the named part, and nobody else may read or write that part. At all
+-- Ownership: between a system call that names it and the answer the
+-- kernel owns the named part, and no thread may read or write that part. At all
 -- other times it belongs to the thread that made it, or to which it was handed.
 --
 -- A buffer changes, and a 'ByteString' does not: 'copyBuffer' makes one of what is in it.

@@ -7,7 +7,7 @@
 -- the other parts and is raised as it was. Parts inherit what children of 'Weft.fork'
 -- inherit. All of it can be cancelled, which cancels the parts and waits for them.
 --
--- A part that somebody else cancelled, or that left with 'Weft.exit', has no result. Where
+-- A part that another thread cancelled, or that left with 'Weft.exit', has no result. Where
 -- one is needed, 'ChildFailed' is raised: raised as it was, its exception would end this
 -- thread without a word. Where none is needed ('concurrently_' and the like) such a part
 -- is over, and the others go on.
@@ -117,7 +117,7 @@ forConcurrently_ = flip mapConcurrently_
 mapConcurrentlyN :: (Traversable t) => Int -> (a -> Thread b) -> t a -> Thread (t b)
 mapConcurrentlyN n f xs = forConcurrentlyN n xs f
 
--- | Run the function on every element, on at most this many at a time (1 if the number
+-- | Run the function on every element, on at most the given number at a time (1 if the number
 -- is less); the results are in the order of the elements. There are never more
 -- threads than that: each takes the next element when it is done with one, and what
 -- is not taken yet is not evaluated.
@@ -150,7 +150,7 @@ forConcurrentlyN_ n xs f = do
 -- >>> run (runConcurrently (liftA2 (,) (Concurrently (pure 1)) (Concurrently (yield >> pure 'x'))))
 -- (1,'x')
 --
--- What is said there of results, exceptions and cancellation holds here: the first exception of a
+-- Results, exceptions and cancellation are as there: the first exception of a
 -- part cancels the others and is raised as it was, and none is left when 'runConcurrently' has
 -- returned or raised. It is no monad, because the second part would have to wait for the first.
 newtype Concurrently a = Concurrently {runConcurrently :: Thread a}

@@ -2,7 +2,7 @@
 -- What a run has counted: threads, dispatches, polls, sleeps, timers, operations.
 --
 -- The workers count anyway, once for each slice or poll; looking at it costs them
--- nothing. Reading takes no lock and stops nobody, and it works while a worker is
+-- nothing. Reading takes no lock and stops no thread, and it works while a worker is
 -- stuck. The numbers of one reading are from nearly the same moment.
 --
 -- >>> import Weft

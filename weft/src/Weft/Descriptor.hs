@@ -32,7 +32,7 @@ awaitWritableFd :: Fd -> Thread ()
 awaitWritableFd (Fd number) = call (AwaitWritableFd number)
 
 -- | Close a descriptor that threads of Weft's may wait for, by the action given: their waits
--- fail with @EBADF@. While the action runs nobody begins to wait for the number, so no wait is
+-- fail with @EBADF@. While the action runs no thread begins to wait for the number, so no wait is
 -- for two descriptors. For any thread, and in plain 'IO' as well; does not wait for the others. What the
 -- action throws is thrown, and the waits have ended all the same.
 closeFdWith :: (Fd -> IO ()) -> Fd -> IO ()

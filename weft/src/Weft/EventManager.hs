@@ -5,14 +5,14 @@
 -- descriptors are ready and when times have come. After the public interface of O'Sullivan
 -- and Tibell's event manager (2010); what differs is in @docs\/events.md@.
 --
--- A manager does nothing by itself. Somebody calls 'step', again and again, or 'loop': the
+-- A manager does nothing by itself. A thread calls 'step', again and again, or 'loop': the
 -- /stepper/. All callbacks run inside of that call, one after the other, and nowhere else;
 -- one that takes long holds up the others. What one throws is thrown to the stepper at once; what
 -- was to run after it runs in the next step, first. An asynchronous exception ends the callback
 -- that runs, and no other. Everything but 'step', 'loop' and
 -- 'freeEventManager' may be called by any thread, callbacks included, and does not block.
--- What blocks ('waitReadable', 'waitWritable', 'delay') is for other threads than the
--- stepper, and refuses to be called from a callback.
+-- The calls that block ('waitReadable', 'waitWritable', 'delay') are for other threads than the
+-- stepper, and refuse to be called from a callback.
 --
 -- A program links with @-threaded@ if other threads are to run while the stepper waits.
 -- A wait is one foreign call: an exception that is thrown to the stepper arrives when it
@@ -83,7 +83,7 @@ import Control.Concurrent (forkIOWithUnmask, myThreadId)
 import Control.Concurrent.MVar
 import Control.Concurrent.STM
 import Control.Exception
-import Control.Monad (void, when)
+import Control.Monad (join, void, when)
 import Foreign.C.Error (Errno, eBADF, eINVAL, errnoToIOError)
 import System.IO.Error (ioeSetErrorString)
 import System.Posix.Types (Fd)
@@ -104,7 +104,8 @@ newEventManager = Manager.newEventManager
 -- | Free a manager, as its last step: registered callbacks are told 'closed', on the calling
 -- thread; descriptors stay open. All of them run, and what the first to throw has thrown is thrown at
 -- the end. Timeouts do not run, and threads that wait are told so by
--- an 'IOError'. Waits for the step that another thread is in, and has it end. Nothing can be
+-- an 'IOError'. Waits for the step that another thread is in, and has it end; an exception that ends
+-- this wait leaves the manager to another call. Nothing can be
 -- registered afterwards; a second call does nothing.
 freeEventManager :: EventManager -> IO ()
 freeEventManager = Manager.freeEventManager
@@ -114,17 +115,23 @@ withEventManager :: IO Poller -> (EventManager -> IO a) -> IO a
 withEventManager source = bracket (newEventManager source) freeEventManager
 
 -- | A manager that a thread of its own steps for the time of an action. An exception of a
--- callback ends that thread, and is thrown to the one that called 'withLoop'.
+-- callback ends that thread, and is thrown to the one that called 'withLoop': into the action, or if that has
+-- ended, or is masked uninterruptibly, at its end.
 withLoop :: IO Poller -> (EventManager -> IO a) -> IO a
 withLoop source body = withEventManager source \m -> do
   caller <- myThreadId
   ended <- newEmptyMVar
+  -- Whoever takes it is first: the loop, which throws, or the caller, at whom nothing is thrown any more.
+  within <- getMaskingState >>= \s -> if s == MaskedUninterruptible then newEmptyMVar else newMVar ()
   mask \restore -> do
-    _ <- forkIOWithUnmask \unmask -> do
-      r <- try @SomeException (unmask (loop m))
-      putMVar ended ()
-      either (throwTo caller) pure r
-    restore (body m) `finally` (stop m >> readMVar ended)
+    _ <- forkIOWithUnmask \unmask ->
+      try (unmask (loop m)) >>= \case
+        Right () -> putMVar ended (pure ())
+        Left e ->
+          tryTakeMVar within >>= \case
+            Just () -> throwTo caller e >> putMVar ended (pure ())
+            Nothing -> putMVar ended (throwIO (e :: SomeException))
+    restore (body m) `finally` (tryTakeMVar within >> stop m >> join (readMVar ended))
 
 -- | Run what is due, wait for events if there was nothing, and run their callbacks; answers
 -- how many ran. It waits for as long as the second argument says, 'Nothing' for any time, and
@@ -144,7 +151,7 @@ loop = Manager.loop
 wake :: EventManager -> IO ()
 wake = Manager.wake
 
--- | Have 'loop' return after the step that it is in. If nobody is in it, the next 'loop'
+-- | Have 'loop' return after the step that it is in. If no thread is in it, the next 'loop'
 -- returns at once.
 stop :: EventManager -> IO ()
 stop = Manager.stop
@@ -156,11 +163,11 @@ stop = Manager.stop
 -- the order in which they were made. A regular file is always ready.
 --
 -- The manager does not own the descriptor. Close it by 'closeWith', or 'unregister' first:
--- what is registered for a number that is closed in secret would be reported for the
+-- a callback that is registered for a number that is closed in secret would be reported for the
 -- number's next owner.
 --
 -- Throws an 'IOError': @EBADF@ for a number that is not open, @EINVAL@ for no interest, and
--- others where the source refuses. A source that only the stepper may use (all but @epoll@)
+-- others where the source refuses. A source that only the stepper may use (@poll@, @select@, @ioUring@)
 -- refuses later, by an event, 'refused'.
 register :: EventManager -> Fd -> Interest -> Lifetime -> (Registration -> Events -> IO ()) -> IO Registration
 register = Table.register
@@ -171,8 +178,8 @@ register = Table.register
 unregister :: Registration -> IO Bool
 unregister = Table.unregister
 
--- | Close a descriptor, by the action given, and tell all who have registered for it that it
--- is 'closed'; their callbacks run in the next step. While the action runs nobody registers
+-- | Close a descriptor, by the action given, and tell all that have registered for it that it
+-- is 'closed'; their callbacks run in the next step. While the action runs no thread registers
 -- for the number, so no registration is for two descriptors. What the action throws is thrown,
 -- and the registrations are gone all the same.
 closeWith :: EventManager -> Fd -> (Fd -> IO ()) -> IO ()
@@ -196,7 +203,7 @@ cancelTimeout = Timeouts.cancelTimeout
 
 -- | Block until a read would not block. Answers 'readable' with what else has happened.
 -- Throws an 'IOError': @EBADF@ when the descriptor is not open, or is closed by 'closeWith'
--- meanwhile, @EINVAL@ when the source refuses it. Interruptible; then nothing is left behind.
+-- meanwhile, @EINVAL@ when the source refuses it. Interruptible; then no registration is left.
 waitReadable :: EventManager -> Fd -> IO Events
 waitReadable m fd = waitFor "waitReadable" m fd toRead
 
@@ -215,7 +222,7 @@ waitFor place m fd interest = mask_ do
     ioError (errnoToIOError place eINVAL Nothing Nothing `ioeSetErrorString` (pollerName (managerPoller m) <> " cannot watch descriptor " <> show fd))
   pure events
 
--- | Block for this long, never shorter. Interruptible; then nothing is left behind. Throws
+-- | Block for this long, never shorter. Interruptible; then no timeout is left. Throws
 -- an 'IOError' (@ECANCELED@) when the manager is freed meanwhile.
 delay :: EventManager -> Duration -> IO ()
 delay m d = mask_ do

@@ -87,7 +87,7 @@ openFileAt place path mode flags = call (OpenFile place path mode flags)
 closeFile :: File -> Thread ()
 closeFile = call . CloseFile
 
--- | Read at most this many bytes from an offset. Fewer come at the end of the file
+-- | Read at most the given number of bytes from an offset. Fewer come at the end of the file
 -- only; none beyond it.
 readAt :: File -> Int64 -> Int -> Thread ByteString
 readAt file offset count = do
@@ -101,12 +101,12 @@ readAt file offset count = do
           n <- readAtInto file (offset + fromIntegral got) buffer got (bufferSize buffer - got)
           if n == 0 then pure got else fill buffer (got + n)
 
--- | One read into a part of a buffer (offset in the buffer, at most this many bytes):
+-- | One read into a part of a buffer (offset in the buffer, at most the given number of bytes):
 -- how many bytes came, 0 at the end of the file.
 readAtInto :: File -> Int64 -> Buffer -> Int -> Int -> Thread Int
 readAtInto file at buffer offset count = call (ReadFile file buffer offset count at)
 
--- | All of a file, which may grow or shrink meanwhile: what was there when it was
+-- | All of a file, which may grow or shrink meanwhile: the bytes that were there when it was
 -- read. Fails with an 'IOError' beyond the given number of bytes.
 readWhole :: Int -> ByteString -> Thread ByteString
 readWhole limit path = withFile path ReadOnly $ \file -> do
@@ -139,7 +139,7 @@ append file bytes
       n <- call (WriteFile file bytes (-1))
       append file (ByteString.drop n bytes)
 
--- | Cut or extend a file to this many bytes.
+-- | Cut or extend a file to the given number of bytes.
 setFileSize :: File -> Int64 -> Thread ()
 setFileSize file size = call (SetFileSize file size)
 
@@ -151,7 +151,7 @@ sync file = call (SyncFile file False)
 syncData :: File -> Thread ()
 syncData file = call (SyncFile file True)
 
--- | Of an open file.
+-- | The status of an open file.
 fileStatus :: File -> Thread FileStatus
 fileStatus = call . FileStatusOf
 

@@ -7,7 +7,7 @@
 -- is plain 'IO', with everything that belongs to it: 'Control.Exception.bracket' and
 -- 'Control.Exception.mask', a transformer over 'IO', a library that calls back. 'direct'
 -- makes a thread of such an action, and 'await' performs any operation of a thread
--- in its midst. It does not hold up the worker: what is left of the action is set
+-- in its midst. It does not hold up the worker: the rest of the action is set
 -- aside and goes on when the operation is done.
 --
 -- >>> import Control.Exception (finally)
@@ -29,8 +29,8 @@
 -- This module holds the everyday operations, each 'await' before the operation of the
 -- same name in "Weft", "Weft.Scope", "Weft.Concurrently", "Weft.Timeout", "Weft.Socket",
 -- "Weft.File", "Weft.Pipe", "Weft.Signal" or "Weft.Time", where it is described; import
--- it qualified, or instead of those. What is not here is one word longer:
--- @await ('Weft.Channel.receive' jobs)@. What takes a thread as argument and is not
+-- it qualified, or instead of those. Any other operation is one word longer:
+-- @await ('Weft.Channel.receive' jobs)@. One that takes a thread as argument and is not
 -- here is two words longer: @await ('Weft.Semaphore.withPermit' s (direct body))@.
 --
 -- The styles mix: 'await' may perform a thread that uses 'direct', and so on. The
@@ -40,7 +40,7 @@
 --
 -- == What to observe
 --
--- * The code between two operations runs on a worker, as in 'Weft.liftIO': what blocks
+-- * The code between two operations runs on a worker, as in 'Weft.liftIO': code that blocks
 --   belongs into 'blocking'.
 -- * GHC's masking state is the thread's, and exceptions pass in both directions: that
 --   of an operation is raised at its 'await', that of the action ends the thread.

@@ -30,10 +30,10 @@ import Weft.Scope
 -- | Children of a scope whose results are taken one after the other.
 data JoinSet a = JoinSet
   { joinScope :: !Scope,
-    -- | Results; and 'Nothing' for a child whose result somebody waits for and that was refused
+    -- | Results; and 'Nothing' for a child whose result a thread waits for and that was refused
     -- by the scope.
     joinEnded :: !(Channel (Maybe (Either ChildFailed a))),
-    -- | Children whose result nobody has taken or waits for. Each of these sends one.
+    -- | Children whose result no thread has taken or waits for. Each of these sends one.
     joinLeft :: !(IORef Int)
   }
 
@@ -59,7 +59,7 @@ forkInSet set body = mask_ $ do
         Failing e <$ send (joinEnded set) (Just (Left failed))
 
 -- | Take the result of the child that has ended first, of those whose result was not taken
--- yet; wait for one. 'Nothing' if there is no child whose result nobody else has taken or waits
+-- yet; wait for one. 'Nothing' if there is no child whose result no other thread has taken or waits
 -- for. Cancellable; a thread that is cancelled has taken nothing.
 --
 -- Raises 'ChildFailed' if the child has failed or was cancelled. A failure also ends the

@@ -60,7 +60,7 @@ request = call . Extend
 
 -- | Park this thread and hand its waiter to the action, which runs on the worker, masked,
 -- and must not block; a thread of GHC's that it forks is masked like it. The thread goes on
--- when somebody, on any OS thread, 'deliver's the outcome, or when it is cancelled; 'deliver'
+-- when any OS thread 'deliver's the outcome, or when it is cancelled; 'deliver'
 -- answers false then. The text says what it waits for.
 suspend :: String -> (Waiter a -> IO ()) -> Thread a
 suspend what action = suspendWith (because what) (\waiter -> pure () <$ action waiter)

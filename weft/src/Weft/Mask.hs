@@ -10,7 +10,7 @@
 -- >>> run (mask $ \restore -> (,) <$> getMaskingState <*> restore getMaskingState)
 -- (MaskedInterruptible,Unmasked)
 --
--- One thing differs from 'IO': leaving a masked region is no system call. What has
+-- One thing differs from 'IO': leaving a masked region is no system call. A cancellation that has
 -- arrived meanwhile is raised at the next one.
 module Weft.Mask
   ( MaskingState (..),

@@ -40,7 +40,7 @@ import Weft.Internal.Core.Trace
 -- exception ended, and which exception, in the order in which it happened.
 --
 -- The function answers the system calls of all threads. One that is not answered yet ('Nothing')
--- is made again when it is its thread's turn again: nobody but that thread waits.
+-- is made again when it is its thread's turn again: only that thread waits.
 --
 -- An operation that needs a worker, as on an 'Weft.MVar.MVar', is not in the model: the run ends
 -- with an 'IOError' that says so.
@@ -98,7 +98,7 @@ runModel answer program = do
 firstNode :: IO Trace -> IO Trace
 firstNode action = either Throw id <$> try (action >>= evaluate)
 
--- | The identity with this number. What is asked of one that has ended is not done: nobody can
+-- | The identity with this number. A request to one that has ended is not done: no thread can
 -- cancel a thread of the model.
 identify :: Int -> IO Identity
 identify n = Identity n <$> newMutVar Ended

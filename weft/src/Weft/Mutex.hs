@@ -7,7 +7,7 @@
 -- @
 --
 -- A thread that waits holds up no worker. The mutex is fair: a thread that unlocks it while
--- others wait hands it to the one that has waited longest, so nobody waits for more
+-- others wait hands it to the one that has waited longest, so no thread waits for more
 -- turns than there were threads before it. The price of that: a mutex that is always
 -- wanted makes a switch of threads at every turn, as 'Control.Concurrent.MVar' does;
 -- do more under one lock, or less often.
@@ -47,6 +47,6 @@ withMutex :: Mutex -> Thread a -> Thread a
 withMutex m body = lock m *> andFinally body (unlock m)
 {-# INLINE withMutex #-}
 
--- | Does anybody hold it? Perhaps not any more when this returns.
+-- | Does a thread hold it? Perhaps not any more when this returns.
 isHeld :: Mutex -> Thread Bool
 isHeld = effect . taken

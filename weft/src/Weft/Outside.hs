@@ -59,7 +59,7 @@ data Calls
     Open !Int !(IntMap (IO ()))
   | Closed
 
--- | The runner is closed: its 'withRunner' has ended. What was asked for did not
+-- | The runner is closed: its 'withRunner' has ended. The requested action did not
 -- happen, or was cancelled in the middle.
 data RunnerClosed = RunnerClosed
   deriving stock (Eq)
@@ -73,7 +73,7 @@ instance Exception RunnerClosed
 -- it has ended, calls that are under way fail with 'RunnerClosed' and their threads
 -- are cancelled.
 --
--- While it is open somebody outside may make a thread go on, so that threads that all
+-- While it is open code outside the run may make a thread go on, so that threads that all
 -- wait for each other are not reported as a deadlock. The end of the run closes it too,
 -- even if the thread was dropped ('Weft.settingGrace').
 withRunner :: (Runner -> Thread a) -> Thread a

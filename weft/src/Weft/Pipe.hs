@@ -35,7 +35,7 @@ openPipe = call OpenPipe
 openFifo :: FilePath -> OpenMode -> Thread Pipe
 openFifo path mode = Thread (\k -> foldr seq (unThread (call (OpenFifo path mode)) k) path)
 
--- | Wait for bytes and read at most this many; empty at the end of the stream. Fails with
+-- | Wait for bytes and read at most the given number; empty at the end of the stream. Fails with
 -- @EINVAL@ if that is none. Each call allocates as many bytes as it is asked for, however few
 -- come: for a hot path use 'readPipeInto'.
 readPipe :: Pipe -> Int -> Thread ByteString
@@ -44,7 +44,7 @@ readPipe pipe count = do
   n <- readPipeInto pipe buffer 0 (bufferSize buffer)
   unsafeFreeze buffer n
 
--- | Wait for bytes and read at most this many into a buffer from an offset: how many came, 0 at
+-- | Wait for bytes and read at most the given number into a buffer from an offset: how many came, 0 at
 -- the end of the stream and only there: where there is no room for a single byte it fails with
 -- @EINVAL@. The kernel owns that part of the buffer until then. A thread that is cancelled
 -- while it waits has read nothing.

@@ -24,7 +24,7 @@
 --
 -- [Bounds] A peer that sends no end of line must not fill the memory: 'readLine' and
 --   'readUntil' have a bound, and a reader holds little more than the largest that was asked for.
--- [What is given out] Every 'ByteString' is a copy that nobody writes to: it can be kept, and
+-- [What is given out] Every 'ByteString' is a copy that is never written to: it can be kept, and
 --   keeps no more memory than it has bytes.
 -- [Nothing is lost] A read that fails, is cancelled or meets a time limit has taken nothing: what
 --   was received stays in the reader, and the next read begins with it.
@@ -70,9 +70,9 @@ newReader = newReaderInto . receiveInto
 
 -- | Why a read has failed. The bytes are still in the reader.
 data ReadError
-  = -- | The stream has ended before this was complete, after this many bytes of it.
+  = -- | The stream has ended before this was complete, after this number of bytes.
     EndedEarly !Wanted !Int
-  | -- | There is no end of it within this many bytes.
+  | -- | It has no end within this number of bytes.
     TooLong !Wanted !Int
   deriving stock (Eq, Show)
 
@@ -80,9 +80,9 @@ data ReadError
 data Wanted
   = -- | A line.
     Line
-  | -- | This many bytes.
+  | -- | This number of bytes.
     Bytes !Int
-  | -- | What stands before these bytes.
+  | -- | The bytes before these.
     UpTo !ByteString
   deriving stock (Eq, Show)
 
@@ -97,19 +97,19 @@ instance Exception ReadError where
         Bytes n -> count n
         UpTo delimiter -> "what ends with " <> show delimiter
 
--- | The next line, without its end, of at most this many bytes; 'Nothing' when the stream has
+-- | The next line, without its end, of at most the given number of bytes; 'Nothing' when the stream has
 -- ended. A line ends with LF; a CR before that belongs to the end and not to the line. Any
 -- other CR is a byte like others.
 --
--- What comes after the last LF is no line, for it may be a part of one: then it raises
+-- The rest after the last LF is no line, for it may be a part of one: then it raises
 -- 'EndedEarly'. For a longer line it raises 'TooLong', when this much has come.
 readLine :: Reader -> Int -> Thread (Maybe ByteString)
 readLine reader bound = delimited reader Line bound 2 $ \bytes searched -> do
   i <- (+ searched) <$> Char8.elemIndex '\n' (ByteString.drop searched bytes)
   pure (if i > 0 && Char8.index bytes (i - 1) == '\r' then (i - 1, i + 1) else (i, i + 1))
 
--- | What stands before the delimiter, at most this many bytes. The delimiter is taken too. 'Nothing'
--- when the stream has ended; 'EndedEarly' when it ends without a delimiter, 'TooLong' when
+-- | The bytes before the delimiter, at most the given number of bytes. The delimiter is taken too.
+-- 'Nothing' when the stream has ended; 'EndedEarly' when it ends without a delimiter, 'TooLong' when
 -- there is none where it should be. An empty delimiter is found at once.
 readUntil :: Reader -> ByteString -> Int -> Thread (Maybe ByteString)
 readUntil reader delimiter bound = delimited reader (UpTo delimiter) bound size $ \bytes searched ->
@@ -122,8 +122,8 @@ readUntil reader delimiter bound = delimited reader (UpTo delimiter) bound size 
     size = ByteString.length delimiter
 
 -- | The next of the stream that has an end: given its bound, the length of an end at most, and
--- how to find one in what was received, of which this many bytes were searched before: how long the
--- content is, and how long it is with its end. Whether it is found does not depend on the
+-- how to find one in what was received, given how many of its bytes were searched before: how long
+-- the content is, and how long it is with its end. Whether it is found does not depend on the
 -- pieces in which the stream comes.
 delimited :: Reader -> Wanted -> Int -> Int -> (ByteString -> Int -> Maybe (Int, Int)) -> Thread (Maybe ByteString)
 delimited reader wanted bound ending find = go 0
@@ -145,19 +145,19 @@ delimited reader wanted bound ending find = go 0
       Just _ -> Leave most
       Nothing -> Leave (ByteString.length bytes)
 
--- | This many bytes (none, if it is not positive). When the stream has fewer it raises
+-- | The given number of bytes (none, if it is not positive). When the stream has fewer it raises
 -- 'EndedEarly'. Memory is taken as bytes come, not ahead of them.
 readExactly :: Reader -> Int -> Thread ByteString
 readExactly reader n = do
   have <- awaitBytes reader n
   if have < n then throwM (EndedEarly (Bytes n) have) else liftIO (takeBytes reader n)
 
--- | At least one byte and at most this many (at least 1), as soon as there are any; none at the
+-- | At least one byte and at most the given number (at least 1), as soon as there are any; none at the
 -- end of the stream.
 readSome :: Reader -> Int -> Thread ByteString
 readSome reader n = awaitBytes reader 1 *> liftIO (takeBytes reader (max 1 n))
 
--- | The next bytes, this many, without taking them. Waits until they are there; fewer only where
+-- | The next bytes, the given number, without taking them. Waits until they are there; fewer only where
 -- the stream has ended.
 peek :: Reader -> Int -> Thread ByteString
 peek reader n = awaitBytes reader n *> liftIO (peekBytes reader n)
@@ -171,7 +171,7 @@ atEnd reader = (== 0) <$> awaitBytes reader 1
 readReceived :: Reader -> Thread ByteString
 readReceived reader = liftIO (takeBytes reader maxBound)
 
--- | Wait until this many bytes are there, or the stream has ended: how many there are.
+-- | Wait until the given number of bytes are there, or the stream has ended: how many there are.
 awaitBytes :: Reader -> Int -> Thread Int
 awaitBytes reader n = do
   have <- liftIO (received reader)

@@ -115,7 +115,7 @@ atOnce :: CallStack -> AccessKind -> Ref a -> IO b -> Thread b
 atOnce stack kind ref io = immediate (sight stack kind ref) (const io)
 {-# INLINE atOnce #-}
 
--- | An access that evaluates what the user gave: his code.
+-- | An access that evaluates what the user gave: user code.
 modifying :: CallStack -> Ref a -> IO b -> Thread b
 modifying stack ref = effectSeen (sight stack Modifies ref)
 {-# INLINE modifying #-}

@@ -46,6 +46,6 @@ forward from to = do
           n -> sendAll to (unsafeSlice buffer 0 n) *> go (count + fromIntegral n)
   go 0
   where
-    -- It was reset, so nobody waits for an end. A thread that receives from it learns why.
+    -- It was reset, so no thread waits for an end. A thread that receives from it learns why.
     unlessGone e = unless (ioe_errno e == Just notConnected) (throwM e)
     Errno notConnected = eNOTCONN

@@ -59,7 +59,7 @@ import Weft.Internal.Sync.Result
 -- answers "interrupted", and then the cancellation is raised.
 --
 -- Waiting for ever. GHC raises BlockedIndefinitelyOnSTM in a thread that blocks on
--- variables which nobody can reach. What waits must therefore not reach them: the
+-- variables that nothing else can reach. The waiting thread must therefore not reach them: the
 -- system call, which a table of the worker holds, forgets the transaction when that
 -- has begun, and the interruption holds its thread by a weak pointer. The end of the run
 -- interrupts too.
@@ -102,10 +102,10 @@ ifPossible :: STM a -> STM (Maybe a)
 ifPossible tx = (Just <$> tx) `orElse` pure Nothing
 
 -- | Under a probe, which knows when a variable may have changed: wait for that, and
--- try again. No thread of GHC is needed, whose pace nobody could foresee.
+-- try again. No thread of GHC is needed, whose pace could not be foreseen.
 --
 -- To commit and to tell of it are one node, and so are to fail and to ask to be told: a thread
--- that came in between would not know what it had learned, or its commit would wake nobody.
+-- that came in between would not know what it had learned, or its commit would wake no thread.
 watched :: CallStack -> STM a -> Probe -> Thread a
 watched stack tx probe = Thread $ \k -> internally $ \home _ ->
   Ghc.atomically (ifPossible tx) >>= \case

@@ -2,7 +2,7 @@
 -- Scopes: lifetimes that own threads.
 --
 -- A thread that is forked into a scope ends before the scope does. So no thread is
--- left behind when its owner ends, is cancelled or fails, and no failure is lost: it
+-- left over when its owner ends, is cancelled or fails, and no failure is lost: it
 -- is raised in the owner of the scope (structured concurrency, after the libraries ki
 -- and trio).
 --
@@ -23,7 +23,7 @@
 -- for 'IOError' around a scope would otherwise take the failure of some thread for
 -- that of its own call, and the label of the thread would be lost. Where a failure is
 -- a result that the owner expects, 'forkTryIn' makes it one: an exception of the
--- chosen type then is a value and disturbs nobody. The functions of
+-- chosen type then is a value and disturbs no other thread. The functions of
 -- "Weft.Concurrently", which look like one call, raise exceptions as they were.
 --
 -- A thread that was cancelled ('Weft.Cancelled'), or left with 'Weft.exit', has not

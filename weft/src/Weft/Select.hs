@@ -18,7 +18,7 @@
 -- 'Weft.Channel.receive's may find that both have taken a value, of which one is dropped with
 -- the loser.
 --
--- What follows a choice is joined to it by 'fmap', and done after the choice:
+-- The action after a choice is joined to it by 'fmap', and done after the choice:
 --
 -- @
 -- 'Control.Monad.join' ('select' [serve '<$>' 'onReceive' jobs, shutDown '<$' 'onSet' stop])

@@ -15,7 +15,7 @@
 -- @
 --
 -- [Sessions] They are threads of a scope ("Weft.Scope") that ends with the server: none is
---   left behind. A session's socket is closed when it ends, however it ends. Sessions are spread
+--   left over. A session's socket is closed when it ends, however it ends. Sessions are spread
 --   over the workers in turn.
 -- [Failures] A session that fails disturbs no other. Connections that were aborted before they
 --   were accepted are passed over; when there is no descriptor left, accepting goes on when one is
@@ -67,7 +67,7 @@ data ServeSettings = ServeSettings
     -- not of the Unix domain. Default true.
     serveNoDelay :: !Bool,
     -- | How many sessions there may be at a time. Default 10,000; at least 1. At the limit
-    -- nobody is accepted until a session ends: clients wait in the backlog.
+    -- no client is accepted until a session ends: clients wait in the backlog.
     serveMaxConnections :: !Int,
     -- | Performed whenever that limit keeps the server from accepting, before it waits. It
     -- should not block. Default: nothing.
@@ -77,7 +77,7 @@ data ServeSettings = ServeSettings
     -- | How long the sessions may go on after that. Default 30 seconds. With 0 they are
     -- cancelled at once.
     serveGrace :: !Duration,
-    -- | What is done with an exception of a session whose client has this address, in the
+    -- | Handles an exception of a session whose client has this address, in the
     -- session's thread, while its socket is still open. Cancellations do not come here. An
     -- exception of this action itself ends the server, which raises it as 'ChildFailed'. Default
     -- 'reportFailure'.
@@ -108,7 +108,7 @@ serveTcp settings host port session =
 
 -- | Serve the connections of a socket that listens already: one with a port that the system has
 -- chosen, one that was inherited, one of the Unix domain. It is closed when this ends. An error
--- of that socket, such as that somebody else closes it, is raised, and the sessions are cancelled.
+-- of that socket, such as that another thread closes it, is raised, and the sessions are cancelled.
 serveOn :: ServeSettings -> Socket -> (Socket -> SockAddr -> Thread ()) -> Thread ()
 serveOn settings listener session = flip finally (closeSocket listener) $ do
   -- Those that are accepted inherit it. Sockets of the Unix domain have no such option.
@@ -121,7 +121,7 @@ serveOn settings listener session = flip finally (closeSocket listener) $ do
           pure True
         begin worker client peer =
           void (forkInWith sessions defaultForkOptions {forkLabel = "session", forkWorker = worker} (attend client peer))
-            -- The scope is ending, and takes nobody.
+            -- The scope is ending, and takes no child.
             `onException` closeSocket client
         attend client peer =
           interruptible (session client peer)
@@ -141,7 +141,7 @@ serveOn settings listener session = flip finally (closeSocket listener) $ do
       | Just ThreadExit <- fromException e = pure ()
       | otherwise = interruptible (serveFailed settings peer e)
 
--- | Report an exception of a session as that of a thread that nobody waits for
+-- | Report an exception of a session as that of a thread that no other waits for
 -- ('Weft.settingUncaught'), with the address of the client; say nothing of a client that has
 -- gone away ('isDisconnection').
 reportFailure :: SockAddr -> SomeException -> Thread ()

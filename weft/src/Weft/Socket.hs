@@ -105,9 +105,9 @@ import Weft.Time (now)
 openSocket :: Family -> SocketType -> Thread Socket
 openSocket family kind = call (OpenSocket family kind)
 
--- | Take over a descriptor that somebody else opened: one that was inherited, such as
+-- | Take over a descriptor that other code opened: one that was inherited, such as
 -- a listening socket from the service manager. It is made non-blocking and closed on
--- exec, and belongs to the program from now on: 'closeSocket' closes it. Nobody else may
+-- exec, and belongs to the program from now on: 'closeSocket' closes it. No other code may
 -- use the number any more. Fails with an 'IOError' where the number is not open
 -- (@EBADF@) or no socket (@ENOTSOCK@). A simulated machine has no descriptors from
 -- elsewhere: there every number is not open.
@@ -225,7 +225,7 @@ connectTcp limit host port = do
 resolve :: Maybe AddrInfo -> Maybe HostName -> Maybe ServiceName -> Thread [AddrInfo]
 resolve hints host service = call (Resolve hints host service)
 
--- | Wait for bytes and receive at most this many; empty at the end of the stream. Fails with
+-- | Wait for bytes and receive at most the given number; empty at the end of the stream. Fails with
 -- @EINVAL@ if that is none. For a hot path use 'receiveInto'.
 receive :: (HasCallStack) => Socket -> Int -> Thread ByteString
 receive s count = do
@@ -233,15 +233,15 @@ receive s count = do
   n <- withFrozenCallStack receiveInto s buffer 0 (bufferSize buffer)
   unsafeFreeze buffer n
 
--- | Wait for bytes and receive at most this many into a buffer from an offset: how
+-- | Wait for bytes and receive at most the given number into a buffer from an offset: how
 -- many came, 0 at the end of the stream and only there: where there is no room for a single
 -- byte it fails with @EINVAL@. The kernel owns that part of the buffer until then.
 receiveInto :: (HasCallStack) => Socket -> Buffer -> Int -> Int -> Thread Int
 receiveInto s buffer offset count = callAt callStack (Receive s buffer offset count)
 {-# INLINE receiveInto #-}
 
--- | Receive at most this many bytes again and again, and do something with them, until that has a
--- result. At the end of the stream there are none, then and as often as one goes on. The loop of a
+-- | Receive at most the given number of bytes again and again, and do something with them, until that has
+-- a result. At the end of the stream there are none, then and as often as one goes on. The loop of a
 -- session: it makes one buffer, and a thread that waits in it again makes nothing at all, so it
 -- costs less than a loop around 'receive', and means the same.
 --
@@ -283,7 +283,7 @@ sendMany s pieces = case filter (not . ByteString.null) pieces of
     n <- withFrozenCallStack sendVector s some
     withFrozenCallStack sendMany s (dropBytes n some)
 
--- | Drop this many bytes at the start of several pieces, such as those that 'sendVector' has sent.
+-- | Drop the given number of bytes at the start of several pieces, as when 'sendVector' has sent them.
 dropBytes :: Int -> [ByteString] -> [ByteString]
 dropBytes _ [] = []
 dropBytes n (bytes : rest)
@@ -304,13 +304,13 @@ sendVector s pieces = Thread (\k -> foldr seq (Call callStack (SendVector s some
     -- affair (see Note [User code and the worker] in "Weft.Internal.Core.Scheduler").
     some = take 64 (filter (not . ByteString.null) pieces)
 
--- | Send at most this many bytes of a file from an offset, without a copy through
--- the program: how many were sent, 0 at the end of the file. What is not in the
+-- | Send at most the given number of bytes of a file from an offset, without a copy through
+-- the program: how many were sent, 0 at the end of the file. A part that is not in the
 -- page cache is read in first, off the worker.
 sendFile :: Socket -> File -> Int64 -> Int -> Thread Int
 sendFile s file offset count = call (SendFile s file offset count)
 
--- | Send this many bytes of a file from an offset. Answers how many there were: fewer
+-- | Send the given number of bytes of a file from an offset. Answers how many there were: fewer
 -- when the file has become shorter.
 sendFileAll :: Socket -> File -> Int64 -> Int64 -> Thread Int64
 sendFileAll s file offset count = go 0
@@ -332,7 +332,7 @@ awaitReadable s = call (AwaitReadable s)
 awaitWritable :: Socket -> Thread ()
 awaitWritable s = call (AwaitWritable s)
 
--- | Wait for a datagram and receive it, cut off at this many bytes, one at least; with its
+-- | Wait for a datagram and receive it, cut off at the given number of bytes, one at least; with its
 -- sender.
 receiveFrom :: (HasCallStack) => Socket -> Int -> Thread (ByteString, SockAddr)
 receiveFrom s count = do
@@ -354,7 +354,7 @@ setOption :: Socket -> SocketOption -> Int -> Thread ()
 setOption s option value = call (SetOption s option value)
 
 -- | How many bytes a TCP connection takes that it cannot send yet (@TCP_NOTSENT_LOWAT@): with
--- that many it is not ready for more. What is on its way, and not acknowledged, does not
+-- that many it is not ready for more. Bytes that are on their way, and not acknowledged, do not
 -- count. Without it the system takes as much as fits into the send buffer, megabytes for a
 -- client that reads nothing. A connection has the value that its listening socket had when
 -- the client connected.

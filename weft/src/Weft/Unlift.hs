@@ -15,8 +15,8 @@
 -- :}
 -- (Nothing,[7,14,21])
 --
--- Import it qualified, or instead of the modules whose names it uses. What takes no
--- thread as argument is lifted by 'liftThread'; what takes some and is not here, by
+-- Import it qualified, or instead of the modules whose names it uses. A function that takes no
+-- thread as argument is lifted by 'liftThread'; one that takes some and is not here, by
 -- 'withRunInThread':
 --
 -- @

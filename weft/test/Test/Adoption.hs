@@ -181,7 +181,7 @@ computing make = withRig make \rig -> do
     pure (worst :: Int64)
   assertBool ("completions came after " <> show worsts <> " ns") (minimum worsts < 250_000_000)
 
--- One attempt succeeds while nobody drives the backend, one afterwards, and one is
+-- One attempt succeeds while no thread drives the backend, one afterwards, and one is
 -- refused afterwards.
 connecting :: MakeBackend -> Assertion
 connecting make = withRig make \rig ->

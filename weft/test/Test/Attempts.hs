@@ -2,7 +2,7 @@
 {-# LANGUAGE OverloadedStrings #-}
 
 -- |
--- A number is not closed while somebody uses it: senders on any OS thread, and workers other
+-- A number is not closed while a thread uses it: senders on any OS thread, and workers other
 -- than the one that closes.
 module Test.Attempts
   ( tests,
@@ -76,7 +76,7 @@ ends = do
 asSocket :: Descriptor -> Socket
 asSocket d = Internal.Socket d AF_UNIX Stream
 
--- | This many bytes are there to be received, all of which are.
+-- | Receive all that is there: how many bytes it was.
 takeOut :: CInt -> IO Int
 takeOut fd = allocaBytes 65_536 $ \p ->
   let go !n = Sys.recv fd p 65_536 >>= \r -> if r <= 0 then pure n else go (n + r)
@@ -109,7 +109,7 @@ waited = do
           closed <- liftIO (isClosed d)
           unless closed (yield >> untilMarked)
     untilMarked
-    -- Who closes has done all it can.
+    -- The closing thread has done all it can.
     replicateM_ 10 yield
     liftIO $ do
       isOpen (descriptorNumber d) >>= assertBool "the number of a descriptor that is being sent on is free"
@@ -193,7 +193,7 @@ announcing = do
   isOpen (descriptorNumber d) >>= (@?= False)
   void (Sys.close far)
 
--- | As a machine with this many processors has by default.
+-- | Seventy workers, as a machine with that number of processors has by default.
 manyWorkers :: Assertion
 manyWorkers = do
   (_, d, far) <- ends
@@ -238,7 +238,7 @@ cutTooLate = withFile $ \one -> withFile $ \other -> do
   where
     withFile = bracket (mkstemp "/tmp/weft-test-" >>= \(path, h) -> path <$ (B.hPut h "text" >> hClose h)) removeFile
 
--- | Whoever opens the file may be given the number of the directory first; that is no
+-- | The opening of the file may get the number of the directory first; that is no
 -- fault, and shows none. So often enough, until it was the other directory that had it.
 openedBeneath :: Assertion
 openedBeneath = forM_ [Uring, Epoll] $ \backend -> withDirectory "one" $ \one -> withDirectory "another" $ \other -> do

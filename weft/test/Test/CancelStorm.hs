@@ -36,7 +36,7 @@ tests =
     "a hundred thousand cancellations"
     [testCase name (withRig make storm) | (name, make) <- everyBackend]
 
--- | A direction of a link: who writes at the far end, and how much came out.
+-- | A direction of a link: what writes at the far end, and how much came out.
 data Lane = Lane
   { laneLink :: Link,
     laneRead :: Int -> Operation,
@@ -130,7 +130,7 @@ storm rig = withScratch \dir -> withDoor (dir <> "/door") \door address -> withR
         unless done $ yield >> threadDelay 100 >> writer (i + 1)
   _ <- forkIO (writer 0 `finally` putMVar over ())
   rounds `finally` (writeIORef stop True >> takeMVar over)
-  -- What is left is there for those who ask.
+  -- What is left can still be read.
   for_ (zip [0 ..] sockets <> zip [20 ..] pipes) \(i, l) -> do
     let rest = do
           w <- readIORef (laneWritten l)
@@ -152,7 +152,7 @@ storm rig = withScratch \dir -> withDoor (dir <> "/door") \door address -> withR
   release rig file
   for_ (sockets <> pipes) \x -> mapM_ (release rig) [near (laneLink x), far (laneLink x)]
 
--- | Write this many bytes, unless there is no room for them.
+-- | Write the given number of bytes, unless there is no room for them.
 writeMore :: Lane -> Int -> IO ()
 writeMore l n = do
   from <- readIORef (laneWritten l)
@@ -166,7 +166,7 @@ bytesAt from n = B.take n (B.drop (from `mod` 251) pattern')
 pattern' :: ByteString
 pattern' = B.pack (concat (replicate 18 [0 .. 250]))
 
--- | A listener with a name in the file system: its connections leave no port behind.
+-- | A listener with a name in the file system: its connections leave no port in use.
 withDoor :: FilePath -> (Descriptor -> N.SockAddr -> IO a) -> IO a
 withDoor path use = bracket (N.socket N.AF_UNIX N.Stream 0) N.close \s -> do
   N.bind s (N.SockAddrUnix path)

@@ -95,7 +95,7 @@ pipeCalls backend = do
       let count name = sum [n | line <- Char8.lines text, [key, value] <- [Char8.words line], key == Char8.pack name, Just (n, _) <- [Char8.readInt value]]
       pure (count "syscr:", count "syscw:")
 
--- | Bytes that an action allocates on its worker, for each of this many rounds.
+-- | Bytes that an action allocates on its worker, for each of the given number of rounds.
 -- The second of two measurements: the first pays for growing what is kept.
 allocated :: Int -> Thread () -> Thread Int64
 allocated rounds action = do

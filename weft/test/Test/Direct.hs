@@ -300,7 +300,7 @@ pipeline = do
       Nothing -> pure n
       Just line -> perform (await Weft.yield) >> summing (n + maybe 0 fst (Char8.readInt line))
 
--- | Suspend, twice, at the bottom of this many calls that are not finished.
+-- | Suspend, twice, at the bottom of the given number of calls that are not finished.
 deep :: Int -> Assertion
 deep frames = do
   n <- runningQuietly . direct $ go frames

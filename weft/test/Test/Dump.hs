@@ -393,7 +393,7 @@ raisesDeadlock = do
   assertBool (show said) (any ("what never comes" `isInfixOf`) said)
 
 -- | Beside a thread that waits for threads: nothing, and then it is a deadlock; a
--- timer, an operation, an action in the pool, or a wait that anybody can end, and
+-- timer, an operation, an action in the pool, or a wait that code outside can end, and
 -- then it is none.
 noDeadlock :: IO ()
 noDeadlock = forM_ [0 .. 4 :: Int] $ \which -> do

@@ -133,7 +133,7 @@ permitsOutside config = do
   where
     grows ref seen = readIORef ref >>= \now -> when (now == seen) (Ghc.yield >> grows ref seen)
 
--- | Somebody throws at a masked caller while it waits for a thread that cannot be interrupted:
+-- | A thread throws at a masked caller while it waits for a thread that cannot be interrupted:
 -- the caller has the result, and the exception comes at the end of the mask, once.
 afterwards :: Assertion
 afterwards = do

@@ -66,7 +66,7 @@ interrupted c = do
   takeMVar ended >>= either (\e -> show e @?= "thread killed") (\() -> assertFailure "it ended well")
   readIORef finalized >>= (@?= 2)
 
--- | It was away when its worker looked, without a number, and then waits where only who
+-- | It was away when its worker looked, without a number, and then waits where only a thread that
 -- has one can be cancelled.
 comesBack :: Config -> Assertion
 comesBack c = do
@@ -120,7 +120,7 @@ stubborn =
   (liftIO (Posix.raiseSignal Posix.sigTERM) >> sleep (minutes 60))
     `finally` (say "first" >> liftIO (Posix.raiseSignal Posix.sigTERM) >> say "second" >> sleep (minutes 60))
 
--- | Signals that do nothing where nobody has a handler for them.
+-- | Signals that do nothing where no handler is installed for them.
 harmless :: [Posix.Signal]
 harmless = [Posix.urgentDataAvailable, Posix.continueProcess]
 

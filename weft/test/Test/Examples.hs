@@ -38,7 +38,7 @@ bus c = withBus (settingKernel (settingsFor c)) $ \kernel -> do
   heard <- runWith (settingsFor c) {settingKernel = kernel} $ do
     listening <- forM [0 .. 3 :: Int] $ \i -> spawnOn (Just (i `mod` configWorkers c)) (next (if even i then "even" else "odd"))
     -- Requests of one thread are served in order; those of others may come after
-    -- the first lines, so lines go out until everybody has one.
+    -- the first lines, so lines go out until each client has one.
     done <- liftIO (newIORef False)
     fork_ $
       let speak = do

@@ -3,7 +3,7 @@
 -- |
 -- Description : Waits for descriptors that Weft does not own
 --
--- "Weft.Descriptor" on each event source: kinds of descriptors, several who wait, the end of
+-- "Weft.Descriptor" on each event source: kinds of descriptors, several waiters, the end of
 -- waits, and numbers that change their owner.
 module Test.Foreign (tests) where
 
@@ -178,7 +178,7 @@ cancelled :: Config -> Assertion
 cancelled c = running c $ do
   (a, b) <- pair
   fill a
-  -- In the other direction, in the same, and again with nobody left.
+  -- In the other direction, in the same, and again with no waiter left.
   room <- spawn (awaitWritableFd a)
   first <- fork (awaitReadableFd a)
   untilWaiting 2 a

@@ -49,7 +49,7 @@ tests =
 
 -- * Functor, Applicative, Monad
 
--- | A step that any trace can show: a call that nobody answers but us.
+-- | A step that any trace can show: a call that only this test answers.
 data Step a where
   Step :: Int -> Step Int
 

@@ -107,7 +107,7 @@ infinite = do
   let brood = fork_ brood >> brood
   length (lines (outline 20 (trace brood))) `compare` 20 @?= GT
   -- The loop without a system call is the one thing without an outline; a thread
-  -- that forks it has one, as long as nobody looks at the child.
+  -- that forks it has one, as long as the child is not looked at.
   outline 1 (trace (fork_ undefined >> yield)) @?= "fork\n| ...\n...\n"
 
 answers :: Assertion

@@ -3,7 +3,7 @@
 -- |
 -- Description : When the monitor looks at the workers
 --
--- Note [When the monitor looks] in @cbits/weft_monitor.c@. Each look is a wait of the monitor's
+-- Note [When the monitor looks] in @carrier/cbits/weft_monitor.c@. Each look is a wait of the monitor's
 -- OS thread, which the system counts. No test here says how fast the machine is: in each, the
 -- looks come as they should if one waits for long enough, and never if the monitor is wrong.
 module Test.Monitor (tests) where

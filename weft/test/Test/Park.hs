@@ -52,7 +52,7 @@ oneWins workers = runWith defaultSettings {settingWorkers = Just workers} . forM
   where
     answering = 3
 
--- | Or a look for deadlocks would find that nobody waits for anything outside.
+-- | Or a look for deadlocks would find that no thread waits for anything outside.
 seenUntilReady :: Assertion
 seenUntilReady = runWith defaultSettings {settingWorkers = Just 1} $ do
   place <- liftIO (newIORef Nothing)

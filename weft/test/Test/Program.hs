@@ -164,7 +164,7 @@ perform emit names = body 0
       MasksFirmly a -> uninterruptibleMask_ (body me a)
       Brackets a u r -> bracket (body me a) (\_ -> body me r) (\_ -> body me u)
       Exits -> exit
-    -- What leaves a thread is reported by the scheduler; here the report says who.
+    -- What leaves a thread is reported by the scheduler; here the report names the thread.
     labelled child p = body child p `catch` \(Fault n) -> liftIO (emit (Reported child)) >> throwM (Fault n)
     level = \case
       Unmasked -> Open
@@ -188,7 +188,7 @@ answered = \case
         if turns == 0 then pure (Just n) else Nothing <$ writeIORef left (turns - 1)
   other -> ioError (userError (describe other))
 
--- | A kernel whose 'Extend' is answered so. Who has no answer yet yields, and asks again.
+-- | A kernel whose 'Extend' is answered so. A thread without an answer yet yields, and asks again.
 answeredBy :: Kernel -> (forall a. SystemCall a -> IO (Maybe a)) -> Kernel
 answeredBy kernel answer = kernel {openKernel = fmap opened . openKernel kernel}
   where

@@ -14,7 +14,10 @@ import Control.Exception (bracket)
 import Control.Monad
 import Data.Foldable (for_)
 import Data.IORef
+import Data.IntMap.Strict qualified as IntMap
+import Data.Primitive.PrimVar (newPrimVar, writePrimVar)
 import Data.Word (Word32)
+import Foreign.Ptr (nullPtr)
 import GHC.Conc (getAllocationCounter, setAllocationCounter)
 import Test.BackendConformance qualified as BackendConformance
 import Test.QuickCheck
@@ -25,10 +28,15 @@ import Test.Tasty.QuickCheck (testProperty)
 import Weft.Internal.Backend
 import Weft.Internal.Backend.Epoll (newEpoll)
 import Weft.Internal.Backend.Poll (newPoll)
+import Weft.Internal.Backend.Readiness.Jobs (startJob)
 import Weft.Internal.Backend.Readiness.Poller
+import Weft.Internal.Backend.Readiness.Script (scripted)
+import Weft.Internal.Backend.Readiness.Source (JobPart (..), Source (..), nextSequence)
 import Weft.Internal.Backend.Readiness.Stream
 import Weft.Internal.Backend.Readiness.Table
+import Weft.Internal.Backend.Wakeup (freeWakeup, newWakeup)
 import Weft.Internal.Core.Standing (waitAgain)
+import Weft.Internal.Data.Buckets (newBuckets)
 import Weft.Internal.Os.Descriptor
 import Weft.Internal.Os.Pool
 import Weft.Internal.Os.Sys qualified as Sys
@@ -112,7 +120,7 @@ particular name make =
           Nothing -> name @?= "poll"
           Just place -> do
             name @?= "epoll"
-            -- Nobody else takes the place, and it cannot wait twice.
+            -- No other operation takes the place, and it cannot wait twice.
             waitAgain place p 8 >>= (@?= False)
             later <- submit backend (Receive (near l) p 8) (quietly \_ -> pure ())
             stand backend (answerToken later) >>= assertBool "the place is taken" . null
@@ -176,7 +184,7 @@ particular name make =
         forget (rigBackend rig) d (pure ())
     ]
 
--- | This many times, with the same answer each time; allocates nothing itself.
+-- | The given number of times, with the same answer each time; allocates nothing itself.
 repeated :: Int -> Int -> IO Int -> IO ()
 repeated 0 _ _ = pure ()
 repeated n expected action = do
@@ -213,8 +221,38 @@ tokens =
       testProperty "of jobs too" $ forAll (choose (0, 0x1fffffff)) \key ->
         let parts = tokenParts (jobToken key)
          in (partSequence parts, partInPool parts) === (key, True)
-              .&&. answerToken (pending (jobToken key)) === jobToken key
+              .&&. answerToken (pending (jobToken key)) === jobToken key,
+      testCase "that begin again pass over those of jobs" passedOver
     ]
+
+-- | A job with the first number is under way when the numbers begin again.
+passedOver :: Assertion
+passedOver = bracket newWakeup freeWakeup \wakeup -> withPool defaultPoolSettings \pool -> do
+  (_, poller) <- scripted
+  numbers <- newPrimVar 0x1fffffff
+  src <-
+    Source poller
+      <$> newTable
+      <*> pure wakeup
+      <*> pure pool
+      <*> pure (\_ -> pure ())
+      <*> pure numbers
+      <*> newIORef []
+      <*> newIORef IntMap.empty
+      <*> newIORef IntMap.empty
+      <*> newBuckets
+      <*> newIORef (EventBuffer nullPtr 0)
+      <*> newPrimVar 0
+      <*> newPrimVar 0
+      <*> newIORef False
+  gate <- newEmptyMVar
+  key <- nextSequence src
+  _ <- startJob src key Whole [] (AwaitReadableFd 0) (quietly \_ -> pure ()) (takeMVar gate) \_ _ -> pure ()
+  after' <- nextSequence src
+  writePrimVar numbers key
+  reused <- nextSequence src
+  putMVar gate 0
+  (key, after', reused) @?= (0x1fffffff, 0, 0)
 
 keys :: TestTree
 keys = testProperty "a key holds number and serial" \number (serial :: Word32) ->

@@ -146,7 +146,7 @@ data Pending = Pending
 start :: (HasCallStack) => Rig -> Operation -> IO Pending
 start = startAs 0
 
--- | Submit an operation for somebody: the number is what 'visit' tells.
+-- | Submit an operation for an owner, by the number that 'visit' tells.
 startAs :: (HasCallStack) => Int -> Rig -> Operation -> IO Pending
 startAs who rig op = do
   results <- newIORef []
@@ -159,7 +159,7 @@ startAs who rig op = do
       writeIORef results [answer]
       pure (Pending Nothing results)
 
--- | A completion for nobody in particular.
+-- | A completion for no owner in particular.
 quietly :: (Int -> IO ()) -> Completion Int
 quietly = Completion 0
 
@@ -192,7 +192,7 @@ release rig d = do
 withBytes :: ByteString -> (Ptr Word8 -> Int -> IO a) -> IO a
 withBytes bytes use = B.unsafeUseAsCStringLen bytes \(p, n) -> use (castPtr p) n
 
--- | Memory for this many bytes.
+-- | Memory for the given number of bytes.
 withRoom :: Int -> (Ptr Word8 -> IO a) -> IO a
 withRoom = allocaBytes
 
@@ -270,11 +270,11 @@ withSocketAddress address use = allocaBytes size \p -> do
 
 -- | The address of a listener that takes no connection, because one fills its
 -- queue: an attempt to connect is under way until 'withFullListener' ends, or until
--- somebody accepts.
+-- a thread accepts.
 withFullListener :: (SockAddr -> IO a) -> IO a
 withFullListener use = withFullListener' \_ address -> use address
 
--- | The same, with the listener.
+-- | 'withFullListener' with the listener.
 withFullListener' :: (Socket -> SockAddr -> IO a) -> IO a
 withFullListener' use = bracket (socket AF_INET Stream 0) N.close \s -> do
   bind s (SockAddrInet 0 (tupleToHostAddress (127, 0, 0, 1)))

@@ -1,5 +1,5 @@
 -- |
--- Description : The roll of who waits, against a set
+-- Description : The roll of waiters, against a set
 --
 -- Random sequences of beginnings and ends, in which those that begin together end together
 -- or not, compared after every step with what should last; and that what is over is
@@ -27,11 +27,11 @@ tests =
     ]
 
 data Command
-  = -- | This many begin.
+  = -- | The number that begin.
     Begin Int
   | -- | Of those that last, these end: every n-th, beginning with this one.
     End Int Int
-  | -- | This many begin and end at once.
+  | -- | The number that begin and end at once.
     Pass Int
   | Collect
   deriving stock (Show)

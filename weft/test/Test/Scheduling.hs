@@ -1,7 +1,7 @@
 {-# LANGUAGE GADTs #-}
 
 -- |
--- Description : Who runs when
+-- Description : Which thread runs when
 --
 -- Litmus programs with every allowed outcome, fairness, policies (the library's
 -- and a user's own) against models, the ring against a list, the inbox under
@@ -357,9 +357,11 @@ workMoves = do
   length (nub (map fst places)) @?= 2
 
 worth :: Assertion
-worth =
-  [(worthMoving False slice dispatched ready, worthMoving True slice dispatched ready) | (slice, dispatched, ready) <- looks]
+worth = do
+  [(worthMoving False 0 time dispatched ready, worthMoving True 0 time dispatched ready) | (time, dispatched, ready) <- looks]
     @?= map (,True) [True, False, False, True, True]
+  -- After 16 dispatches: 256 were forked in one, and three beside 100 others.
+  [worthMoving False forked 48_000 16 ready | (forked, ready) <- [(256, 241), (3, 103)]] @?= [True, False]
   where
     looks =
       [ (5_120_000, 256, 5),

@@ -35,7 +35,7 @@ data Command
     Take Int
   | Replace Int Int
   | Lookup Int
-  | -- | This many insertions, then removal of all live keys but every n-th.
+  | -- | The number of insertions, then removal of all live keys but every n-th.
     Burst Int Int
   | Collect
   deriving stock (Show)

@@ -84,7 +84,7 @@ untilArrived thread = do
   _ <- Concurrent.forkOn capability (putMVar ran ())
   takeMVar ran
 
--- | The thread waits, its worker sleeps in a poll; then somebody throws at the worker, and
+-- | The thread waits, its worker sleeps in a poll; then another thread throws at the worker, and
 -- only after that has been thrown is the thread woken.
 asleep :: Config -> (Weft.Thread () -> Weft.Thread ()) -> Assertion
 asleep config waiting = reporting config verdict $ do

@@ -29,10 +29,10 @@ import Weft.Internal.Os.Sys qualified as Sys
 
 -- | One step of a program. The number says which pair, modulo their count.
 data Action
-  = -- | Begin a receive of at most this many bytes at the near end, unless one is
+  = -- | Begin a receive of at most this number of bytes at the near end, unless one is
     -- under way.
     BeginReceive Int Int
-  | -- | Begin a send of this many bytes at the far end, unless one is under way.
+  | -- | Begin a send of this number of bytes at the far end, unless one is under way.
     BeginSend Int Int
   | CancelReceive Int
   | CancelSend Int

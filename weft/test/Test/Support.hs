@@ -66,7 +66,7 @@ configurations = Config <$> [Epoll, Uring, Poll] <*> [1, 2]
 describeConfig :: Config -> String
 describeConfig (Config backend workers) = show backend <> ", " <> show workers <> (if workers == 1 then " worker" else " workers")
 
--- | Settings that report to nobody.
+-- | Settings that drop all reports.
 settingsFor :: Config -> Settings
 settingsFor (Config backend workers) =
   defaultSettings
@@ -76,7 +76,7 @@ settingsFor (Config backend workers) =
       settingUncaught = \_ _ _ -> pure ()
     }
 
--- | The same. Where there is one worker its threads take turns, whatever happens: it is
+-- | 'settingsFor', but where there is one worker its threads take turns, whatever happens: it is
 -- not taken over, as a busy machine has it happen to a thread that is in the middle of an
 -- effect, and which then goes on beside the others.
 inTurn :: Config -> Settings

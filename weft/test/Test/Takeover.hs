@@ -80,7 +80,7 @@ tests =
   where
     seqGroup a b = testGroup "Takeover" [a, b]
 
--- | With this many capabilities.
+-- | With the given number of capabilities.
 within :: Int -> IO a -> IO a
 within n action = do
   before <- getNumCapabilities
@@ -98,7 +98,7 @@ blocksInVariable config = do
     done
   got @?= 'x'
 
--- | Goes round until another thread has made this many turns.
+-- | Goes round until another thread has made the given number of turns.
 computes :: Config -> IO ()
 computes config = do
   turns <- newIORef (0 :: Int)
@@ -333,7 +333,7 @@ endsAtTheLimit = do
   got @?= (Nothing :: Maybe ())
   putMVar box ()
 
--- | The same, with more stuck threads in the queue than there are carriers in reserve:
+-- | 'endsAtTheLimit', with more stuck threads in the queue than there are carriers in reserve:
 -- the carrier that takes the worker over to stop it runs none of them.
 severalAtTheLimit :: IO ()
 severalAtTheLimit = do

@@ -96,7 +96,7 @@ instance Arbitrary Word8' where
 
 -- The ring
 
--- | Slices of threads with labels of these lengths; after each, this many events are taken.
+-- | Slices of threads with labels of these lengths; after each, the given number of events are taken.
 -- The ring has the smallest size, so that it wraps around and fills up.
 ringKeeps :: Property
 ringKeeps = forAll slices $ \script -> monadicIO $ do
@@ -185,8 +185,8 @@ takeover = do
       Object o | Just (String s) <- KeyMap.lookup "from" o -> Just s
       _ -> Nothing
 
--- | What is in the file at any moment is what a killed program leaves behind. (It is
--- read without a handle, for GHC lets nobody read through one what another writes.)
+-- | What is in the file at any moment is what a killed program leaves. (It is
+-- read without a handle, for GHC lets no handle read through one what another writes.)
 cutOff :: Assertion
 cutOff = withSystemTempDirectory "weft-timeline" $ \dir -> do
   let file = dir </> "t.json"

@@ -35,7 +35,7 @@ data Command
     Cancel Int
   | PopUntil Int64
   | Next
-  | -- | Insert this many and cancel all but every n-th of all pending.
+  | -- | Insert this number and cancel all but every n-th of all pending.
     Burst Int Int
   deriving stock (Show)
 

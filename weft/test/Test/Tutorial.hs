@@ -4,7 +4,7 @@
 -- Description : The programs of the tutorial do what it says
 --
 -- They are compiled into the suite from @examples/Tutorial@; that the text shows these
--- programs and no others is checked by @tools/docs@. Nobody sleeps here to wait for
+-- programs and no others is checked by @tools/docs@. No test sleeps to wait for
 -- something: each client waits for the line that must come.
 module Test.Tutorial (tests) where
 

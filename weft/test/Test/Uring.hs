@@ -546,7 +546,7 @@ cancels = withBackend $ \b -> withPair $ \x y _ -> withBytes 8 $ \p -> do
   _ <- poll b noWait
   cancel b (tokenOf waiting)
   finish b waiting >>= (@?= eCANCELED)
-  -- When it has succeeded, but nobody looked yet.
+  -- When it has succeeded, but no poll has looked yet.
   raced <- beginPending b (Receive x p 8)
   _ <- poll b noWait
   sendBytes b y [42]
@@ -752,7 +752,7 @@ wakeBefore = withRing defaultUringSettings $ \u b -> do
 
 -- Limits -----------------------------------------------------------------------
 
--- | This many pipes with a reader waiting on each, and what to do with them.
+-- | The given number of pipes with a reader waiting on each, and what to do with them.
 withReaders :: Backend () -> Int -> ([(Descriptor, Running)] -> IO ()) -> IO ()
 withReaders b n act = do
   buffer <- callocBytes 8

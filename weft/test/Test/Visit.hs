@@ -118,12 +118,12 @@ runSteps steps rig = withPlaces rig \places -> do
       ForgetPlace i -> forget (rigBackend rig) (placeDescriptor (place i)) (pure ())
     check step
 
--- | Who and what, of all that is pending.
+-- | The owner and the operation, of all that is pending.
 visited :: Rig -> IO [(Int, String)]
 visited rig = visit (rigBackend rig) (\op who seen -> pure ((who, show op) : seen)) []
 
 -- | Sockets, pipes, a listener, a connection that does not come about, and a file
--- behind a pool whose threads are all busy.
+-- read by a pool whose threads are all busy.
 withPlaces :: Rig -> ([Place] -> IO a) -> IO ()
 withPlaces rig act =
   withRoom 64 \p -> withListener \listener _ -> withFullListener \full -> withScratch \dir -> do

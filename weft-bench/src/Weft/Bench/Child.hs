@@ -87,7 +87,7 @@ withNursery action =
     bracket (newIORef []) (closeNursery directory) (\r -> action (Nursery r directory))
   where
     -- Bounded, so it may be uninterruptible: a second ^C must not leave a server
-    -- behind.
+    -- running.
     closeNursery directory r =
       uninterruptibleMask_ $
         readIORef r >>= mapM_ (stopChild (Nursery r directory))
@@ -127,7 +127,7 @@ startChild nursery (Command program arguments) = mask_ $ do
       let child = Child process group out errorFile
       modifyIORef' (nurseryChildren nursery) (child :)
       pure child
-    -- Neither can be: a pipe was asked for, and nobody has waited yet.
+    -- Neither can be: a pipe was asked for, and no thread has waited yet.
     _ -> throwIO (userError (program ++ ": started without a pipe or a number"))
 
 -- | End a child and its group, and wait for it. Nothing happens to one that was

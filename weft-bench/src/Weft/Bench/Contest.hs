@@ -63,7 +63,7 @@ number point key = case Text.signed Text.decimal <$> lookup key point of
 pointArguments :: Point -> [String]
 pointArguments point = [Text.unpack (k <> "=" <> v) | (k, v) <- point]
 
--- | Of arguments.
+-- | Read a point from arguments.
 --
 -- >>> parsePoint ["pairs=2"]
 -- Right [("pairs","2")]
@@ -72,7 +72,7 @@ parsePoint = traverse $ \argument -> case Text.breakOn "=" (Text.pack argument) 
   (key, value) | not (Text.null key), Just v <- Text.stripPrefix "=" value -> Right (key, v)
   _ -> Left (argument ++ ": not key=value")
 
--- | Who does the work.
+-- | What does the work.
 data Contender = Contender
   { -- | as given to @--contenders@
     contenderName :: !Text,

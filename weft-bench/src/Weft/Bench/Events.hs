@@ -4,7 +4,7 @@
 -- What O'Sullivan & Tibell 2010 measured GHC's event manager with: a server that answers every
 -- connection with a few bytes or with a file and closes it, the same beside connections that are
 -- idle, and threads that all sleep for a millisecond. Clients and server are in one process, on
--- GHC's threads; only who waits for them differs ("Weft.Bench.Events.Manager"). The
+-- GHC's threads; only what waits for them differs ("Weft.Bench.Events.Manager"). The
 -- system calls are made by hand, so that no library waits in between.
 --
 -- Of a connection for each request most is the kernel's work for connections. Pairs of threads

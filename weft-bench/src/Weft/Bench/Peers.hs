@@ -6,7 +6,7 @@
 -- styles of this program, each in a process of its own, as peers among peers)
 -- in interleaved rounds, and makes medians and ratios of whatever figures they print.
 module Weft.Bench.Peers
-  ( -- * Who
+  ( -- * Peers
     Benchmark (..),
     benchmarkName,
     Peer (..),

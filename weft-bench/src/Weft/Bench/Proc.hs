@@ -84,7 +84,7 @@ foreign import ccall unsafe "clock_gettime"
   clock_gettime :: CInt -> Ptr CLong -> IO CInt
 
 -- | Is there a process in the group that has not ended? One that has, and that
--- nobody has waited for, does not count: how soon orphans are waited for is the
+-- was not waited for, does not count: how soon orphans are waited for is the
 -- business of the machine's first process.
 groupIsAlive :: ProcessGroupID -> IO Bool
 groupIsAlive group = any ((`notElem` ['Z', 'X']) . statState . snd) <$> groupMembers group
@@ -107,7 +107,7 @@ groupFiles name group = do
   members <- groupMembers group
   catMaybes <$> traverse (\(pid, _) -> contents ("/proc" </> pid </> name)) members
 
--- | The number behind the first word of a line.
+-- | The number after the first word of a line.
 --
 -- >>> lineValue "Rss:" "Rss:    1884 kB\nPss:   432 kB\n"
 -- Just 1884
@@ -129,7 +129,7 @@ contents path = either vanished Just <$> try (Bytes.readFile path)
 
 -- | What is used of @\/proc\/PID\/stat@.
 data Stat = Stat
-  { -- | @Z@: it has ended and nobody has asked how
+  { -- | @Z@: it has ended and was not waited for
     statState :: !Char,
     statGroup :: !Int64,
     -- | user and system time, in clock ticks

@@ -110,7 +110,7 @@ renderTable rows = Text.unlines (map line (transpose (map column (columnNames ro
        in map (pad width ' ') texts
     line = Text.stripEnd . Text.intercalate "  "
 
--- | The same as a table of Markdown.
+-- | 'renderTable' as a table of Markdown.
 renderMarkdown :: [Row] -> Text
 renderMarkdown [] = ""
 renderMarkdown rows = Text.unlines (line names : line (map rule names) : map (\r -> line (map (cell r) names)) rows)

@@ -56,7 +56,7 @@ serviceName = \case
   Sleeping -> "sleeping"
   Gateway -> "gateway"
 
--- | Who serves it: warp, direct threads that are relinked, or as they are.
+-- | What serves it: warp, direct threads that are relinked, or as they are.
 data Host = OnWarp | OnRelinked | OnDirect
   deriving stock (Eq, Show, Enum, Bounded)
 

@@ -34,7 +34,7 @@ data SyncSettings = SyncSettings
 measureSync :: SyncSettings -> SyncScenario -> IO Row
 measureSync settings scenario = do
   setNumCapabilities (syncWorkers settings)
-  -- Not the same first in every round: who is first finds another heap.
+  -- Not the same first in every round: the first finds another heap.
   rounds <- forM [1 .. syncRounds settings] $ \i ->
     if even i
       then weft >>= \w -> (,,) i w <$> ghc

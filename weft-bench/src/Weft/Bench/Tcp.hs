@@ -94,7 +94,7 @@ compareStacks t = endingOnSignals . withNursery $ \nursery -> do
   pure (sampleRows (map fst (tcpStacks t)) (tcpExperiments t) (catMaybes (concat samples)))
   where
     partitionM test xs = (\flags -> ([x | (x, True) <- zip xs flags], [x | (x, False) <- zip xs flags])) <$> mapM test xs
-    -- Ended connections leave nothing behind in the client, which else would run out of ports.
+    -- Ended connections leave no port in use in the client, which else would run out of ports.
     prepare = mapM_ run (loopback : settings : concatMap (device . snd) (tcpStacks t))
     loopback = "ip link set lo up mtu 1500"
     settings = "sysctl -qw net.ipv4.tcp_max_tw_buckets=0 net.ipv4.ip_local_port_range='1024 65535'"

@@ -79,7 +79,7 @@ tests =
         let row n v = [("benchmark", Name "events"), ("contender", Name "a"), ("idle", Count n), ("per_second", Figure v)]
             about = claim {claimTest = Measured "events" (bounds "per_second") {boundsFrom = Map.singleton "idle" 64}}
             page = pageOf Quick [] "figures" [] [row 1 9, row 64 2] [about]
-        judgeRows [row 1 9, row 64 2] about @?= Judged [2] 1
+        judgeRows [row 1 9, row 64 2] about @?= Judged [2] []
         mapM_ (\part -> assertBool (Text.unpack page) (part `Text.isInfixOf` page)) ["## events", "| a | 64 |", "reproduced"]
         assertBool "not part of this run" ("not part of this run" `Text.isInfixOf` pageOf Quick [] "figures" [] [] [about]),
       testGroup
@@ -89,22 +89,26 @@ tests =
           testCase "at none" $ fst (verdictText (judged [0.5, 0.25])) @?= "reversed",
           testCase "a ratio of what they print" $ do
             let at name v = Sample "c" name 1 [("n", "1")] (Map.singleton "mean_us" v)
-            judge contest [at "a" 3, at "b" 2] (claimOf (bounds "mean_us") {boundsOver = Just "b"}) @?= Judged [1.5] 1,
+            judge contest [at "a" 3, at "b" 2] (claimOf (bounds "mean_us") {boundsOver = Just "b"}) @?= Judged [1.5] [],
           testCase "a part of its own best" $ do
             let at n v = Sample "c" "a" 1 [("n", n)] (Map.fromList [("operations", 1), ("seconds", 1), ("mbit", v)])
-            judge contest [at "1" 8, at "2" 4] (claimOf (bounds "mbit") {boundsOver = Just "best"}) @?= Judged [1, 0.5] 1,
+            judge contest [at "1" 8, at "2" 4] (claimOf (bounds "mbit") {boundsOver = Just "best"}) @?= Judged [1, 0.5] ["n 2"],
           testCase "a straight line, and none" $ do
             let line = Contest "c" [Contender "a" (const (Left ""))] (pointsOf [("n", [1, 2, 3])]) 1 1
                 seen values = [Sample "c" "a" 1 p (Map.singleton "mean_us" v) | (p, v) <- zip (contestPoints line) values]
                 along = claimOf (bounds "mean_us") {boundsAlong = Just "n", boundsLeast = Just 0.999}
-            judge line (seen [5, 7, 9]) along @?= Judged [1] 1
+            judge line (seen [5, 7, 9]) along @?= Judged [1] []
             fst (verdictText (judge line (seen [5, 9, 7]) along)) @?= "reversed",
           testCase "who fails from a size on" $ do
             let failing = claimOf (bounds "failed") {boundsFrom = Map.singleton "n" 2}
                 at name n = Sample "c" name 1 [("n", n)] (Map.fromList [("operations", 1), ("seconds", 1)])
-            judge contest [at "a" "1"] failing @?= Judged [1] 1
-            judge contest [at "a" "1", at "a" "2"] failing @?= Judged [0] 0
+            judge contest [at "a" "1"] failing @?= Judged [1] []
+            judge contest [at "a" "1", at "a" "2"] failing @?= Judged [0] [""]
             judge contest [at "b" "1"] failing @?= NotMeasured "no contender of this claim could be run",
+          testCase "an aim says where it is missed" $ do
+            fst (aimText (judged [1, 2])) @?= "met"
+            aimText (judged [2, 0.5]) @?= ("**missed** at n 2", "0.500 to 2.000")
+            fst (aimText (judged [0.5, 0.25])) @?= "**missed**",
           testCase "nobody ran" $ fst (verdictText (judge contest [] claim)) @?= "not yet measured: no contender of this claim could be run"
         ],
       testCase "the page has verdicts, pictures, what is missing, and that it was a quick run" $ do
@@ -114,7 +118,7 @@ tests =
             page = pageOf Quick [[("kind", Name "machine"), ("processor", Name "abacus")]] "figures" [result] [] claims
         mapM_
           (\part -> assertBool (Text.unpack part) (part `Text.isInfixOf` page))
-          ["quick run", "abacus", "figures/works-pipes-idle-processors1.svg", "figures/works-pipes-idle-processors2.svg", "reproduced", "figure 20", "Not yet measured", "ConcLib_MP", "Without a figure: forkIO"]
+          ["quick run", "abacus", "figures/works-pipes-idle-processors1.svg", "figures/works-pipes-idle-processors2.svg", "reproduced", "figure 20", "What is asked of Weft", "Not yet measured", "ConcLib_MP", "Without a figure: forkIO"]
         assertBool "a quick run of a whole one" (not ("quick run" `Text.isInfixOf` pageOf Whole [] "figures" [] [] []))
         assertBool "a machine that was busy" (busy `Text.isInfixOf` pageOf Whole [machine 7] "figures" [] [] [] && not (busy `Text.isInfixOf` pageOf Whole [machine 0.1] "figures" [] [] []))
         let pictures = picturesOf Quick [] result

@@ -46,7 +46,7 @@ overOwnTcp = maybe id (\own -> withTcp (defaultTcpSettings (openOwn own >>= mayb
 openOwn :: OwnTcp -> IO Device
 openOwn own = openTun (ownDevice own) (ownAddress own) (ownPrefix own)
 
--- | Why the device cannot be had. The flag: it may be another program's now, for it is only
+-- | Why the device is not available. The flag: it may be another program's now, for it is only
 -- checked.
 checkOwnTcp :: Bool -> OwnTcp -> IO (Maybe String)
 checkOwnTcp mayBeBusy own =

@@ -94,7 +94,7 @@ logLine accessLog line = do
     if stampSecond known == lineTime line
       then pure known
       else let new = stampOf (lineTime line) in new <$ writeIORef (logStamp accessLog) new
-  -- Rendered now: the line's strings are slices of a buffer that the next request reuses.
+  -- Rendered now: the line's strings would keep all bytes that were received with the request.
   evaluate (render (logFormat accessLog) stamp line) >>= enqueue (logQueue accessLog) (logMost accessLog)
 
 -- | Reopen the log's file by its name, after it was renamed, and wait for that: entries logged

@@ -19,7 +19,7 @@
 --
 -- @
 -- tls <- 'Weft.Tls.Client.clientTls' 'Weft.Tls.Client.SystemAuthorities' Nothing
--- Client.'withClient' Client.'defaultClientSettings' {Client.'clientSecure' = Just ('Weft.Tls.Client.secureWith' tls)} $ \client -> ...
+-- Client.'withClient' Client.'defaultClientSettings' {Client.'clientSecure' = Just ('Weft.Tls.Client.secureWith' tls)} $ \\client -> ...
 -- @
 --
 -- == Connections
@@ -29,7 +29,7 @@
 -- The pool also closes an idle connection that the server closes. If the server's close crosses a
 -- request, the client repeats the request once on a new connection, provided that its method is
 -- idempotent, its body is not a stream and no byte of a response has arrived. In all other cases
--- the request fails with 'ConnectionLost'.
+-- the request fails with 'ConnectionLost'. A request that takes too long ('TimedOut') is not repeated.
 module Weft.Http.Client
   ( -- * Clients
     Client,
@@ -162,7 +162,7 @@ request client@(Client settings _) asked = withResponse client asked $ \response
   content <- readResponseBody (clientMostContent settings) response
   pure (Reply (responseStatus response) (responseFields response) content (responseUrl response))
 
--- | The rest of the content; throws 'ContentTooLong' if it exceeds this many octets.
+-- | The rest of the content; throws 'ContentTooLong' if it exceeds the given number of octets.
 readResponseBody :: Int -> Response -> Thread ByteString
 readResponseBody limit response = go 0 []
   where
@@ -211,7 +211,7 @@ withResponse (Client settings pool) asked use = do
 -- | The request after a redirection; 'Nothing' if its body cannot be sent again.
 redirect :: Int -> ByteString -> Request -> Maybe (Either HttpError Request)
 redirect status location this
-  | becomesGet = Just (moved (\r -> r {requestMethod = Get, requestBody = Empty, requestExpectContinue = False}))
+  | becomesGet = Just (moved bodiless)
   | isReplayable (requestBody this) = Just (moved id)
   | otherwise = Nothing
   where
@@ -224,7 +224,17 @@ redirect status location this
     -- Credentials for one server are not sent to another.
     mayFollow to f
       | urlTarget to == urlTarget (requestUrl this) = True
-      | otherwise = not (any (`eqCaseless` fieldName f) ["authorization", "cookie", "host", "proxy-authorization"])
+      | otherwise = not (f `isOneOf` ["authorization", "cookie", "host", "proxy-authorization"])
+    -- Without what describes the body (RFC 9110, section 15.4).
+    bodiless r =
+      r
+        { requestMethod = Get,
+          requestBody = Empty,
+          requestExpectContinue = False,
+          requestFields = filter (not . (`isOneOf` ofContent)) (requestFields r)
+        }
+    ofContent = ["content-encoding", "content-language", "content-location", "content-type", "digest", "last-modified"]
+    isOneOf f = any (`eqCaseless` fieldName f)
 
 -- | Render a head, with these standard fields unless the request has one of the name. A field's
 -- value must not become another field or request.
@@ -246,7 +256,7 @@ renderRequest standard asked = do
     path = urlPath (requestUrl asked)
     own = requestFields asked
     fields = host <> own <> filter (\f -> isNothing (lookupField (lowered (fieldName f)) own)) standard <> framing
-    host = [Field "Host" (authority (urlTarget (requestUrl asked))) | isNothing (lookupField "host" own)]
+    host = [Field "Host" (authority (urlTarget (requestUrl asked))) | isNothing (lookupField "host" (own <> standard))]
     framing = case requestBody asked of
       Empty -> [Field "Content-Length" "0" | requestMethod asked `elem` [Post, Put, Patch]]
       Whole bytes -> Field "Content-Length" (renderDecimal (fromIntegral (B.length bytes))) : expect

@@ -88,7 +88,7 @@ clientOf own = \case
 -- | Why a connection was refused.
 data ProxyRefused
   = ProxyRefused !ProxyFault
-  | -- | It ended within the header, after this many bytes.
+  | -- | It ended within the header, after this number of bytes.
     ProxyEnded !Int
   | -- | Its peer is not a trusted proxy.
     ProxyUntrusted !SockAddr

@@ -41,7 +41,7 @@ data RangeSpec
     FromTo !Int64 !Int64
   | -- | From a position to the end.
     From !Int64
-  | -- | This many octets at the end.
+  | -- | This number of octets at the end.
     Suffix !Int64
   deriving stock (Eq, Show)
 
@@ -74,7 +74,7 @@ data RangeLimits = RangeLimits
   { -- | The number of ranges asked for in one request; default 16. Beyond it the
     -- field is ignored and the whole is sent.
     limitRanges :: !Int,
-    -- | Ranges at most this many octets apart are sent as one; default 80, about
+    -- | Ranges at most this number of octets apart are sent as one; default 80, about
     -- what the framing of another part costs.
     limitGap :: !Int64
   }
@@ -108,8 +108,8 @@ resolveRange limits size field = case parseRanges (limitRanges limits) field of
       Suffix n -> n > 0
       _ -> False
 
--- | Read @bytes=@ and at least one and at most this many ranges. Positions too large for an 'Int64'
--- are taken to be the largest. 'Nothing' means that the field is to be ignored.
+-- | Read @bytes=@ and at least one and at most the given number of ranges. Positions too large for an
+-- 'Int64' are taken to be the largest. 'Nothing' means that the field is to be ignored.
 parseRanges :: Int -> ByteString -> Maybe [RangeSpec]
 parseRanges most field
   | not (eqCaseless "bytes" unit) || B.null set || C.count ',' set > 2 * most = Nothing
@@ -142,7 +142,7 @@ position digits = case decimal digits of
   TooLarge -> Just maxBound
   NotDecimal -> Nothing
 
--- | The octets that a range selects out of this many, if any.
+-- | The octets that a range selects of a content of the given length, if any.
 satisfy :: Int64 -> RangeSpec -> Maybe ByteRange
 satisfy size = \case
   FromTo a b | a < size -> Just (ByteRange a (min b (size - 1)))
@@ -150,7 +150,7 @@ satisfy size = \case
   Suffix n | n > 0, size > 0 -> Just (ByteRange (max 0 (size - n)) (size - 1))
   _ -> Nothing
 
--- | Join ranges that overlap or are at most this many octets apart.
+-- | Join ranges that overlap or are at most the given number of octets apart.
 coalesce :: Int64 -> [ByteRange] -> [ByteRange]
 coalesce gap ranges = map snd (sortOn fst (joined (sortOn snd (zip [0 :: Int ..] ranges))))
   where
@@ -161,7 +161,7 @@ coalesce gap ranges = map snd (sortOn fst (joined (sortOn snd (zip [0 :: Int ..]
       | otherwise = (i, a) : joined ((j, b) : rest)
     joined rest = rest
 
--- | The @Content-Range@ of a part of this many octets.
+-- | The @Content-Range@ of a part of a content of the given length.
 --
 -- >>> contentRange 1000 (ByteRange 0 99)
 -- "bytes 0-99/1000"

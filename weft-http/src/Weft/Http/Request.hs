@@ -5,7 +5,7 @@
 --
 -- A handler may keep a request and its strings; the body can be received until the response is
 -- complete. A string of the head retains all bytes received with it, typically a kilobyte; copy
--- what is kept in large numbers ('Data.ByteString.copy').
+-- strings that are kept in large numbers ('Data.ByteString.copy').
 module Weft.Http.Request
   ( -- * Requests
     Request (..),
@@ -184,7 +184,7 @@ forBody_ request act = go
       piece <- receiveBody request
       unless (B.null piece) (act piece >> go)
 
--- | The whole body; throws 'BodyTooLarge' as soon as it is known to exceed this many octets.
+-- | The whole body; throws 'BodyTooLarge' as soon as it is known to exceed the given number of octets.
 readBody :: Int -> Request -> Thread ByteString
 readBody limit request = case requestFraming request of
   FixedBody n | n > fromIntegral limit -> throwM BodyTooLarge

@@ -92,7 +92,7 @@ further :: Seed
 further = unsafePerformIO (maybe 0 (fromIntegral @Int) . (>>= readMaybe) <$> lookupEnv "WEFT_CONFORMANCE_SEED")
 {-# NOINLINE further #-}
 
--- | This many descriptors were open at the end of a run.
+-- | The given number of descriptors were open at the end of a run.
 leaks :: Int -> IO ()
 leaks n = atomicModifyIORef' leaked (\m -> (m + n, ()))
 

@@ -3,7 +3,7 @@
 --
 -- Each key is a register that many may read and write, kept by all replicas, any majority
 -- of which is enough (Attiya, Bar-Noy & Dolev 1995). Two majorities have a replica in
--- common; so who asks a majority hears of everything that a majority has stored.
+-- common; so a client that asks a majority hears of everything that a majority has stored.
 --
 -- The connections are kept by "Replicated.Link".
 module Replicated.Client
@@ -107,8 +107,8 @@ get client key = limited client key mempty $ \limit -> do
     Left why -> pure (Failed why)
     Right entries -> case maximum entries of
       Just newest
-        -- Not all of a majority have it. Who reads after us must not find less than we
-        -- did; so we see to it that they have.
+        -- Not all of a majority have it. A later reader must not find less than this
+        -- one did, so the value is written back.
         | any (/= Just newest) entries, NoWriteBack `notElem` mistakes -> writeBack newest
       newest -> pure (done newest)
   where
@@ -133,7 +133,7 @@ newVersion client seen = do
       else liftIO (atomicModifyIORef' (clientCounter client) (\own -> let n = 1 + max own (maybe 0 versionCounter seen) in (n, n)))
   pure (Version counter (clientNumber client))
 
--- | What can be held against the request itself comes first; then it has so much time.
+-- | What can be held against the request itself comes first; then the body runs, with its deadline.
 limited :: Client -> Key -> Value -> (Instant -> Thread (Outcome a)) -> Thread (Outcome a)
 limited client key value body = case sizeFault key value of
   Just fault -> pure (Failed fault)

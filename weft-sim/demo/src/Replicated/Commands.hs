@@ -56,7 +56,7 @@ search tell seeds what kinds count file = do
       written <- try (writeFile file (show recording <> "\n"))
       let where' = case written of
             Right () -> "Written to " <> file <> "; see it again with: weft-kv replay " <> file
-            -- What was found is not lost: this line can be put into a file by hand.
+            -- The finding is not lost: this line can be put into a file by hand.
             Left e -> "Not written: " <> show (e :: IOException) <> ". It would have been:\n" <> show recording
       tell ("Left: " <> counted (length (recordingFaults recording)) "fault" <> ". " <> where' <> "\n")
       showRecording tell False recording

@@ -47,7 +47,7 @@ data Violation = Violation
 
 -- | Why there is none.
 data Reason
-  = -- | This get found a value that nobody has put.
+  = -- | This get found a value that was never put.
     OutOfNothing !Operation
   | -- | This get had ended before the put of its value began.
     OutOfTheFuture !Operation

@@ -1,8 +1,8 @@
 -- |
 -- Description : From a client to one replica
 --
--- One thread that keeps a connection, and asks one thing after the other. What was asked on
--- a connection that broke is asked again on the next: no request does harm when it is
+-- One thread that keeps a connection, and asks one thing after the other. A request on
+-- a connection that broke is sent again on the next: no request does harm when it is
 -- repeated.
 module Replicated.Link (Job (..), link) where
 
@@ -16,7 +16,7 @@ import Weft.Socket
 import Weft.Time (Instant, now)
 import Weft.Timeout
 
--- | A request, until when its reply is wanted, and by whom.
+-- | A request, its deadline, and where its reply goes.
 data Job = Job
   { jobRequest :: !Request,
     jobLimit :: !Instant,

@@ -38,7 +38,7 @@ import Weft.File
 -- | An open log.
 data Log = Log
   { logDirectory :: !ByteString,
-    -- | The file, and how much of it is the log. What follows that is left of a
+    -- | The file, and how much of it is the log. The rest of the file is left of a
     -- batch that could not be written, and the next one is written over it.
     logState :: !(IORef (File, Int))
   }
@@ -57,7 +57,7 @@ withLog directory body = do
     when (whole < size) $ do
       setFileSize file (fromIntegral whole)
       liftIO (writeIORef (logState opened) (file, whole))
-    -- What was found may be in the system's memory only: perhaps the process that wrote it did not
+    -- The records found may be in the system's memory only: perhaps the process that wrote it did not
     -- live to see it on the disk, and the machine did not crash.
     sync file >> syncDirectory directory >> syncDirectory (parentOf directory)
     body opened records
@@ -79,7 +79,7 @@ appendBatch opened records = do
   writeAt file (fromIntegral size) batch
   liftIO (writeIORef (logState opened) (file, size + ByteString.length batch))
 
--- | Wait until all records are on the disk. When this fails nobody can say which of them
+-- | Wait until all records are on the disk. When this fails it is not known which of them
 -- are, now or later: the system forgets what it could not write.
 syncLog :: Log -> Thread ()
 syncLog opened = liftIO (readIORef (logState opened)) >>= syncData . fst

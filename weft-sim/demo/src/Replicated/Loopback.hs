@@ -48,8 +48,8 @@ data LoopbackSettings = LoopbackSettings
     loopbackMistakes :: ![Mistake]
   }
 
--- | Three replicas, four clients, any ports, trouble every 400 milliseconds, and nobody
--- is told.
+-- | Three replicas, four clients, any ports, trouble every 400 milliseconds, and no
+-- messages.
 defaultLoopbackSettings :: ByteString -> LoopbackSettings
 defaultLoopbackSettings directory =
   LoopbackSettings
@@ -101,8 +101,8 @@ withClients settings body = go settings []
     go [] clients = body (reverse clients)
     go (s : rest) clients = withClient s $ \client -> go rest (client : clients)
 
--- | Addresses on loopback that nobody else uses while the body runs. They stay bound for
--- so long, though nobody listens: otherwise the system might give the port of a replica
+-- | Addresses on loopback that no other program uses while the body runs. They stay bound for
+-- so long, though without a listener: otherwise the system might give the port of a replica
 -- that is down to a client, as its own.
 withFreeAddresses :: Int -> ([SockAddr] -> Thread a) -> Thread a
 withFreeAddresses count body = go count []

@@ -57,12 +57,12 @@ mainWith more = do
   hSetEncoding stdout utf8
   hSetEncoding stderr utf8
   act <- getArgs >>= understood . execParserPure defaultPrefs program
-  -- What was printed may be refused only now.
+  -- Output may be refused only now.
   ended <- Exception.try (act <* hFlush stdout)
   case ended of
     Right code -> exitWith code
     Left e -> do
-      -- What is left for standard output is refused again when the program ends.
+      -- The rest of the output is refused again when the program ends.
       _ <- Exception.try (hClose stdout) :: IO (Either IOException ())
       mistaken (displayException (e :: IOException))
   where
@@ -74,7 +74,7 @@ mainWith more = do
         command "put" (info putOptions (progDesc "Give a key a value"))
       ]
 
--- | What the command line says; what is wrong with it is one line, and status 2.
+-- | The command of the command line; an error in it is one line, and status 2.
 understood :: ParserResult a -> IO a
 understood = \case
   Options.Applicative.Failure failure
@@ -150,7 +150,7 @@ asClient replicas mistakes body = run $ do
   addresses <- mapM resolved replicas
   withClient (defaultClientSettings "client" addresses) {clientMistakes = mistakes} body
 
--- | 1: it was not done. 3: nobody knows. (2 is a mistake on the command line.)
+-- | 1: it was not done. 3: it is not known. (2 is a mistake on the command line.)
 conclude :: (a -> Thread ()) -> Outcome a -> Thread ExitCode
 conclude use = \case
   Done a -> ExitSuccess <$ use a

@@ -28,7 +28,7 @@ data ReplicaSettings = ReplicaSettings
     replicaName :: !Text,
     -- | Where it listens.
     replicaAddress :: !SockAddr,
-    -- | Where its log is. Made if it is not there; nobody else's.
+    -- | Where its log is. Made if it is not there; of no other program.
     replicaDirectory :: !ByteString,
     -- | How many clients may be connected. Others wait until one has gone.
     replicaConnections :: !Int,

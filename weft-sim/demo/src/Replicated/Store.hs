@@ -5,7 +5,7 @@
 -- writes the log. While it waits for the disk, more entries gather, and they share its
 -- next wait (group commit).
 --
--- What is not on the disk cannot be read either: a reader who found all of a majority
+-- A value that is not on the disk cannot be read either: a reader that found all of a majority
 -- agreeing on it would return it, and a crash could then take it back.
 module Replicated.Store (Store, StoreSettings (..), withStore, lookupEntry, storeEntry) where
 
@@ -27,9 +27,9 @@ import Weft.Scope
 
 -- | Where the registers are.
 data StoreSettings = StoreSettings
-  { -- | For the log; nobody else's.
+  { -- | For the log, and nothing else.
     storeDirectory :: !ByteString,
-    -- | The log is rewritten, without what is out of date, when it has this many
+    -- | The log is rewritten, without what is out of date, when it has this number of
     -- bytes and, from the second time on, twice as many as after the last time.
     storeRewriteAt :: !Int,
     storeMistakes :: ![Mistake]
@@ -57,7 +57,7 @@ withStore settings body = withLog (storeDirectory settings) $ \opened records ->
     _ <- forkDaemonIn scope (label "log" >> writeLog settings store opened)
     body store
 
--- | What a register holds; nothing if nobody has ever put a value.
+-- | What a register holds; nothing if no value was ever put.
 lookupEntry :: Store -> Key -> Thread (Maybe Entry)
 lookupEntry store key = Map.lookup key <$> liftIO (readTVarIO (storeEntries store))
 
@@ -74,7 +74,7 @@ storeEntry store key entry = do
       takeMVar outcome
 
 -- | The thread that writes the log. A disk that is full may have room again later. But
--- after a sync that failed nobody knows what the log holds, and all else is refused.
+-- after a sync that failed it is not known what the log holds, and all else is refused.
 writeLog :: StoreSettings -> Store -> Log -> Thread ()
 writeLog settings store opened = go 0
   where
@@ -110,7 +110,7 @@ nextBatch queue = Channel.receive queue >>= maybe exit (\first -> (first :) <$> 
         Received next -> (next :) <$> more (n - 1)
         _ -> pure []
 
--- | Let readers see it, and tell those who wait for it.
+-- | Let readers see it, and tell the waiters.
 publish :: Store -> [Pending] -> Thread ()
 publish store batch = do
   let entries = Map.fromListWith max [(pendingKey p, pendingEntry p) | p <- batch]

@@ -1,8 +1,8 @@
 -- |
 -- Description : Messages on connections
 --
--- Clients send requests, and replicas send one reply for each, in order. What is not a
--- message raises 'Garbage', and after that nothing more can be understood on the
+-- Clients send requests, and replicas send one reply for each, in order. Bytes that are not a
+-- message raise 'Garbage', and after that nothing more can be understood on the
 -- connection.
 module Replicated.Wire (sendMessage, receiveMessage, Garbage (..), tryConnection, familyOf) where
 

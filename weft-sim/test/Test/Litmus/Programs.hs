@@ -59,14 +59,14 @@ lostUpdate = do
   together (times 2 (modifyRef' counter (+ 1)))
   show <$> readRef counter
 
--- | The same in one step each.
+-- | Two threads increment, in one step each.
 atomicUpdate :: Thread String
 atomicUpdate = do
   counter <- newRef (0 :: Int)
   together (times 2 (atomicModifyRef_ counter (+ 1)))
   show <$> readRef counter
 
--- | This many, each of whom takes the fork at the left and then that at the right.
+-- | The given number, each of which takes the fork at the left and then that at the right.
 philosophers :: Int -> Thread String
 philosophers = dining (,)
 
@@ -83,7 +83,7 @@ dining order n = do
   together (map eat [0 .. n - 1])
   pure "all have eaten"
 
--- | Made once, by whoever comes first, under a lock that is only taken if the flag says that nothing
+-- | Made once, by the first thread, under a lock that is only taken if the flag says that nothing
 -- is there. The flag is set before something is.
 doubleChecked :: Thread String
 doubleChecked = initialised (\ready value -> atomicWriteRef ready True >> atomicWriteRef value 42)
@@ -108,7 +108,7 @@ initialised publish = do
   show . sort <$> readRef seen
 
 -- | A channel by hand: the receiver looks, and then waits; what is sent between the two wakes
--- nobody.
+-- no thread.
 checkThenWait :: Thread String
 checkThenWait = handMade $ \place m changed ->
   ( atomicWriteRef place True >> Condition.signal changed,
@@ -167,7 +167,7 @@ leakingAcquire = cancelled $ \used -> do
   _ <- wallClock
   yield `finally` atomicModifyRef_ used (subtract 1)
 
--- | The same as it should be.
+-- | 'leakingAcquire' as it should be.
 properBracket :: Thread String
 properBracket = cancelled $ \used ->
   bracket_ (atomicModifyRef_ used (+ 1)) (atomicModifyRef_ used (subtract 1)) yield
@@ -225,7 +225,7 @@ messagePassing = do
   readRef saw
 
 -- | A stack of the cells 1 and 2, with compare-and-swap on its top and nothing that tells that a cell has
--- been away. One thread pops; the other pops both and puts the first back. Answered is who has what.
+-- been away. One thread pops; the other pops both and puts the first back. The answer: the cells of each.
 recycled :: Thread String
 recycled = do
   top <- newRefNamed "top" (1 :: Int)
@@ -263,13 +263,13 @@ recycled = do
   where
     dedup = foldr (\c seen -> if c `elem` seen then seen else c : seen) []
 
--- | Readers come and go, and there is always one: the writer, who waits until there is none, waits for
+-- | Readers come and go, and there is always one: the writer, which waits until there is none, waits for
 -- ever.
 starvedWriter :: Thread String
 starvedWriter = readersAndWriter $ \readers _ write ->
   let enter = atomicReadRef readers >>= \n -> if n == (0 :: Int) then write else yield >> enter in enter
 
--- | Who waits keeps new readers out.
+-- | A waiting writer keeps new readers out.
 fairWriter :: Thread String
 fairWriter = readersAndWriter $ \readers gate write ->
   withMutex gate $

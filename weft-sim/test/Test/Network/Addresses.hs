@@ -1,7 +1,7 @@
 {-# LANGUAGE OverloadedStrings #-}
 
 -- |
--- Description : Who is reached where, and who is refused
+-- Description : Which addresses are reached, and which are refused
 module Test.Network.Addresses (tests) where
 
 import Control.Monad (forM, forM_, replicateM, replicateM_)
@@ -177,7 +177,7 @@ connecting = inCalm $ \rig -> do
   r <- try (connect s closedPort)
   holds (show r) (either (\e -> ("connect to " <> show closedPort) `isInfixOf` show (e :: IOError)) (const False) r)
   failsWith [eCONNABORTED] (connect s closedPort)
-  -- An address of the network that is nobody's, and one to which no way leads.
+  -- An address of the network that no machine has, and one to which no way leads.
   took (seconds 4) (failsWith [eHOSTUNREACH] (connect s (SockAddrInet 80 (local (10, 0, 0, 200)))))
   failsWith [eCONNABORTED] (connect s closedPort)
   failsWith [eNETUNREACH] (connect s (SockAddrInet 80 (local (192, 168, 0, 1))))

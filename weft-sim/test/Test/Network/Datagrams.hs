@@ -85,7 +85,7 @@ connected = inCalm $ \_ -> do
   void (send s "hello") >> sendMany s ["in ", "one"]
   receive t 10 >>= (`is` "hello")
   receive t 10 >>= (`is` "in one")
-  -- Nobody is there any more, and who is connected hears of it.
+  -- No socket is there any more, and a connected sender hears of it.
   closeSocket t
   void (send s "hello?")
   pause 1

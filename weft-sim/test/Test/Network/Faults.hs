@@ -48,7 +48,7 @@ change rig how = do
   (a, b) <- pair rig
   changing (how (rigNetwork rig) [a] [b])
 
--- | The other way round.
+-- | With the two sides exchanged.
 backwards :: Change -> Change
 backwards how net as bs = how net bs as
 
@@ -253,7 +253,7 @@ crashOfSender = inCalm $ \rig -> do
   residingAt b $ do
     received <- spawnAt b (failsWith [eCONNRESET] (receive t 10))
     pause 10_000
-    -- Nothing has come, and nobody says so until somebody asks.
+    -- Nothing has come, and the receiver learns so only when it sends.
     sendAll t "hello?"
     received
     mapM_ closeSocket [l, t]

@@ -3,7 +3,7 @@
 --
 -- The model of each direction of a connection is the string of bytes that its sender was
 -- told were sent: the receiver gets exactly these, in order, and then the end; however they
--- are cut, and whoever is cancelled at whatever moment.
+-- are cut, and whichever thread is cancelled at any moment.
 module Test.Network.Model (tests) where
 
 import Control.Monad (forM, forM_, unless, when)
@@ -46,7 +46,7 @@ overSeeds n talk = do
   assertBool ("few were cancelled: " <> show (sum cancellations)) (4 * sum cancellations > fromIntegral n)
 
 -- | One direction: how to send some bytes, and how many were sent; how to receive at
--- most this many; how to end it, and to close each side.
+-- most a given number; how to end it, and to close each side.
 data Direction = Direction
   { sendSome :: ByteString.ByteString -> Thread Int,
     receiveSome :: Int -> Thread ByteString.ByteString,
@@ -74,7 +74,7 @@ conversation conditions medium seed = do
 roll :: Random -> Int -> Thread Int
 roll random n = liftIO (below random n)
 
--- | Send this many bytes, in pieces, some of them by threads that are cancelled.
+-- | Send the given number of bytes, in pieces, some of them by threads that are cancelled.
 sender :: Random -> IORef Int -> Direction -> Int -> Thread ()
 sender random cancellations d total = go 0
   where
@@ -142,7 +142,7 @@ overTcp rig random use = do
   residingAt a (closeSocket s)
   residingAt b (mapM_ closeSocket [l, t])
 
--- | The same, while links are cut, heal, and lose.
+-- | 'overTcp', while links are cut, heal, and lose.
 overBadLinks :: Medium
 overBadLinks rig random use = do
   a <- machine rig "a"

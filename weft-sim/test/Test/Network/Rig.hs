@@ -127,7 +127,7 @@ spawn body = do
       writeIORef ref (Right outcome)
       either (mapM_ (`deliver` outcome)) (const (pure ())) waiting
 
--- | The same on a machine.
+-- | 'spawn' on a machine.
 spawnAt :: Machine -> Thread a -> Thread (Thread a)
 spawnAt m = spawn . residingAt m
 
@@ -135,7 +135,7 @@ spawnAt m = spawn . residingAt m
 changing :: IO a -> Thread a
 changing = liftIO
 
--- | Let this many milliseconds of the world's time pass.
+-- | Let the given number of milliseconds of the world's time pass.
 pause :: Int -> Thread ()
 pause = sleep . milliseconds
 
@@ -178,7 +178,7 @@ receiveAll s = ByteString.concat <$> go
       bytes <- receive s 5000
       if ByteString.null bytes then pure [] else (bytes :) <$> go
 
--- | This many bytes, or fewer at the end.
+-- | The given number of bytes, or fewer at the end.
 receiveExactly :: Socket -> Int -> Thread ByteString
 receiveExactly s n
   | n <= 0 = pure ByteString.empty

@@ -141,7 +141,7 @@ data State = State
     said :: Outcome
   }
 
--- | What a program does, with what follows it and who handles its exceptions, down to an operation of
+-- | What a program does, with what follows it and what handles its exceptions, down to an operation of
 -- the substrate. The rules on the way change nothing but the term.
 term :: Program Model b -> (b -> Term a) -> Handlers a -> (Term a, [Rule])
 term p k hs = case p of

@@ -7,8 +7,8 @@
 --
 -- It differs from GHC's: a thread runs until it waits, yields or ends, so one that computes
 -- without end keeps its HEC, and a @safe@ call or a variable of GHC's blocks it ('outside' is for
--- those). Sockets, FIFOs and files are in "Weft.ConcLib.IO". 'throwTo' does not wait; what is thrown is
--- raised where the target waits, or yields unmasked, and nowhere else. A thread that nobody can wake any
+-- those). Sockets, FIFOs and files are in "Weft.ConcLib.IO". 'throwTo' does not wait; its exception is
+-- raised where the target waits, or yields unmasked, and nowhere else. A thread that nothing can wake any
 -- more is told by 'Control.Exception.BlockedIndefinitelyOnMVar', also where it waits for a transaction.
 module Weft.ConcLib.MP
   ( -- * Running

@@ -2,7 +2,7 @@
 -- Description : A concurrency library: each thread an OS thread
 --
 -- Stands for "Control.Concurrent", "Control.Concurrent.MVar" and "Control.Concurrent.Chan", with the names of
--- "Weft.ConcLib.MP". Threads are HECs with one stack each. What blocks blocks its OS thread, so every
+-- "Weft.ConcLib.MP". Threads are HECs with one stack each. A blocking call blocks its OS thread, so every
 -- foreign call may block; a thread that waits for a variable sleeps, from the very transaction that has found
 -- it empty. Exceptions and masks are GHC's. (ConcLib_OS of Li 2008, section 5.2.1.)
 --

@@ -9,7 +9,7 @@
 --
 -- > check defaultConfig {configLayer = overSegments roughIp} [0 .. 99] program flawless
 --
--- What runs is what runs on a TUN device: the same protocol, engine, threads and timers, over the
+-- The code is that for a TUN device: the same protocol, engine, threads and timers, over the
 -- simulated kernel's calls and clock. Programs see no difference but in time.
 module Weft.Tcp.Simulated
   ( overSegments,
@@ -148,7 +148,7 @@ answering nodes host started = case instanceAnswer started of
         | not (ours s) = others
         | otherwise = attempting world home driver what s $ \unlessUnlucky ->
             owner s >>= maybe (pure wasClosed) (\node -> unlessUnlucky (act (attemptsWith (nodeStack node) home beneath)))
-      -- Whose it is, wherever the thread is that asks.
+      -- Its owner, wherever the thread is that asks.
       owner s = do
         machines <- machinesOf world
         candidates <- catMaybes <$> mapM (living nodes) machines

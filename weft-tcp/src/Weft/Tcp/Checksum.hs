@@ -31,7 +31,7 @@ newtype Sum = Sum Word64
 
 -- | The sum of two parts. The first has an even length; see 'sumAfter'.
 instance Semigroup Sum where
-  -- Each is folded to 33 bits or fewer before it is shown to anybody, so nothing overflows.
+  -- Each is folded to 33 bits or fewer before it is used, so nothing overflows.
   Sum a <> Sum b = Sum (half (a + b))
 
 instance Monoid Sum where

@@ -92,7 +92,7 @@ grow :: Word32 -> Word32 -> Word32
 grow n w = min (2 ^ (30 :: Int)) (w + n)
 
 -- RFC 5681, section 3.1: a byte for each byte acknowledged; bursts of acknowledgements are limited by
--- who sends them. HyStart++ (RFC 9406, section 4.2) looks for a round trip that grows, and leaves slow
+-- the sender. HyStart++ (RFC 9406, section 4.2) looks for a round trip that grows, and leaves slow
 -- start when it goes on growing.
 slowStart :: Acked -> Window -> Window
 slowStart a w

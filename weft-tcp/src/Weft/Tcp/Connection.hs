@@ -3,7 +3,7 @@
 --
 -- A connection is a value. 'step' takes it from an input and the time to the next value, the
 -- segments to send and the answers for the user (RFC 9293). Nothing here performs @IO@, reads a
--- clock or sees a byte of payload: who runs it keeps the bytes, and passes them by their sequence
+-- clock or sees a byte of payload: the code that runs it keeps the bytes, and passes them by their sequence
 -- numbers.
 --
 -- * Bytes to send: the user writes them somewhere, 'Wrote' says how many. A segment asks for the
@@ -82,7 +82,7 @@ initialSequence :: Word32 -> Instant -> Seq
 initialSequence hash now = Seq (hash + fromIntegral (now `unsafeShiftR` 2))
 
 -- | Ask a peer for a connection (OPEN, active: section 3.10.1). Given the initial sequence number
--- and the offset of timestamps, which nobody should be able to guess.
+-- and the offset of timestamps, which must be hard to guess.
 activeOpen :: Settings -> Seq -> Word32 -> Instant -> Step
 activeOpen settings iss offset now = Step t [synSegment now t] []
   where
@@ -173,13 +173,19 @@ deadline t
   | tcbState t == Closed = never
   | otherwise = minimum [timerAt t, ackAt t, maybe never fst (asking t), givesUp t]
 
--- When to give up (section 3.8.3). A peer that answers probes of its closed window is there.
+-- When to give up (section 3.8.3). A peer that answers probes of its closed window is there; but a user
+-- that is gone does not wait for it for ever (RFC 6429).
 givesUp :: Tcb -> Instant
 givesUp t
-  | tcbState t == TimeWait || tcbState t == FinWait2 || timerAt t == never = never
-  | otherwise = since + settingUserTimeout (tcbSettings t)
+  | tcbState t == TimeWait || tcbState t == FinWait2 || timerAt t == never || patience == never = never
+  | otherwise = since + patience
   where
-    since = if synchronized (tcbState t) && sndWnd t < fromIntegral (sndMss t) then max (heardAt t) (progressAt t) else progressAt t
+    patience = settingUserTimeout (tcbSettings t)
+    since = if hasSmallWindow t && not (t `is` UserGone) then max (heardAt t) (progressAt t) else progressAt t
+
+-- Does the peer take less than a segment?
+hasSmallWindow :: Tcb -> Bool
+hasSmallWindow t = synchronized (tcbState t) && sndWnd t < fromIntegral (sndMss t)
 
 -- When the next question to a silent peer is due (section 3.8.4), and whether it is in vain.
 asking :: Tcb -> Maybe (Instant, Bool)
@@ -210,13 +216,13 @@ step now input t = case input of
     | readable t > 0 && synchronized (tcbState t) -> aborted now t
     | tcbState t == SynSent -> Step t {tcbState = Closed} [] []
     | tcbState t == FinWait2 -> finish now [] (put UserGone True t) {timerAt = now + settingFinWait (tcbSettings t)}
-    | otherwise -> shut now (put UserGone True t)
+    | otherwise -> shut now (put UserGone True t) {progressAt = if hasSmallWindow t then now else progressAt t}
   Abort -> aborted now t
   ShutRead -> Step (put ReadShut True t) [] []
   Tune s -> finish now [] t {tcbSettings = s}
   Hasten yes -> finish now [] (put Interactive (not yes) (put AckNow (t `is` AckNow || yes && ackAt t /= never) t))
   Icmp what number
-    -- RFC 5927, section 4.1: only about what is outstanding; anybody may have sent it.
+    -- RFC 5927, section 4.1: only about what is outstanding; any host may have sent it.
     | sndUna t `upTo` number && number `before` sndNxt t -> troubled now what t
     | otherwise -> Step t [] []
   where
@@ -228,19 +234,20 @@ step now input t = case input of
     started x = if flight t == 0 && unsent t == 0 then x {progressAt = now} else x
 
 -- RFC 5461 and RFC 5927, section 5.2: a connection that is not there yet fails, another one does not.
--- RFC 1191, section 6.3: what was too big goes out again, in smaller segments, and congestion is no
--- reason.
+-- RFC 1191, section 6.3: a segment that was too big goes out again, in smaller segments, and congestion is no
+-- reason. No path of version 6 takes less than 1,280 bytes, whatever a message says (RFC 8201, section 4).
 troubled :: Instant -> Trouble -> Tcb -> Step
 troubled now what t = case what of
   TooBig mtu
-    | synchronized (tcbState t), size < sndMss t -> finish now [] t {sndMss = size, tcbScoreboard = loseAll (tcbScoreboard t)}
+    | synchronized (tcbState t), size < sndMss t, not (isVersion6 && mtu < 1280) -> finish now [] t {sndMss = size, tcbScoreboard = loseAll (tcbScoreboard t)}
     where
       -- Routers that do not say how much they take (mtu is 0) and lies are answered with the least.
       size = max 64 (fromIntegral (max 552 (min 65535 mtu)) - settingHeaders (tcbSettings t) - (if t `is` TimestampsOn then 12 else 0))
-  Unreachable code | tcbState t == SynSent -> failing (if settingHeaders (tcbSettings t) > 40 then version4 code else code)
+  Unreachable code | tcbState t == SynSent -> failing (if isVersion6 then version4 code else code)
   TimeExceeded _ | tcbState t == SynSent -> failing 1
   _ -> Step t [] []
   where
+    isVersion6 = settingHeaders (tcbSettings t) > 40
     -- The codes of version 6 (RFC 4443, section 3.1) by those of version 4.
     version4 = \case
       0 -> 0

@@ -26,8 +26,8 @@ import Weft.Tcp.Internal.Tcb (Mark (SynAgain), clockValue, put)
 import Weft.Tcp.Segment
 import Weft.Tcp.Sequence
 
--- | A keyed hash of the flow, its addresses and ports, and of what it is given. Nobody without the
--- key can tell its value.
+-- | A keyed hash of the flow, its addresses and ports, and of what it is given. Without the
+-- key its value cannot be told.
 type Seal = Word64 -> Word32
 
 -- | For how long a cookie is good, at most, in microseconds.
@@ -57,7 +57,7 @@ cookieOpen settings seal offset now s = do
   let size = fromIntegral (given .&. 7)
   guard (Seq given == cookie seal first slot size)
   Step t _ _ <- passiveOpen settings (Seq given) offset now (remembered size shared opening)
-  -- When the SYN-ACK left nobody knows: the handshake is no measurement of the round trip.
+  -- When the SYN-ACK left is not known: the handshake is no measurement of the round trip.
   pure (put SynAgain True t)
   where
     f = segmentFlags s

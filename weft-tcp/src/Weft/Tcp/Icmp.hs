@@ -2,8 +2,8 @@
 -- Description : Control messages: echo, and what became of a packet
 --
 -- RFC 792 and RFC 4443, with the next-hop MTU of RFC 1191. A message about a packet quotes the
--- beginning of that packet; who uses it must find its own connection and its own sequence
--- number in it, for anybody may have sent the message (RFC 5927).
+-- beginning of that packet; its user must find its own connection and its own sequence
+-- number in it, for any host may have sent the message (RFC 5927).
 module Weft.Tcp.Icmp
   ( Message (..),
     Trouble (..),

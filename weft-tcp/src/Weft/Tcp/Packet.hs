@@ -76,7 +76,7 @@ protocolUdp = 17
 protocolIcmp = 1
 protocolIcmp6 = 58
 
--- | The packet that begins the bytes. What follows it (the padding of a link) is ignored.
+-- | The packet that begins the bytes. Bytes after it (the padding of a link) are ignored.
 -- Options of version 4 and the extension headers of version 6 that say nothing to an end
 -- (hop-by-hop and destination options, a routing header at its end) are skipped.
 parsePacket :: ByteString -> Either Malformed Packet
@@ -142,7 +142,7 @@ extensions first kind b
       extensions False (octet b 0) (B.drop size b)
   | otherwise = Right (kind, b)
 
--- Options whose first two bits are not zero ask for the packet to be dropped by who does not
+-- Options whose first two bits are not zero ask for the packet to be dropped by a host that does not
 -- know them (RFC 8200, section 4.2); none are known here but padding.
 checkOptions :: Word8 -> ByteString -> Either Malformed ()
 checkOptions kind b

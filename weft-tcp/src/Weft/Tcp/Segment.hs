@@ -172,7 +172,7 @@ headerOf b = do
   when (B.length b < header) (Left Truncated)
   pure header
 
--- | 'parseSegment' for a segment whose checksum somebody else has verified.
+-- | 'parseSegment' for a segment whose checksum is verified already.
 parseVerified :: ByteString -> Either Malformed (Ports, Segment, ByteString)
 parseVerified b = do
   header <- headerOf b

@@ -35,12 +35,12 @@ newtype Seq = Seq Word32
   deriving newtype (Eq)
   deriving stock (Show)
 
--- | This many numbers on.
+-- | The given number of numbers on.
 advance :: Seq -> Word32 -> Seq
 advance (Seq a) n = Seq (a + n)
 {-# INLINE advance #-}
 
--- | This many numbers back.
+-- | The given number of numbers back.
 retreat :: Seq -> Word32 -> Seq
 retreat (Seq a) n = Seq (a - n)
 {-# INLINE retreat #-}

@@ -39,7 +39,7 @@ data Device = Device
     -- | Does it bring packets to the stack's own addresses back? Otherwise the stack does, at once.
     deviceLoops :: !Bool,
     -- | Wait until there may be one. An ordinary system call of a thread, so that it can be
-    -- simulated; may return for nothing.
+    -- simulated; may return for nothing. Throws an 'IOError' if there will be none any more.
     deviceAwait :: !(Thread ()),
     -- | Send a packet, or lose it. Does not block; any OS thread calls it, one at a time.
     deviceSend :: !(ByteString -> IO ()),
@@ -81,14 +81,14 @@ perfectLink = Link 10000 (\p -> pure [p])
 -- | Packets that have come and wait to be read. Of any OS thread.
 newtype Inbox = Inbox (IORef Waiting)
 
--- Packets, newest first, their number, and who waits for one.
+-- Packets, newest first, their number, and the thread that waits for one.
 data Waiting = Waiting !Int [ByteString] (Maybe (Waiter ()))
 
--- | None.
+-- | An inbox without packets.
 newInbox :: IO Inbox
 newInbox = Inbox <$> newIORef (Waiting 0 [] Nothing)
 
--- | One more, unless this many wait; it is lost then.
+-- | One more, unless the given number wait; it is lost then.
 putPacket :: Int -> Inbox -> ByteString -> IO ()
 putPacket most (Inbox ref) packet = do
   waiter <- atomicModifyIORef' ref $ \case

@@ -42,7 +42,7 @@ import Weft.Tcp.Stack.State
 data SocketInfo = SocketInfo
   { -- | As RFC 9293 writes it.
     infoState :: !String,
-    -- | Bytes that the user has not read; of a listener, connections that nobody has accepted.
+    -- | Bytes that the user has not read; of a listener, connections that are not accepted yet.
     infoReceiveQueue :: !Int,
     -- | Bytes that the peer has not acknowledged; of a listener, how many connections may wait.
     infoSendQueue :: !Int,

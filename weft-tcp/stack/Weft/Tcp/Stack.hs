@@ -37,7 +37,7 @@ import Weft.Tcp.Stack.State
 --
 -- Nagle's algorithm as RFC 9293 has it keeps the end of each response back that is longer than a
 -- segment, until the peer's acknowledgement, which comes 40 milliseconds late. Small pieces that
--- belong together are kept back by who sends them ('MoreFollows').
+-- belong together are kept back by the sender ('MoreFollows').
 defaultTcpSettings :: IO Device -> [Address] -> TcpSettings
 defaultTcpSettings device addresses =
   TcpSettings

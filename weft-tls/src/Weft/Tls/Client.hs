@@ -1,7 +1,7 @@
 -- | TLS to servers.
 --
 -- @
--- tls <- 'clientTls' 'SystemAuthorities'
+-- tls <- 'clientTls' 'SystemAuthorities' Nothing
 -- socket <- connectTcp (seconds 5) \"example.org\" \"443\"
 -- transport <- 'connectTls' tls \"example.org\" socket
 -- @

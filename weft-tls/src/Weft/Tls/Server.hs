@@ -79,7 +79,7 @@ data TlsSettings = TlsSettings
 
 -- | Which clients must show a certificate.
 data ClientCertificates
-  = -- | Nobody is asked.
+  = -- | No client is asked.
     NoClientCertificates
   | -- | A client may show one, issued by an authority in this file (PEM). Only with @tls@ 1.8:
     -- the server of 2.1 refuses clients that have none, so 'loadTls' refuses this setting.

@@ -68,7 +68,7 @@ ports = withSocket (openSocket AF_INET Stream) $ \s -> do
   withSocket (openSocket AF_INET Stream) $ \other ->
     failsWith [eADDRNOTAVAIL] (bind other (SockAddrInet 0 (tupleToHostAddress (192, 0, 2, 1))))
 
--- | Whoever reads the error must know which of many addresses it was.
+-- | The error must say which of many addresses it was.
 refusedAddress :: Thread ()
 refusedAddress = withSocket (listenTcp (Just "127.0.0.1") "0" 1) $ \taken -> do
   address <- localAddress taken

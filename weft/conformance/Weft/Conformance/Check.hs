@@ -52,8 +52,8 @@ infix 1 ===>
 holds :: (HasCallStack) => String -> Bool -> Thread ()
 holds what condition = liftIO (assertBool what condition)
 
--- | This many bytes must be moved, given the action that moves those behind this many: at once,
--- or with several calls where one may move less.
+-- | The given number of bytes must be moved, by the action that moves those after a given number: at
+-- once, or with several calls where one may move less.
 moving :: (HasCallStack) => World -> Int -> (Int -> Thread Int) -> Thread ()
 moving world wanted move = move 0 >>= go
   where

@@ -3,7 +3,7 @@
 -- |
 -- Description : Closing, also while others wait
 --
--- Whoever waits on a socket that is closed is told; closing twice is closing once; and
+-- A thread that waits on a socket that is closed is told; closing twice is closing once; and
 -- what was closed is refused even when its number is in use again.
 module Weft.Conformance.Closing (closing) where
 

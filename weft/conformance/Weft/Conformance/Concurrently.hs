@@ -87,7 +87,7 @@ both world =
         try (void (race block part)) >>= wrapped
         try (void (forConcurrently [1, 2 :: Int] (\i -> when (i == 1) part))) >>= wrapped
         try (void (forConcurrentlyN 1 [1, 2 :: Int] (\i -> when (i == 1) part))) >>= wrapped
-        -- Where nobody asks for results it is over.
+        -- Where no results are asked for it is over.
         (bump, count) <- newCounter
         concurrently_ part (yield >> bump)
         forConcurrently_ [1, 2 :: Int] (\i -> if i == 1 then part else bump)

@@ -58,7 +58,7 @@ unixPair dir = do
     removePath (Char8.pack path)
     pure (client, server)
 
--- | The same; the first takes nothing more.
+-- | A 'unixPair' whose first socket takes nothing more.
 fullPair :: ByteString -> Thread (Socket, Socket)
 fullPair dir = do
   (a, b) <- unixPair dir
@@ -106,7 +106,7 @@ receiveAll s = ByteString.concat <$> go
       bytes <- receive s 65536
       if ByteString.null bytes then pure [] else (bytes :) <$> go
 
--- | This many bytes, or less at the end.
+-- | The given number of bytes, or less at the end.
 receiveExactly :: Socket -> Int -> Thread ByteString
 receiveExactly s n
   | n <= 0 = pure ByteString.empty

@@ -96,8 +96,8 @@ everybody world end = void . counting world $ \begin finish -> do
     forkWith defaultForkOptions {forkWorker = Just 1} (fork_ (body way))
   eventually ((== 4 * length waits) <$> readIORef ready)
   replicateM_ 5 yield
-  -- Whoever ends last closes what all use, and keeps the variable: GHC would notice that
-  -- nobody can change it.
+  -- The thread that ends last closes what all use, and keeps the variable: GHC would notice that
+  -- no thread can change it.
   begin
   fork_ ((sleep (minutes 60) `finally` sleep (milliseconds 1)) `finally` (uninterruptibleMask_ close >> liftIO (readTVarIO flag) >> finish))
   yield

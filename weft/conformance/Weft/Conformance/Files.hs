@@ -70,7 +70,7 @@ holes dir = withFile (dir <> "/f") ReadWrite $ \f -> do
   readAt f 0 10 ===> "\0\0\0\0\0x"
   setFileSize f 8
   readAt f 0 10 ===> "\0\0\0\0\0x\0\0"
-  -- What was cut off does not come back.
+  -- Bytes that were cut off do not come back.
   setFileSize f 5
   setFileSize f 6
   readAt f 0 10 ===> "\0\0\0\0\0\0"

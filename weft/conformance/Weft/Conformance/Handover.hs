@@ -55,9 +55,9 @@ data Poke = Poke
 
 instance Exception Poke
 
--- | Run this many threads, each repeating its action, and poke them at random, until they
+-- | Run the given number of threads, each repeating its action, and poke them at random, until they
 -- have also done enough; then let them end. Answers when they have. The actions run
--- masked: they are poked where they wait. Fails if too few pokes found anybody waiting.
+-- masked: they are poked where they wait. Fails if too few pokes found a thread waiting.
 poking :: World -> Int -> IO Bool -> (Int -> Thread ()) -> Thread ()
 poking world n enough act = do
   stop <- liftIO (newIORef False)
@@ -81,7 +81,7 @@ poking world n enough act = do
         cancelWith (victims !! victim) Poke
         -- Messages are looked at between two slices.
         if pause == 3 && worldTimePasses world then sleep (microseconds 20) else replicateM_ pause yield
-      -- Those that wait for what nobody will do any more must be poked.
+      -- Threads that wait for what no thread will do any more must be poked.
       endAll = do
         k <- liftIO (readIORef ended)
         unless (k == n) $ mapM_ (`cancelWith` Poke) victims >> sleep (milliseconds 1) >> endAll
@@ -89,7 +89,7 @@ poking world n enough act = do
   liftIO (writeIORef stop True)
   endAll
   k <- liftIO (readIORef hits)
-  -- There are orders in which hardly anybody has to wait.
+  -- There are orders in which hardly any thread has to wait.
   unless (anyOrder world) $ holds ("only " <> show k <> " waits were cancelled") (k > total `div` 4)
   where
     count ref = liftIO (atomicModifyIORef' ref (\k -> (k + 1 :: Int, ())))
@@ -121,7 +121,7 @@ mvars world = running world $ do
       else do
         n <- MVar.takeMVar v
         yield
-        -- Nobody waits to put, so this does not wait and is not poked.
+        -- No thread waits to put, so this does not wait and is not poked.
         MVar.putMVar v (n + 1)
         liftIO (atomicModifyIORef' turns (\k -> (k + 1, ())))
   n <- liftIO (readIORef turns)
@@ -194,7 +194,7 @@ channels world = do
   got @?= out
   assertBool (show (length got)) (many world (length got))
 
--- | Who was signalled or poked holds the mutex again, alone.
+-- | A thread that was signalled or poked holds the mutex again, alone.
 conditions :: World -> Assertion
 conditions world = do
   inside <- newIORef (0 :: Int)
@@ -234,7 +234,7 @@ events world = running world $ do
     Event.Set -> pure ()
     Event.Unset queue -> entries queue @?= 0
 
--- | It opens for four at a time, whoever was poked.
+-- | It opens for four at a time, whichever threads were poked.
 barriers :: World -> Assertion
 barriers world = do
   arrived <- newIORef (0 :: Int)

@@ -43,7 +43,7 @@ kept world =
 messages :: [ByteString]
 messages = [ByteString.take (i * 37 `mod` 211 + 1) (ByteString.concat (replicate 211 (Char8.pack (show i)))) | i <- [1 .. 200]]
 
--- | As many pieces as it takes to get this many bytes.
+-- | As many pieces as it takes to get the given number of bytes.
 pieces :: (Int -> Thread ByteString) -> Int -> Thread [ByteString]
 pieces get n
   | n <= 0 = pure []

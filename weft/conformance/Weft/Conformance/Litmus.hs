@@ -22,7 +22,7 @@ import Weft.Conformance.World
 litmus :: World -> TestName -> [[String]] -> ((String -> Thread ()) -> Thread ()) -> TestTree
 litmus world name outcomes program = testCase name (repeatedly world outcomes program)
 
--- | The same in a directory.
+-- | 'litmus' in a directory.
 litmusIn :: World -> TestName -> [[String]] -> (ByteString -> (String -> Thread ()) -> Thread ()) -> TestTree
 litmusIn world name outcomes program = testCase name . worldDirectory world $ repeatedly world outcomes . program
 

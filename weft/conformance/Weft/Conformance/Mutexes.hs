@@ -131,7 +131,7 @@ conditions world =
         m <- newMutex
         c <- Condition.newCondition
         gate <- newGate
-        -- Nobody else has locked, so only its own hold refuses it.
+        -- No other thread has locked, so only its own hold refuses it.
         t <- fork . withMutex m $ Condition.wait c m `onException` (tryLock m >>= openGate gate)
         yield
         cancel t

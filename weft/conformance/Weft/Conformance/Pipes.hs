@@ -96,7 +96,7 @@ into = do
   liftIO (copyBuffer buffer 0 8) ===> "abcghdef"
   failsWith [eINVAL] (readPipeInto r buffer 8 1)
   failsWith [eINVAL] (readPipeInto r buffer 0 0)
-  -- Nobody has taken the rest, and what was not asked for has not been touched.
+  -- The rest was not taken, and what was not asked for has not been touched.
   readPipe r 10 ===> "ijk"
   waiting <- spawn (readPipeInto r buffer 7 1)
   yield
@@ -119,7 +119,7 @@ capacity world = do
   counting <- spawn (exactly r 20_000)
   counting ===> 20_000
   writer
-  -- What is in it stays, and there is a limit on both sides.
+  -- The bytes in the pipe stay, and there is a limit on both sides.
   writePipe w (ByteString.replicate 8_192 2)
   failsWith [eBUSY] (setPipeCapacity w 4_096)
   failsWith [eINVAL] (setPipeCapacity w 0)

@@ -78,13 +78,13 @@ bothWays world = between' connected $ \client server (left, right) -> do
   where
     size = worldRounds world 1_500_000
 
--- | This many bytes. They differ at every place, so that nothing that is lost or doubled goes unnoticed.
+-- | The given number of bytes. They differ at every place, so that a loss or a double is noticed.
 content :: Int -> Int -> ByteString
 content size k = ByteString.take size (ByteString.concat (map chunk [0 .. size `div` 5_000]))
   where
     chunk i = ByteString.pack (take 5_000 (map fromIntegral (iterate (\x -> (x * 31 + i + k) `mod` 65_521) (i :: Int))))
 
--- | Nobody reads, so sending stops; were memory not bounded, it would not. Then all is there.
+-- | There is no reader, so sending stops; were memory not bounded, it would not. Then all is there.
 backPressure :: World -> ByteString -> Thread ()
 backPressure world dir = between' (unixPair dir) $ \client server (left, right) -> do
   counts <- beside world (relay left right)

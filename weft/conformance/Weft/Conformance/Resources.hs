@@ -69,7 +69,7 @@ cancelled world = keepingDescriptors world $ do
       eventually ((> 0) <$> readIORef told)
       cancel t
       waitGate result >>= (`is` show Cancelled)
-    -- Nobody took the connection.
+    -- No thread took the connection.
     (s, _) <- accept l
     mapM_ closeSocket [s, client, l]
 

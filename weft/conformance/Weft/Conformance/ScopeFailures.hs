@@ -3,7 +3,7 @@
 -- |
 -- Description : Failures in scopes, and their races
 --
--- Failures reach the owner, and say who it was; and the races of Note [The life of a
+-- Failures reach the owner, and name the child; and the races of Note [The life of a
 -- scope] as litmus programs, each with every outcome that is allowed.
 module Weft.Conformance.ScopeFailures (scopeFailures) where
 

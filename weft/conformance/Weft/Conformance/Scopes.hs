@@ -200,7 +200,7 @@ trees world = property $ \tree -> monadicIO $ do
   Q.monitor (classify (begun > 5) "more than five threads")
   Q.assert (begun == ended)
   where
-    -- Blocks until somebody else ends it, and for a moment at most.
+    -- Blocks until another thread ends it, and for a moment at most.
     withTimeLimit body = withScope $ \s -> do
       _ <- forkDaemonIn s body :: Thread (Child ())
       replicateM_ 5 yield

@@ -105,7 +105,7 @@ selects world =
           _ -> receive full ===> Just 'x'
         (chosen, c) <- readIVar answer
         (chosen, c) `is` (i, "rtpefncs" !! i)
-        -- What was not chosen is there still, and nobody waits for it.
+        -- A value that was not chosen is there still, and no thread waits for it.
         when (i /= 2) (tryPutMVar other 'q' ===> True)
         when (i /= 1) ((,) <$> tryPutMVar var 'q' <*> takeMVar var ===> (True, 'q'))
         when (i /= 0) ((send a 'z' >> receive a) ===> Just 'z')
@@ -144,7 +144,7 @@ selects world =
   ]
 
 -- | Selectors on several workers, each over two channels to receive from and one to send to,
--- under time limits and cancellations. What was sent is what was received.
+-- under time limits and cancellations. The values received are those that were sent.
 storm :: World -> Assertion
 storm world = do
   sent <- newIORef []
@@ -159,7 +159,7 @@ storm world = do
     dice <- newDice 7
     producers <- forM (zip [0 ..] [a, b]) $ \(w, c) -> spawnOn (Just w) . forM_ values $ \i ->
       mask_ (send c (w, i) >> note sent (w, i))
-    -- Masked around the wait: who is cancelled there has taken nothing, or says what.
+    -- Masked around the wait: a thread that is cancelled there has taken nothing, or says what.
     let selector w = do
           let loop = do
                 over <- mask_ . fmap (fromMaybe False) . timeout (milliseconds 5) $ do
@@ -189,7 +189,7 @@ storm world = do
       yield
     sequence_ producers
     blows
-    -- What is still in the two channels is taken before the end.
+    -- The values that are still in the two channels are taken before the end.
     let emptied = do
           n <- (+) <$> waitingValues a <*> waitingValues b
           unless (n == 0) (yield >> emptied)

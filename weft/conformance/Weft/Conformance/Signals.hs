@@ -2,7 +2,7 @@
 -- Description : Signals
 --
 -- A signal reaches every subscription that names it, once; those that arrive while
--- nobody waits are kept.
+-- no thread waits are kept.
 module Weft.Conformance.Signals (signals) where
 
 import Control.Monad (forM_)

@@ -88,7 +88,7 @@ byName :: Thread ()
 byName = do
   (listener, address) <- listenLocal 16
   forM_ ["localhost", "127.0.0.1"] $ \host -> do
-    -- Of its addresses, the one that somebody listens on.
+    -- Of its addresses, the one with a listener.
     withSocket (connectTcp (seconds 5) host (port address)) (\s -> peerAddress s ===> address)
     accept listener >>= closeSocket . fst
   closeSocket listener

@@ -37,7 +37,7 @@ storms world =
       inDirectory world "all kinds of calls" (mixedStorm world (worldRounds world 20_000))
     ]
 
--- | Cancel these threads at random, this many times, from every worker. A cancellation
+-- | Cancel these threads at random, the given number of times, from every worker. A cancellation
 -- that finds the last one still on its way would only make the list longer, so it
 -- goes elsewhere.
 storm :: World -> Int -> [ThreadId] -> Thread ()
@@ -136,7 +136,7 @@ connectionStorm world total = do
   storm world total ts
   liftIO (writeIORef over True)
   forM_ (zip ts done) $ \(t, gate) -> cancel t >> waitGate gate
-  -- What nobody accepted still waits.
+  -- Connections that were not accepted still wait.
   let drain n = acceptBefore (milliseconds 20) l >>= maybe (pure n) (\(s, _) -> close s >> drain (n + 1))
   left <- drain (0 :: Int)
   (a, k) <- liftIO ((,) <$> readIORef accepted <*> readIORef made)

@@ -3,7 +3,7 @@
 -- |
 -- Description : Streams of bytes between connected sockets
 --
--- What is sent is received, whole and in order: in both directions at once, in
+-- Bytes that are sent are received, whole and in order: in both directions at once, in
 -- pieces, out of files, and up to the end of either direction.
 module Weft.Conformance.Streams (streams) where
 
@@ -63,12 +63,12 @@ shutDown = do
   shutdown a ShutdownBoth
   receive a 10 ===> ""
   failsWith [ePIPE] (send a "x")
-  -- What was sent before is there, then the end, as often as one asks.
+  -- The bytes sent before are there, then the end, as often as one asks.
   receiveExactly b 4 ===> "left"
   receive b 10 ===> ""
   receive b 10 ===> ""
   closeSocket a >> closeSocket b
-  -- Who waits for bytes is told.
+  -- A thread that waits for bytes is told.
   (p, q) <- connected
   wait <- spawn (receive p 10)
   yield

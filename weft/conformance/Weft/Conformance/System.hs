@@ -1,7 +1,7 @@
 {-# LANGUAGE GADTs #-}
 
 -- |
--- Description : Blocking actions, randomness, and calls that nobody knows
+-- Description : Blocking actions, randomness, and calls that the kernel does not know
 module Weft.Conformance.System (system) where
 
 import Control.Exception qualified as Exception

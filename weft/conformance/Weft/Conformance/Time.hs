@@ -41,7 +41,7 @@ sleepers world = do
   holds "three tenths of a millisecond at least" (since t t' >= microseconds 300)
   where
     -- A machine that is busy with other things puts threads to bed too late, or takes a
-    -- worker away from a thread that has just woken. What is wrong on a calm one stays so.
+    -- worker away from a thread that has just woken. A fault on a calm one stays.
     inOrder [] = holds "in order, once all of them slept in time" False
     inOrder (lead : leads) =
       night lead >>= \case
@@ -50,7 +50,7 @@ sleepers world = do
 
 -- | Ten thousand sleep until times within ten milliseconds, the first of which is so far
 -- ahead. None wakes early. Did they wake in order? Nothing, if one of them was not asleep
--- when the first of them was due; the order over several workers is anybody's.
+-- when the first of them was due; the order over several workers is not fixed.
 night :: Duration -> Thread (Maybe Bool)
 night lead = do
   base <- after lead <$> now
@@ -69,7 +69,7 @@ night lead = do
   let wakes = map fst woken
   pure (if bedtime < base then Just (wakes == sort wakes) else Nothing)
   where
-    -- Ends at the first for whom it does not hold.
+    -- Ends at the first for which it does not hold.
     allOf threads holding = foldr (\t rest -> holding t >>= bool (pure False) rest) (pure True) threads
 
 -- | Times that are well apart, on any workers: each is over before the next begins to

@@ -134,7 +134,7 @@ instance Arbitrary Nest where
     Catching n -> n : (Catching <$> shrink n)
     _ -> []
 
--- | How it ends: a value, an exception, or never (unless somebody interrupts it).
+-- | How it ends: a value, an exception, or never (unless it is interrupted).
 data End = Value [Int] | Raised | Hangs
   deriving stock (Eq, Show)
 

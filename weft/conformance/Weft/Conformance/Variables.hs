@@ -57,7 +57,7 @@ mvars world =
           taking >> sequence_ reading
           empty <- MVar.isEmptyMVar v
           unless empty (say "full"),
-      -- Who waits alone to take has a state of its own: `One` in
+      -- A thread that waits alone to take has a state of its own: `One` in
       -- "Weft.Internal.Sync.MVar".
       always "one that waits to take is cancelled, alone and in front of others" . running world $ do
         v <- MVar.newEmptyMVar

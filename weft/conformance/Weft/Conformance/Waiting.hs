@@ -37,7 +37,7 @@ newtype Gate a = Gate (IORef (Either [Waiter a] (Outcome a)))
 newGate :: Thread (Gate a)
 newGate = liftIO (Gate <$> newIORef (Left []))
 
--- | Let everybody through. Opening it again does nothing.
+-- | Let all waiters through. Opening it again does nothing.
 openGate :: Gate a -> a -> Thread ()
 openGate gate = settle gate . Answered
 
@@ -64,7 +64,7 @@ block = newGate >>= waitGate
 spawn :: Thread a -> Thread (Thread a)
 spawn = spawnOn Nothing
 
--- | The same on a certain worker.
+-- | 'spawn' on a certain worker.
 spawnOn :: Maybe Int -> Thread a -> Thread (Thread a)
 spawnOn worker body = do
   gate <- newGate
@@ -79,7 +79,7 @@ eventually condition = do
   if holds then pure () else sleep (milliseconds 1) >> eventually condition
 
 -- | Does this thread wait in a call that may be interrupted, or has it ended? Looked
--- at from outside, so the answer may be old; but a wait that nobody ends stays.
+-- at from outside, so the answer may be old; but a wait that no thread ends stays.
 waitsOrEnded :: ThreadId -> IO Bool
 waitsOrEnded = hasStatus $ \case
   Waiting _ _ -> True

@@ -2,7 +2,7 @@
 -- Description : Where the conformance tests run
 --
 -- The tests of "Weft.Conformance" are about what threads and their system calls mean,
--- whoever answers them. What they need beside that is a t'World': how to run a thread,
+-- whatever answers them. What they need beside that is a t'World': how to run a thread,
 -- a directory, a signal, the lack of descriptors. Nothing else in this library may
 -- touch the machine: in a simulated world there is none.
 module Weft.Conformance.World
@@ -69,7 +69,7 @@ data World = World
     -- | Does time pass while threads are ready? It does not where it only goes on when
     -- nothing else can.
     worldTimePasses :: Bool,
-    -- | Is everybody woken at the time that was asked for, or as soon after it as there is
+    -- | Is every thread woken at the time that was asked for, or as soon after it as there is
     -- nothing else to do, and does what is sent one after the other arrive so? A simulation
     -- in which answers are late and ways are of different lengths says no.
     worldPunctual :: Bool,
@@ -78,13 +78,13 @@ data World = World
     -- does neither.
     worldCuts :: Bool,
     -- | Closing this connection, or one that this listener accepts, shall leave nothing
-    -- behind: a machine has few ports, and keeps each for a minute (@SO_LINGER@).
+    -- in use: a machine has few ports, and keeps each for a minute (@SO_LINGER@).
     worldLeaveNoPort :: Socket -> Thread (),
-    -- | How many rounds of something random, where a test proposes this many.
+    -- | How many rounds of something random, where a test proposes the given number.
     worldRounds :: Int -> Int
   }
 
--- | Who is told what no thread is told.
+-- | What hears the reports that no thread receives.
 data Listener = Listener
   { -- | A line for the operator.
     heardReport :: String -> IO (),
@@ -92,7 +92,7 @@ data Listener = Listener
     heardUncaught :: SomeException -> IO ()
   }
 
--- | Nobody.
+-- | A listener that ignores all reports.
 deaf :: Listener
 deaf = Listener (\_ -> pure ()) (\_ -> pure ())
 
@@ -100,7 +100,7 @@ deaf = Listener (\_ -> pure ()) (\_ -> pure ())
 running :: (HasCallStack) => World -> Thread a -> IO a
 running world = listening world (\_ -> pure ())
 
--- | The same; somebody hears what is reported to the operator.
+-- | As 'running', with a function that hears what is reported to the operator.
 listening :: (HasCallStack) => World -> (String -> IO ()) -> Thread a -> IO a
 listening world hear body = do
   uncaught <- newIORef []
@@ -121,7 +121,7 @@ keepingDescriptors world body = do
 conforms :: World -> TestName -> Thread () -> TestTree
 conforms world name body = testCase name (keepingDescriptors world (running world body))
 
--- | The same in a directory.
+-- | 'conforms' in a directory.
 inDirectory :: World -> TestName -> (ByteString -> Thread ()) -> TestTree
 inDirectory world name body = testCase name . worldDirectory world $ \dir -> keepingDescriptors world (running world (body dir))
 

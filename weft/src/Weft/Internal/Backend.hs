@@ -10,7 +10,7 @@
 -- place, except for 'wake'.
 --
 -- The shape is that of io_uring, because a readiness source can imitate
--- completions (try, wait until ready, try again) and not the other way round.
+-- completions (try, wait until ready, try again), and completions cannot imitate readiness.
 module Weft.Internal.Backend
   ( -- * Operations
     Operation (..),
@@ -67,8 +67,8 @@ data Operation
     AwaitReadable !Descriptor
   | -- | Wait until a write would not block.
     AwaitWritable !Descriptor
-  | -- | As 'AwaitReadable', for the number of a descriptor that somebody else owns, uses
-    -- and closes; what is always ready is. It may be answered a moment after it was so.
+  | -- | As 'AwaitReadable', for the number of a descriptor that other code owns, uses
+    -- and closes; a file, which is always ready, is. It may be answered a moment after it was so.
     AwaitReadableFd !CInt
   | -- | As 'AwaitReadableFd', until a write would not block.
     AwaitWritableFd !CInt
@@ -76,7 +76,7 @@ data Operation
     ReadStream !Descriptor !(Ptr Word8) !Int
   | -- | Write to a pipe, FIFO, terminal or eventfd (no offset).
     WriteStream !Descriptor !(Ptr Word8) !Int
-  | -- | @sendfile@ from an offset of a file to a socket, this many bytes at most.
+  | -- | @sendfile@ from an offset of a file to a socket, at most the given number of bytes.
     -- Never waits for a disk on the worker.
     SendFile !Descriptor !Descriptor !Int64 !Int
   | -- | @pread@ of a file at an offset.

@@ -47,7 +47,7 @@ import Weft.Internal.Os.Masked (interruptiblyMasked)
 -- | An operating system for threads, real or imagined.
 data Kernel = Kernel
   { kernelName :: !String,
-    -- | Make what the workers share, for this many of them. Once for each run.
+    -- | Make what they share, for the given number of workers. Once for each run.
     openKernel :: Int -> IO Opened
   }
 

@@ -64,7 +64,7 @@ import Weft.Internal.Sync.WaitQueue
 -- system call. So nothing is lost between two threads.
 --
 -- All queues are first in, first out, and what becomes free goes to the first waiting thread:
--- nobody overtakes.
+-- no thread overtakes another.
 --
 -- Cancelling. An operation is a system call, so it notices a cancellation even if it does not
 -- wait: otherwise a thread that sends in a loop could not be cancelled. Operations that give
@@ -73,7 +73,7 @@ import Weft.Internal.Sync.WaitQueue
 -- Busy states. A thread that waits with something to give (a put on a full MVar, a send on a
 -- full channel) is answered before its value is taken over, because only the answer decides
 -- between that and its cancellation. For these few instructions the state says Busy, and another
--- worker that finds it spins ('relax'). On one worker nobody can see it.
+-- worker that finds it spins ('relax'). On one worker no thread can see it.
 --
 -- All of it belongs to one run: a waiter is known by the index of its worker, and a run with one
 -- worker needs no atomic steps (Note [The only worker] in "Weft.Internal.Core.Atomic").
@@ -89,7 +89,7 @@ immediate :: Sight a -> (Home -> IO a) -> Thread a
 immediate sight act = Thread (Perform (primitive (\here _ _ -> Got <$> act (hereHome here)) False sight) ())
 {-# INLINE immediate #-}
 
--- | Wait for what comes once, in a state of the library's own that threads share: what is
+-- | Wait for a value that comes once, in a state of the library's own that threads share: the value if it is
 -- there, how to join those that wait, how to leave them. A system call only if it waits.
 awaitIn :: BlockedOn -> MutVar RealWorld s -> (s -> Maybe a) -> (ParkedThread () a -> s -> s) -> (Home -> ParkedThread () a -> IO ()) -> Thread a
 awaitIn blockedOn var there join leave =
@@ -105,7 +105,7 @@ awaitIn blockedOn var there join leave =
   where
     look' = there <$> readMutVar var
 
--- | Answer the first that still waits; false if nobody does.
+-- | Answer the first that still waits; false if none does.
 wakeFirst :: Home -> MutVar RealWorld (WaitQueue o a) -> a -> IO Bool
 wakeFirst here queue a = next
   where
@@ -115,7 +115,7 @@ wakeFirst here queue a = next
         woken <- if ours then answer here waiter a else pure False
         if woken then pure True else next
 
--- | Answer all of a queue, which nobody else has any more.
+-- | Answer all of a queue, which only the caller has.
 wakeAll :: Home -> a -> WaitQueue o a -> IO ()
 wakeAll here a q = dequeue q (pure ()) $ \waiter rest -> answer here waiter a >> wakeAll here a rest
 
@@ -129,7 +129,7 @@ takeAll here queue = look queue $ \seen q -> do
 leaveQueue :: Home -> MutVar RealWorld (WaitQueue o a) -> IO ()
 leaveQueue here queue = change here queue afterRemoval
 
--- | Somebody on another worker is in the middle of something short.
+-- | A thread on another worker is in the middle of something short.
 relax :: IO ()
 relax = Ghc.yield
 {-# NOINLINE relax #-}

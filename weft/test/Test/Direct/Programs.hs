@@ -193,7 +193,7 @@ coverage = checkCoverage . forAll programs $ \p ->
         $ True
 
 -- | In batches, each in one run of the scheduler, all threads at the same time.
--- | About this many programs.
+-- | About the given number of programs.
 randomPrograms :: Int -> Property
 randomPrograms count = withMaxSuccess (count `div` batch) (forAllShrink (vectorOf batch programs) shrink (monadicIO . agrees))
   where

@@ -11,7 +11,9 @@ import Control.Exception (finally, try)
 import Control.Monad (forM, forM_, join, replicateM, void, when)
 import Data.IORef
 import Data.List (sort)
+import Foreign.C.Error (eINVAL)
 import System.IO.Error (ioeGetErrorString)
+import System.Mem (getAllocationCounter)
 import System.Posix.IO
 import System.Posix.Resource
 import System.Posix.Types (Fd)
@@ -19,9 +21,10 @@ import Test.Events.Rig
 import Test.Tasty
 import Test.Tasty.HUnit
 import Weft.EventManager
-import Weft.EventManager.Source (select)
+import Weft.EventManager.Source (Poller (..), scriptNow, scripted, select, setReady)
 import Weft.Internal.Backend.Readiness.Poller (noInterest)
 import Weft.Internal.Data.Time
+import Weft.Internal.Os.Sys qualified as Sys
 
 -- | Interests, lifetimes, endings, reuse and numbers.
 descriptors :: Rig -> TestTree
@@ -121,7 +124,7 @@ descriptors rig =
             noted >>= (@?= [peerClosed])
           else do
             (note, noted) <- collecting
-            -- At once, where the source is asked by who registers.
+            -- At once, where the source is asked by the registering thread.
             asked <- try (register m (linkNear link) toSeePeerClose OneShot (const note))
             _ <- settled m
             seen <- noted
@@ -221,7 +224,10 @@ descriptors rig =
       <> [testCase "numbers that are not open are refused" $ withRig rig \m _ _ -> refusals m | rigIsReal rig]
       <> [testCase "regular files are always ready" $ withRig rig \m _ _ -> regular m | rigIsReal rig]
       <> [testCase "pipes: the reader goes" $ withRig rig \m _ _ -> pipes m | rigIsReal rig]
+      <> [testCase "a failure to close leaves nothing that is reported for ever" $ withRig rig unclosed | not (rigIsReal rig)]
+      <> [testCase "thousands that are closed before a step cost the same each" $ withRig rig manyClosed | not (rigIsReal rig)]
       <> [testCase "thousands" $ withRig rig \m new _ -> thousands m new]
+      <> [testCase ("what a source refuses later is reported no more" <> concat [", unregistered" | later]) (refusedLater later) | rigName rig == "script", later <- [False, True]]
       <> [testCase "select refuses large numbers by an event" largeNumbers | rigName rig == "select"]
   where
     on body = withRig rig \m new _ -> withLink new (body m)
@@ -243,6 +249,56 @@ descriptors rig =
       _ <- settled m
       readIORef hits >>= (@?= 2 * count)
       forM_ links release
+
+-- | With a script, whose clock moves on only in a wait that nothing ends.
+unclosed :: EventManager -> IO Link -> IO Int -> IO ()
+unclosed m new clock = withLink new \link -> do
+  _ <- register m (linkNear link) toWrite Persistent \_ _ -> pure ()
+  r <- try (closeWith m (linkNear link) \_ -> ioError (userError "no"))
+  either ioeGetErrorString show r @?= "no"
+  _ <- settled m
+  _ <- register m (linkNear link) toRead OneShot \_ _ -> pure ()
+  stepWaits m clock
+
+-- | In allocated bytes, of which a few thousand each are enough.
+manyClosed :: EventManager -> IO Link -> a -> IO ()
+manyClosed m new _ = do
+  links <- replicateM 4_000 new
+  forM_ links \link -> do
+    _ <- register m (linkNear link) toRead OneShot \_ _ -> pure ()
+    closeWith m (linkNear link) (closeNear link)
+  before <- getAllocationCounter
+  step m (Just (nanoseconds 0)) >>= (@?= 4_000)
+  after' <- getAllocationCounter
+  assertBool (show (before - after')) (before - after' < 100_000_000)
+
+-- | A source that cannot wait for the other side's end alone, as @select@: it is left alone when who reads has been told,
+-- or, if the argument is true, has been unregistered.
+refusedLater :: Bool -> IO ()
+refusedLater unregisters = do
+  (script, poller) <- scripted
+  let watch number key trigger interest
+        | interest == toSeePeerClose = pure (Sys.failureCode eINVAL)
+        | otherwise = pollerWatch poller number key trigger interest
+  withEventManager (pure poller {pollerWatch = watch}) \m -> do
+    (note, noted) <- collecting
+    reading <- register m 1000 toRead OneShot \_ e -> note ('r', e)
+    _ <- register m 1000 toSeePeerClose Persistent \_ e -> note ('p', e)
+    when unregisters $ unregister reading >>= (@?= True)
+    setReady script 1000 readable
+    _ <- settled m
+    noted >>= (@?= [('r', readable) | not unregisters] <> [('p', refused)])
+    stepWaits m (fromIntegral . durationNanoseconds <$> scriptNow script)
+
+-- | Nothing is ready, so that a step waits.
+stepWaits :: EventManager -> IO Int -> IO ()
+stepWaits m clock = do
+  -- The first may find that the manager was woken.
+  _ <- step m (Just (milliseconds 1))
+  before <- clock
+  _ <- step m (Just (milliseconds 1))
+  after' <- clock
+  after' - before @?= 1_000_000
 
 refusals :: EventManager -> IO ()
 refusals m = do

@@ -74,6 +74,7 @@ exceptions rig =
         noted >>= (@?= "ab")
     ]
       <> [testCase "end withLoop" endsLoop | rigIsReal rig]
+      <> [testCase "end withLoop where nothing can be thrown into its action" endsAction | rigIsReal rig]
   where
     -- A script has no loop that waits for what is still to come: it refuses to.
     endsLoop = do
@@ -81,6 +82,13 @@ exceptions rig =
       thrown <- thrownBy $ withLoop source \m -> do
         _ <- setTimeout m (nanoseconds 0) (failure "in the loop")
         newEmptyMVar >>= takeMVar
+      thrown @?= "in the loop"
+    endsAction = do
+      (source, _, _) <- rigMake rig
+      begun <- newEmptyMVar
+      thrown <- uninterruptibleMask_ . thrownBy $ withLoop source \m -> do
+        _ <- setTimeout m (nanoseconds 0) (putMVar begun () >> failure "in the loop")
+        takeMVar begun
       thrown @?= "in the loop"
 
 failure :: String -> IO a

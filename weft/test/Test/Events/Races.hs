@@ -10,8 +10,9 @@ where
 import Control.Concurrent
 import Control.Concurrent.STM (atomically)
 import Control.Exception
-import Control.Monad (forM_, replicateM, replicateM_, void, when, (>=>))
+import Control.Monad (forM_, replicateM, replicateM_, unless, void, when, (>=>))
 import Data.IORef
+import GHC.Conc (BlockReason (..), ThreadStatus (..), threadStatus)
 import System.Environment (lookupEnv)
 import Test.Events.Rig
 import Test.Tasty
@@ -50,6 +51,42 @@ races rig =
         takeMVar waiting >>= isIOError "waitReadable"
         takeMVar delayed >>= isIOError "delay"
         atomically (awaitTimer timer) >>= (@?= False),
+      testCase "freeing waits for a close that is going on, and those are told for whom it was" $ withRig rig \_ new _ -> withLink new \link -> do
+        (source, _, _) <- rigMake rig
+        m <- newEventManager source
+        told <- newEmptyMVar
+        _ <- register m (linkNear link) toRead OneShot \_ e -> putMVar told e
+        begun <- newEmptyMVar
+        go <- newEmptyMVar
+        closing <- forked (closeWith m (linkNear link) \fd -> putMVar begun () >> takeMVar go >> closeNear link fd)
+        takeMVar begun
+        freed <- newEmptyMVar
+        freeing <- forkIO (try (freeEventManager m) >>= putMVar freed)
+        becomes freeing (ThreadBlocked BlockedOnMVar)
+        putMVar go ()
+        takeMVar closing >>= either throwIO pure
+        takeMVar freed >>= either (throwIO :: SomeException -> IO ()) pure
+        tryTakeMVar told >>= (@?= Just closed),
+      testCase "freeing that was interrupted while it waited for a step can be tried again" $ withRig rig \_ new _ -> withLink new \link -> do
+        (source, _, _) <- rigMake rig
+        m <- newEventManager source
+        told <- newEmptyMVar
+        begun <- newEmptyMVar
+        go <- newEmptyMVar
+        ended <- newEmptyMVar
+        _ <- register m (linkNear link) toRead OneShot \_ e -> putMVar told e
+        _ <- setTimeout m (nanoseconds 0) (putMVar begun () >> takeMVar go)
+        stepping <- forked (step m Nothing)
+        takeMVar begun
+        freeing <- forkIO (try (freeEventManager m) >>= putMVar ended)
+        becomes freeing (ThreadBlocked BlockedOnMVar)
+        killThread freeing
+        takeMVar ended >>= (@?= Left ThreadKilled)
+        putMVar go ()
+        takeMVar stepping >>= either throwIO (@?= 1)
+        tryTakeMVar told >>= (@?= Nothing)
+        freeEventManager m
+        tryTakeMVar told >>= (@?= Just closed),
       testCase "freeing ends a loop that is between two steps" . replicateM_ 200 $ withRig rig \_ _ _ -> do
         (source, _, _) <- rigMake rig
         m <- newEventManager source
@@ -68,7 +105,7 @@ races rig =
         takeMVar writes >>= either throwIO (@?= writable),
       testCase "closing ends waits with an error" $ withLoopOf \m new -> withLink new \link -> do
         answers <- replicateM 10 (forked (waitReadable m (linkNear link)))
-        -- Those who come too late find the number closed.
+        -- Threads that come too late find the number closed.
         closeWith m (linkNear link) (closeNear link)
         forM_ answers (takeMVar >=> isIOError "a wait"),
       testCase "an interrupted wait leaves nothing behind" $ withLoopOf \m new -> withLink new \link -> do
@@ -124,6 +161,10 @@ contend rig m = do
     release next
     release link
   forM_ answers (takeMVar >=> either throwIO pure)
+
+-- | Wait until a thread has this status.
+becomes :: ThreadId -> ThreadStatus -> IO ()
+becomes t status = threadStatus t >>= \s -> unless (s == status) (yield >> becomes t status)
 
 forked :: IO a -> IO (MVar (Either SomeException a))
 forked action = do

@@ -52,7 +52,7 @@ data Kind
     MonadicOnHecs !BackendChoice
   | -- | of "Weft.ConcLib.OS"
     ConcOs
-  | -- | of "Weft.ConcLib.MP", and who collects their events
+  | -- | of "Weft.ConcLib.MP", and what collects their events
     ConcMp !MP.Collecting
   deriving stock (Eq, Show)
 
@@ -100,7 +100,7 @@ data Bodies
   | -- | Those of a library on the substrate
     InConcLib !ConcLib (IO [IO ()])
 
--- | How a library on the substrate runs a main thread on this many processors, and forks.
+-- | How a library on the substrate runs a main thread on the given number of processors, and forks.
 data ConcLib = ConcLib {runConcLib :: forall a. Int -> IO a -> IO a, forkConcLib :: IO () -> IO ()}
 
 -- | Of a kind, if it is of one.
@@ -165,7 +165,7 @@ notPart kind = Left (Text.unpack (kindName kind) <> " is not part of this worklo
 onHecs :: Settings -> Settings
 onHecs settings = settings {settingForkOS = void . OS.forkIO}
 
--- | What each of this many threads does, and what waits until the last has.
+-- | What each of the given number of threads does, and what waits until the last has.
 countdown :: Int -> IO (IO (), IO ())
 countdown threads = do
   left <- newIORef threads

@@ -5,7 +5,7 @@
 -- Description : Pairs of threads that send each other bytes over pipes
 --
 -- In each pair one thread sends the given number of bytes and waits for as many, over and
--- over; the other answers. Beside them threads wait, each at a FIFO into which nobody writes (Li &
+-- over; the other answers. Beside them threads wait, each at a FIFO without a writer (Li &
 -- Zdancewic 2007, figures 20 and 21; Li 2008, figures 3.15, 5.6 and 5.7).
 module Weft.Bench.Contest.Pipes
   ( pipesWork,

@@ -15,7 +15,7 @@ where
 import Data.Bits (shiftR)
 import Data.Word (Word64)
 
--- | Of the generator.
+-- | The state of the generator.
 type State = Word64
 
 -- | The one of the thread with this number.

@@ -1,7 +1,7 @@
 -- |
--- Description : The workloads that are compared, and who does them
+-- Description : The workloads that are compared, and their contenders
 --
--- Each has the parameters that make its points, and who does it: Haskell's kinds of threads and
+-- Each has the parameters that make its points, and its contenders: Haskell's kinds of threads and
 -- peers that do the same, or servers. A new one is an entry of the list.
 module Weft.Bench.Contest.Workload
   ( Workload (..),
@@ -44,7 +44,7 @@ import Weft.Bench.Http.Name
 import Weft.Bench.Named (named)
 import Weft.Bench.Web (webKinds)
 
--- | One.
+-- | A workload.
 data Workload = Workload
   { -- | as the command line calls it
     workloadName :: !Text,
@@ -53,7 +53,7 @@ data Workload = Workload
     workloadBy :: !Contenders
   }
 
--- | Who does it.
+-- | What does it.
 data Contenders
   = -- | Haskell's kinds of threads, with further options of the run-time system, and programs
     -- with what they are called in the reports
@@ -83,7 +83,7 @@ data Key = Key
     keyHelp :: !String
   }
 
--- | All.
+-- | All workloads.
 workloads :: [Workload]
 workloads =
   [ Workload

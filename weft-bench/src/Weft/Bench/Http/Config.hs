@@ -29,7 +29,7 @@ data Place = Place
     placeRoot :: !FilePath,
     -- | for what the server writes
     placeOwn :: !FilePath,
-    -- | Runs as root: nginx's worker would change to another user, who may not
+    -- | Runs as root: nginx's worker would change to another user, which may not
     -- be allowed to read our temporary directory; Apache must be told another user.
     placeRunsAsRoot :: !Bool,
     -- | the most connections that will be open at a time
@@ -38,7 +38,7 @@ data Place = Place
     placeBacklog :: !Int
   }
 
--- | How nginx brings a file to a socket. sendfile is what everybody deploys; for a
+-- | How nginx brings a file to a socket. sendfile is the usual choice; for a
 -- page of a few hundred bytes reading it into a buffer, and sending it in one write
 -- with the headers, is cheaper (by a fifth when this was written). A claim must
 -- hold against both. With a pool of threads a file that is not in the operating system's

@@ -78,7 +78,7 @@ writeContent directory content = do
     _ -> pure ()
 
 -- | Take the files out of the operating system's cache: so a round begins with a cold
--- one. This asks for our own files only, needs no privileges and disturbs nobody else,
+-- one. This asks for our own files only, needs no privileges and disturbs no other program,
 -- which a limit of memory or an emptied cache would. Names and metadata stay cached.
 evictContent :: FilePath -> Content -> IO ()
 evictContent directory = \case

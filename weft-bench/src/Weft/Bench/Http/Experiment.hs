@@ -146,7 +146,7 @@ serversOf = \case
     others = [Lighttpd, Apache Worker, Apache Event] ++ handlers
     handlers = map (Wai . waiHostName) waiHosts ++ [GoHttp, Hyper]
 
--- | Of all files together.
+-- | The bytes of all files together.
 totalBytes :: Content -> Int
 totalBytes = \case
   FileContent number size -> number * size

@@ -119,7 +119,7 @@ launchVersion paths = \case
 systemProgram :: String -> IO FilePath
 systemProgram name = fromMaybe ("/usr/sbin" </> name) <$> findExecutable name
 
--- Debian's name, and everybody else's.
+-- Debian's name, and that of other systems.
 apacheProgram :: IO FilePath
 apacheProgram = do
   others <- findExecutable "httpd"

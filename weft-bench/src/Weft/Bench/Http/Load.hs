@@ -72,7 +72,7 @@ data LoadSample = LoadSample
 cpuPerRequest :: LoadSample -> Maybe Double
 cpuPerRequest = perRequest (cpuScheduled . sampleCpu)
 
--- | The same by the clock ticks: the cross-check.
+-- | Nanoseconds of processor time for one request, by the clock ticks: a cross-check.
 ticksPerRequest :: LoadSample -> Maybe Double
 ticksPerRequest = perRequest (cpuTicked . sampleCpu)
 

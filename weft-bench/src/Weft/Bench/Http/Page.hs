@@ -17,19 +17,19 @@ where
 import Data.ByteString (ByteString)
 import Data.ByteString.Char8 qualified as Bytes
 
--- | Its size.
+-- | The size of the page.
 pageBytes :: Int
 pageBytes = 305
 
--- | Its file name.
+-- | The file name of the page.
 pageName :: FilePath
 pageName = "page.html"
 
--- | Its path in a URL.
+-- | The path of the page in a URL.
 pagePath :: String
 pagePath = '/' : pageName
 
--- | Its contents.
+-- | The contents of the page.
 page :: ByteString
 page = beginning <> Bytes.replicate (pageBytes - Bytes.length beginning - Bytes.length end) 'w' <> end
   where

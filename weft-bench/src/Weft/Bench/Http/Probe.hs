@@ -73,7 +73,7 @@ parseAnswer have
           Just (n, _) <- [Bytes.readInt (Bytes.strip (Bytes.drop 1 value))]
       ]
 
--- | A port that nobody listens on at the moment. Somebody else may take it before
+-- | A port that is free at the moment. Another program may take it before
 -- a server does; then that server says so and is left out.
 freePort :: IO Int
 freePort = bracket (socket AF_INET Stream defaultProtocol) close $ \s -> do

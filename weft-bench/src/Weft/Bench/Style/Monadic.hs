@@ -110,7 +110,7 @@ sleeping start writing settings = do
   allAsleep <- newEmptyMVar
   ended <- newEmptyMVar
   let conductor (Deadline deadline) = do
-        -- The distance first, and then the clock: the other way round the instant
+        -- The distance first, and then the clock: in the opposite order the instant
         -- would lie a little before the deadline.
         Nanoseconds since <- liftIO (elapsedSince deadline)
         instant <- after (nanoseconds (negate (fromIntegral since))) <$> now

@@ -19,7 +19,7 @@ import Weft.Socket
 import Weft.Tcp.Device (noDevice)
 import Weft.Tcp.Stack
 
--- | So many connections at once; rows for a thousand and for all. Both ends are in this process, and
+-- | The given number of connections at once; rows for a thousand and for all. Both ends are in this process, and
 -- a thread waits at every second one.
 measureIdle :: Int -> IO [Row]
 measureIdle most = do

@@ -56,7 +56,7 @@ stackCommand self peers s = case s of
     -- The nursery of the program weft: 64 MB, as this program has them, are no part of a cache.
     ours more = Command self (["tcp-server"] ++ more ++ ["+RTS", "-A4m", "-n256k", "-RTS"])
 
--- | Its TUN device.
+-- | The TUN device of a stack.
 stackDevice :: Stack -> String
 stackDevice s = "wt" <> show (fromEnum s)
 
@@ -68,7 +68,7 @@ stackAddress s
 
 -- | What is measured.
 data Experiment
-  = -- | 64 bytes there and back, on this many connections at once.
+  = -- | 64 bytes there and back, on this number of connections at once.
     RoundTrips !Int
   | -- | A connection for each 64 bytes, 16 at a time.
     Connections
@@ -76,11 +76,11 @@ data Experiment
     Into
   | -- | Bytes out of the stack.
     OutOf
-  | -- | Memory of this many connections that wait.
+  | -- | Memory of this number of connections that wait.
     Idle !Int
   deriving stock (Eq, Ord, Show)
 
--- | As reports call it.
+-- | The name of an experiment in reports.
 experimentName :: Experiment -> Text
 experimentName = \case
   RoundTrips n -> "round-trips@" <> Text.pack (show n)

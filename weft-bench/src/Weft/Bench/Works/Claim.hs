@@ -7,6 +7,7 @@ module Weft.Bench.Works.Claim
   ( Claim (..),
     Test (..),
     Bounds (..),
+    isAim,
     parseClaims,
 
     -- * Verdicts
@@ -14,6 +15,7 @@ module Weft.Bench.Works.Claim
     judge,
     judgeRows,
     verdictText,
+    aimText,
   )
 where
 
@@ -30,7 +32,7 @@ import Weft.Bench.Contest
 import Weft.Bench.Report
 import Weft.Bench.Statistics (correlation, medianOfRatios, per)
 
--- | One.
+-- | A claim.
 data Claim = Claim
   { claimWork :: !Text,
     -- | figure or table, and section
@@ -100,16 +102,20 @@ instance FromJSON Claim where
           <*> o .:? "least"
           <*> o .:? "most"
 
--- | Of the file.
+-- | Read the claims of the file.
 parseClaims :: ByteString -> Either String [Claim]
 parseClaims = eitherDecodeStrict
+
+-- | Does the claim say what is asked of Weft here, and not what a work states?
+isAim :: Claim -> Bool
+isAim c = claimWork c == "Weft"
 
 -- | What became of a claim.
 data Verdict
   = NotMeasured !Text
   | NotReachable !Text
-  | -- | the figures here, and how many of them are within the bounds
-    Judged ![Double] !Int
+  | -- | the figures here, and the points where they are not within the bounds, by the parameters that differ
+    Judged ![Double] ![Text]
   deriving stock (Eq, Show)
 
 -- | Look at a claim: the contest of its experiment, and what was measured.
@@ -145,12 +151,14 @@ judgeBy all' cell ratio ran claim = case claimTest claim of
   Unreachable _ why -> NotReachable why
   Measured _ b
     | null found || absent -> NotMeasured "no contender of this claim could be run"
-    | otherwise -> Judged found (length (filter (\v -> maybe True (v >=) (boundsLeast b) && maybe True (v <=) (boundsMost b)) found))
+    | otherwise -> Judged (map snd found) [Text.intercalate ", " [k <> " " <> at | (k, at) <- p, differs k] | (p, v) <- found, not (within v)]
     where
+      within v = maybe True (v >=) (boundsLeast b) && maybe True (v <=) (boundsMost b)
+      differs key = length (nub (map (lookup key) points)) > 1
       found = case boundsAlong b of
-        Nothing -> mapMaybe value points
-        Just key -> maybe [] pure (correlation [(fromIntegral x, y) | p <- points, Right x <- [number p key], Just y <- [value p]])
-      -- Who never runs has not failed at a size.
+        Nothing -> [(p, v) | p <- points, Just v <- [value p]]
+        Just key -> maybe [] (\v -> [([], v)]) (correlation [(fromIntegral x, y) | p <- points, Right x <- [number p key], Just y <- [value p]])
+      -- A contender that never runs has not failed at a size.
       absent = boundsField b == "failed" && not (any (ran (boundsOf b)) all')
       points = [p | p <- all', all (fits (==) p) (Map.toList (boundsWhere b)), all (fits (>=) p) (Map.toList (boundsFrom b)), all (fits (<=) p) (Map.toList (boundsTo b))]
       fits ok point (key, bound) = either (const False) (`ok` bound) (number point key)
@@ -178,12 +186,25 @@ verdictText :: Verdict -> (Text, Text)
 verdictText = \case
   NotMeasured why -> ("not yet measured: " <> why, "")
   NotReachable why -> ("not reachable here: " <> why, "")
-  Judged values ok -> (word ok (length values), range values)
+  Judged values outside -> (word (length values - length outside) (length values), rangeText values)
   where
     word ok n
       | ok == n = "reproduced"
       | ok == 0 = "reversed"
       | otherwise = "reproduced at " <> Text.pack (show ok) <> " of " <> Text.pack (show n) <> " sizes"
-    range values
-      | minimum values == maximum values = renderFigure (minimum values)
-      | otherwise = renderFigure (minimum values) <> " to " <> renderFigure (maximum values)
+
+-- | 'verdictText' of an aim: where it is missed.
+aimText :: Verdict -> (Text, Text)
+aimText = \case
+  Judged values outside -> (word (length values) outside, rangeText values)
+  verdict -> verdictText verdict
+  where
+    word n outside
+      | null outside = "met"
+      | length outside == n = "**missed**"
+      | otherwise = "**missed** at " <> Text.intercalate "; " outside
+
+rangeText :: [Double] -> Text
+rangeText values
+  | minimum values == maximum values = renderFigure (minimum values)
+  | otherwise = renderFigure (minimum values) <> " to " <> renderFigure (maximum values)

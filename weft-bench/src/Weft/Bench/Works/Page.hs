@@ -10,7 +10,7 @@ module Weft.Bench.Works.Page
 where
 
 import Chart
-import Data.List (nub, sortOn)
+import Data.List (nub, partition, sortOn)
 import Data.Maybe (fromMaybe, listToMaybe, mapMaybe)
 import Data.Text (Text)
 import Data.Text qualified as Text
@@ -53,26 +53,40 @@ pageOf size about directory results others claims =
       ++ [renderMarkdown [drop 1 row | row <- about, nameAt "kind" row == Just kind] | kind <- ["machine", "version"]]
       ++ concatMap section results
       ++ concatMap (other . snd) (groups others)
-      ++ ["## Not yet measured\n"]
+      ++ aims
+      ++ ["## Not yet measured\n" | not (null unmeasured)]
       ++ ["- " <> claimWork c <> ", " <> claimPlace c <> ": " <> claimStates c <> ". *" <> why <> ".*" | (c, why) <- unmeasured]
       ++ [""]
   where
+    (asked, stated) = partition isAim claims
+    -- Below all experiments, so that a reader sees what is lost in one place.
+    aims = case [aimRow r c | r <- results, c <- asked, experimentOf c == Just (plannedName (resultPlanned r))] of
+      [] -> []
+      rows -> ["## What is asked of Weft\n", "Our own aims, whatever the works state: ratios in the same rounds, at every size. A loss has its reason beside it.\n", renderMarkdown rows]
+    aimRow r c =
+      let (words', here) = aimText (judge (resultContest r) (resultSamples r) c)
+       in [ ("experiment", Name (plannedTitle (resultPlanned r))),
+            ("aim", Name (claimStates c)),
+            ("here", Name here),
+            ("verdict", Name words'),
+            ("why", Name (claimNote c))
+          ]
     unmeasured =
-      [(c, why) | c@Claim {claimTest = Missing why} <- claims]
-        ++ [(c, "not part of this run") | c <- claims, Just e <- [experimentOf c], e `notElem` (map (plannedName . resultPlanned) results ++ map fst (groups others))]
+      [(c, why) | c@Claim {claimTest = Missing why} <- stated]
+        ++ [(c, "not part of this run") | c <- stated, Just e <- [experimentOf c], e `notElem` (map (plannedName . resultPlanned) results ++ map fst (groups others))]
     groups rows = [(name, [row | row <- rows, nameAt "benchmark" row == Just name]) | name <- nub (mapMaybe (nameAt "benchmark") rows)]
     -- What another command has measured: a table as it is.
     other rows =
       let name = fromMaybe "" (nameAt "benchmark" =<< listToMaybe rows)
        in ["## " <> name <> "\n", "Printed by another command of weft-bench, with this in its rows.\n"]
-            ++ [renderMarkdown [verdictRow c (judgeRows rows c) | c <- claims, experimentOf c == Just name]]
+            ++ [renderMarkdown [verdictRow c (judgeRows rows c) | c <- stated, experimentOf c == Just name]]
             ++ [renderMarkdown (map (drop 1) rows)]
     section r =
       let name = plannedName (resultPlanned r)
           rows = contestRows (resultContest r) (resultSamples r)
        in ["## " <> plannedTitle (resultPlanned r) <> "\n", plannedAbout (resultPlanned r) <> "\n"]
             ++ ["![" <> title <> "](" <> directory <> "/" <> file <> ".svg)\n" | (file, title, _) <- picturesOf size about r]
-            ++ [renderMarkdown [verdictRow c (judge (resultContest r) (resultSamples r) c) | c <- claims, experimentOf c == Just name]]
+            ++ [renderMarkdown [verdictRow c (judge (resultContest r) (resultSamples r) c) | c <- stated, experimentOf c == Just name]]
             ++ ["Nobody could be measured.\n" | null rows]
             ++ [silent | silent <- [missing r rows], not (Text.null silent)]
     verdictRow c verdict =
@@ -146,7 +160,7 @@ picturesOf size about r =
       (if size /= Whole then "A quick run: nothing to quote from." else "Medians of " <> Text.pack (show (plannedRounds p)) <> " interleaved rounds; thin lines are their range.")
         : [Text.intercalate ", " (mapMaybe (`nameAt` row) ["processor", "kernel"]) | row <- about, nameAt "kind" row == Just "machine"]
 
--- Which contenders are in a picture together; nobody can tell sixteen lines apart.
+-- Which contenders are in a picture together; sixteen lines cannot be told apart.
 groupsOf :: Planned -> [(Text, Text -> Bool)]
 groupsOf p = case plannedName p of
   "toy" -> [("toys", isToy), ("production servers", \n -> not (isToy n) || n == "toy-weft-epoll")]

@@ -32,7 +32,7 @@ data Extent
     Tiny
   deriving stock (Eq, Show)
 
--- | As the rows call it.
+-- | The name of an extent in the rows.
 extentName :: Extent -> Text
 extentName = \case
   Whole -> "whole"
@@ -48,7 +48,7 @@ data Planned = Planned
     plannedAbout :: !Text,
     -- | a workload, or @yield@
     plannedWorkload :: !Text,
-    -- | who does it; nobody named: all that the workload knows
+    -- | what does it; if empty, all that the workload knows
     plannedContenders :: ![Text],
     plannedKeys :: ![(Text, [Int])],
     plannedRounds :: !Int,
@@ -61,11 +61,11 @@ data Planned = Planned
     plannedY :: !(Text, Double, Text)
   }
 
--- | All points.
+-- | All points of a plan.
 pointsPlanned :: Planned -> [Point]
 pointsPlanned = pointsOf . plannedKeys
 
--- | Who takes part.
+-- | The contenders that take part.
 contendersPlanned :: Planned -> [Text]
 contendersPlanned p = case plannedContenders p of
   [] -> maybe [] contenderNames (workloadNamed (plannedWorkload p))

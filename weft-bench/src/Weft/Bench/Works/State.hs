@@ -33,6 +33,6 @@ resume file run = do
   where
     header = Lazy.toStrict (renderJson run)
 
--- | One more.
+-- | Add a sample to the file.
 keep :: FilePath -> Sample -> IO ()
 keep file sample = Lazy.appendFile file (renderJson (sampleRow sample) <> "\n")

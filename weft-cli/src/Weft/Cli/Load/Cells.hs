@@ -27,7 +27,7 @@ import GHC.IO (IO (..))
 -- | A fixed number of words.
 newtype Cells = Cells (MutableByteArray RealWorld)
 
--- | All zero.
+-- | New cells, all zero.
 newCells :: Int -> IO Cells
 newCells n = do
   memory <- newByteArray (8 * n)

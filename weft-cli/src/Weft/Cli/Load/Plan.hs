@@ -161,7 +161,7 @@ data LoadOptions = LoadOptions
 data Amount
   = -- | After this time.
     For !Duration
-  | -- | After this many requests.
+  | -- | After this number of requests.
     Count !Int
 
 loadOptions :: Parser LoadOptions

@@ -42,7 +42,7 @@ data Tally = Tally
 
 -- | Why a request has no response.
 data ErrorKind
-  = -- | There was no connection to be had.
+  = -- | No connection was made.
     ConnectError
   | -- | It took too long.
     TimeoutError

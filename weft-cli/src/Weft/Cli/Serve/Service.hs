@@ -21,6 +21,7 @@ import Weft.Cli.Options
 import Weft.Cli.Serve.Config
 import Weft.Cli.Serve.Paths
 import Weft.Cli.Serve.Secure
+import Weft.Cli.Tcp
 import Weft.Cli.Tcp.Page
 import Weft.Event
 import Weft.Http.AccessLog
@@ -36,6 +37,7 @@ import Weft.Http.Static
 import Weft.Internal.Os.Report (reportToStderr)
 import Weft.Signal
 import Weft.Socket
+import Weft.Tcp.Stack.Names (toSockAddr)
 import Weft.Timeout
 import Weft.Tls.Server (TlsContext, tlsLayer)
 
@@ -70,8 +72,8 @@ serving config = do
   addresses <- mapM localAddress listening
   shown <- liftIO (shownPath (sitesShown config))
   liftIO (for_ admin (becomeReady . adminHealth))
-  say ("serving " <> shown <> " to at most " <> connections (serverMaxConnections settings) <> " on " <> intercalate ", " (map (url (isJust tls)) addresses))
-  for_ admin $ \a -> say ("metrics and probes on " <> url False (adminAddress a))
+  say ("serving " <> shown <> " to at most " <> connections (serverMaxConnections settings) <> " on " <> intercalate ", " (map (urlOf conf (isJust tls)) addresses))
+  for_ admin $ \a -> say ("metrics and probes on " <> urlOf conf False (adminAddress a))
   watchOver notifier (pure True)
   notifyReady notifier
   let reload = loadAgain accessLog tls >> say "loaded again what can be"
@@ -154,14 +156,15 @@ shareOfDescriptors conf = shares <$> raiseDescriptors
     reserved = if confRefuses conf then 512 else 256
 
 -- | A listening address as a URL for a browser.
-url :: Bool -> SockAddr -> String
-url secure = \case
-  SockAddrInet6 port _ (0, 0, 0, 0) _ -> at ("localhost:" <> show port)
-  SockAddrInet port 0 -> at ("localhost:" <> show port)
+urlOf :: ServerConfig -> Bool -> SockAddr -> String
+urlOf conf secure = \case
+  SockAddrInet6 port _ (0, 0, 0, 0) _ -> anywhere port
+  SockAddrInet port 0 -> anywhere port
   SockAddrUnix path -> "unix:" <> path
   address -> at (showAddress address)
   where
     at place = (if secure then "https://" else "http://") <> place <> "/"
+    anywhere port = at (maybe ("localhost:" <> show port) (\own -> showAddress (toSockAddr AF_INET6 (ownAddress own) (fromIntegral port))) (confTcp conf))
 
 -- | From now on SIGHUP (load again what can be), SIGTERM and SIGINT (drain; the second one stops at
 -- once) can be awaited and have no other effect. The subscription stays open until the process has

@@ -13,9 +13,11 @@ module Weft.GhcIO.Internal.Relink
   )
 where
 
-import Control.Concurrent (threadDelay, threadWaitRead)
-import Control.Exception (Exception (..), throwIO, try)
-import Control.Monad (unless)
+import Control.Concurrent (ThreadId, myThreadId, threadDelay, threadWaitRead)
+import Control.Exception (Exception (..), bracket_, throwIO, try)
+import Control.Monad (unless, when)
+import Data.IORef (IORef, atomicModifyIORef', newIORef, readIORef)
+import Data.List (delete)
 import Data.Maybe (isJust)
 import Foreign.Ptr (nullPtr)
 import Foreign.StablePtr (castPtrToStablePtr, newStablePtr)
@@ -38,7 +40,7 @@ import Weft.Internal.Os.Simulated (everSimulated)
 import Weft.Time (microseconds, sleep)
 import Weft.Timeout qualified as Weft
 
--- Note [On whose thread]
+-- Note [On which thread]
 -- ~~~~~~~~~~~~~~~~~~~~~~
 -- A handler cannot be told whether its caller is a direct thread. A carrier is a bound
 -- thread of GHC's, which most others are not: those wait as before, after a look at that. On
@@ -146,18 +148,28 @@ installHandlers = do
   newStablePtr delayHandler >>= installHandler 1
   newStablePtr closeHandler >>= installHandler 2
   newStablePtr (timeoutHandler :: Int -> IO Any -> Code (Maybe Any)) >>= installHandler 3
+  me <- myThreadId
   reached <-
-    and
-      <$> sequence
-        [ probe (threadWaitRead minBound),
-          probe (threadDelay minBound),
-          probe (closeFdWith (\_ -> pure ()) minBound),
-          probe (timeout minBound (pure ()))
-        ]
+    bracket_ (probers (me :)) (probers (delete me)) $
+      and
+        <$> sequence
+          [ probe (threadWaitRead minBound),
+            probe (threadDelay minBound),
+            probe (closeFdWith (\_ -> pure ()) minBound),
+            probe (timeout minBound (pure ()))
+          ]
   unless reached (mapM_ (`installHandler` castPtrToStablePtr nullPtr) [0 .. 3])
   pure reached
 
--- | Does the handler answer a call with an argument that nobody else gives?
+-- | The threads of GHC's that probe.
+probing :: IORef [ThreadId]
+probing = unsafePerformIO (newIORef [])
+{-# NOINLINE probing #-}
+
+probers :: ([ThreadId] -> [ThreadId]) -> IO ()
+probers change = atomicModifyIORef' probing (\threads -> (change threads, ()))
+
+-- | Does the handler answer a call with an argument that is rare? From others, and later, it is one as any.
 probe :: IO a -> IO Bool
 probe call =
   try call >>= \case
@@ -170,7 +182,14 @@ data Reached = Reached
 
 instance Exception Reached
 
--- | Answer a 'probe'.
+-- | Answer a 'probe', which this may be.
 probed :: Bool -> IO a -> IO a
-probed isProbe act = if isProbe then throwIO Reached else act
+probed mayBe act = when mayBe answer >> act
 {-# INLINE probed #-}
+
+answer :: IO ()
+answer = do
+  me <- myThreadId
+  threads <- readIORef probing
+  when (me `elem` threads) (throwIO Reached)
+{-# NOINLINE answer #-}

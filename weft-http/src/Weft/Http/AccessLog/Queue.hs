@@ -66,7 +66,7 @@ waking p = (p {pendingWriter = Nothing}, mapM_ (answer ()) (pendingWriter p))
 answer :: a -> Waiter a -> IO ()
 answer a waiter = void (deliver waiter (Answered a))
 
--- | Enqueue a line unless the queue would exceed this many bytes. From any thread.
+-- | Enqueue a line unless the queue would exceed the given number of bytes. From any thread.
 enqueue :: Queue -> Int -> ByteString -> IO ()
 enqueue queue most line = step queue $ \p ->
   if pendingBytes p + size > most || isClosed (pendingState p)

@@ -240,7 +240,8 @@ receiveHead limits input request interim = do
         where
           status = statusCode (headStatus h)
       IncompleteResponse seen -> do
-        more <- patiently input (receiveSome input AwaitingHead) `catch` (if B.null have && passed == 0 then throwM . Unanswered else throwM)
+        -- Inside of the time limit: a server that is late may be at work on the request.
+        more <- patiently input (receiveSome input AwaitingHead `catch` (if B.null have && passed == 0 then throwM . Unanswered else throwM))
         go passed seen (have <> more)
     mostInterim = 32
 

@@ -133,7 +133,7 @@ data ClientSettings = ClientSettings
     -- | Octets of content that 'Weft.Http.Client.get' and 'Weft.Http.Client.request' accept;
     -- default 16 MiB.
     clientMostContent :: !Int,
-    -- | Fields added to every request that lacks the name; default: none.
+    -- | Fields added to every request that lacks the name, before the default @Host@; default: none.
     clientFields :: ![Field]
   }
 
@@ -192,7 +192,7 @@ data HttpError
     MalformedResponse !ResponseFault
   | -- | The content contradicts its framing.
     MalformedContent !Fault
-  | -- | The content exceeds this many octets.
+  | -- | The content exceeds this number of octets.
     ContentTooLong !Int
   | -- | More redirections than this limit.
     TooManyRedirects !Int

@@ -86,7 +86,7 @@ parseIPv6 = presented AF_INET6 4 $ \case
   [a, b, c, d] -> Just (IPv6 a b c d)
   _ -> Nothing
 
--- | Parse with the C library, into an address of this many words. iproute reads
+-- | Parse with the C library, into an address of the given number of words. iproute reads
 -- @:1:2:3:4:5:6:7:8@ and takes @::00001@ for @::@.
 presented :: Family -> Int -> ([Word32] -> Maybe Address) -> ByteString -> Maybe Address
 presented family size from text

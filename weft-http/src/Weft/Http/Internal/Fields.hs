@@ -48,8 +48,8 @@ data ScannedFields = ScannedFields
     scannedEnd :: !Int
   }
 
--- | Scan at most this many field lines from an offset at the start of a line up to the empty line.
--- Every step is a tail call, compiled to a jump.
+-- | Scan at most the given number of field lines from an offset at the start of a line up to the empty
+-- line. Every step is a tail call, compiled to a jump.
 scanFields :: Int -> ByteString -> Int -> ScannedFields
 scanFields most h start = line start most [] 0 0 nothingPicked
   where

@@ -15,8 +15,8 @@ import Data.Hashable (Hashable (..))
 import Data.Word (Word64)
 import Weft.Http.Internal.Ascii (word64At)
 
--- | The hash of the length, of this many of the first bytes, and of the last ones. All its bits depend on
--- all of these.
+-- | The hash of the length, of the given number of first bytes, and of the last ones. All its bits depend
+-- on all of these.
 hashOf :: Int -> ByteString -> Word64
 hashOf most bytes = go 0 (fromIntegral size)
   where

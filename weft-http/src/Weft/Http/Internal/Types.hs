@@ -88,7 +88,7 @@ data Field = Field
 data Framing
   = -- | No body.
     NoBody
-  | -- | This many octets, at least one.
+  | -- | This number of octets, at least one.
     FixedBody !Int64
   | -- | Chunks.
     ChunkedBody

@@ -27,7 +27,7 @@ import GHC.IO (IO (..))
 -- | Rows of numbers; the words from one row to the next, and the number of rows less one.
 data Cells = Cells {-# UNPACK #-} !(MutableByteArray RealWorld) !Int !Int
 
--- | A row of this many zeros for each processor. Processors added later share rows.
+-- | A row of the given number of zeros for each processor. Processors added later share rows.
 newCells :: Int -> IO Cells
 newCells count = do
   processors <- max <$> getNumProcessors <*> getNumCapabilities

@@ -126,7 +126,7 @@ data ProxyHeader
 
 -- | The outcome of parsing the beginning of a connection.
 data ProxyParsed
-  = -- | An incomplete header; at least this many bytes are missing.
+  = -- | An incomplete header; at least this number of bytes are missing.
     NeedMore !Int
   | -- | No header, or a refused one; more bytes do not change that.
     Refused !ProxyFault

@@ -56,7 +56,7 @@ sendingOnce context c possible response = do
   (draining, skippable) <- liftIO ((,) <$> beginSending (contextServer context) c <*> isSkippable context (answeringBody possible))
   let answering = possible {answeringKeep = answeringKeep possible && not draining && skippable}
   if isProtocol (responseBody response)
-    then -- The other protocol begins behind the body.
+    then -- The other protocol begins after the body.
 
       skipRest context c (answeringBody possible) >>= \case
         Just rest -> transmit context c answering {answeringInput = rest} response noOutput
@@ -80,7 +80,7 @@ answered context c answering
               -- A client that takes its time is no handler at work.
               unless (isMade (responseBody response)) (liftIO (ended working))
               mine <- claiming (claim exchange)
-              unless mine $ throwM (Aborted "the connection has ended" Nothing)
+              unless mine $ releaseBody (responseBody response) >> throwM (Aborted "the connection has ended" Nothing)
               sending response
             -- As above: what an application has answered is sent.
             ByApplication application -> (,noOutput) <$> applied context c exchange application request sentAtOnce
@@ -127,7 +127,7 @@ applied context c exchange application request sending = do
   where
     once response = do
       mine <- claiming (claim exchange)
-      unless mine $ throwM (userError twice)
+      unless mine $ releaseBody (responseBody response) >> throwM (userError twice)
       goesOn <- sending response `catch` asItWas
       Sent <$ liftIO (settle exchange goesOn)
 
@@ -146,12 +146,12 @@ concluded context c progress ended sending = case (progress, ended) of
     report context "an application has not answered a request"
     sending (errorResponse internalServerError500 "")
 
--- | What an application is told that does so.
+-- | The error of an application that answers twice.
 twice :: String
 twice = "an application has answered a request twice"
 
--- | The same for one in plain 'IO', and a request without a body: a small response is sent
--- without suspending it. The last action is run in the same breath when all went well.
+-- | 'applied' for an application in plain 'IO', and a request without a body: a small response is sent
+-- without suspending it. The last action is run in the same effect when all went well.
 appliedPlain :: Context -> Connection -> PlainApplication -> Answering -> IO After -> Thread After
 appliedPlain context c (PlainApplication host application) possible@Answering {answeringExchange = exchange} settling = do
   outcome <- host $ \way -> do
@@ -166,23 +166,26 @@ appliedPlain context c (PlainApplication host application) possible@Answering {a
     Right (progress, outcome') -> Proceeds <$> concluded context c progress outcome' later
   where
     server = contextServer context
-    once response = do
-      mine <- claim exchange
-      unless (mine == Claimed) $ throwIO (userError twice)
-      expired <- expiredIn c
-      draining <- isDraining server
-      tick <- readClock (serverClock server)
-      case wholeNow context (answeringRequest possible) (answeringKeep possible && not draining) response tick of
-        Just (goesOn, bytes)
-          | not expired -> do
-              n <- tryWrite context c bytes
-              if n == B.length bytes
-                then Nothing <$ sent goesOn
-                else begun (write context c [B.drop n bytes] >> liftIO (sent goesOn))
-        _ -> begun (later response >>= liftIO . settle exchange)
+    once response =
+      claim exchange >>= \case
+        Claimed -> do
+          expired <- expiredIn c
+          draining <- isDraining server
+          tick <- readClock (serverClock server)
+          case wholeNow context (answeringRequest possible) (answeringKeep possible && not draining) response tick of
+            Just (goesOn, bytes)
+              | not expired -> do
+                  n <- tryWrite context c bytes
+                  if n == B.length bytes
+                    then Nothing <$ sent goesOn
+                    else begun (write context c [B.drop n bytes] >> liftIO (sent goesOn))
+            _ -> begun (later response >>= liftIO . settle exchange)
+        _
+          | inMemory (responseBody response) -> throwIO (userError twice)
+          | otherwise -> pure (Just (releaseBody (responseBody response) >> throwM (userError twice)))
     -- The phase first: when this is settled, the session may enter the next one.
     sent goesOn = enter server c Finishing >> settle exchange goesOn
-    -- The handler has answered: what was to end it must not come before the rest is performed.
+    -- The handler has answered: an interruption of the handler must not come before the rest is performed.
     begun rest = Just rest <$ enter server c Sending
     later response = do
       draining <- liftIO (beginSending server c)
@@ -200,7 +203,7 @@ halfway e = case fromException e of
   Nothing -> throwM (Aborted (exceptionText e) (Just e))
 
 -- | The response to a request whose handler has raised an exception; or the end of the
--- connection, where there is nobody to be answered.
+-- connection, where there is no client to answer.
 failing :: Context -> SomeException -> Thread Response
 failing context e
   | Just (Interruption reason _) <- fromException e = case reason of

@@ -5,7 +5,7 @@
 -- Description : The life of one connection
 --
 -- What a connection's own thread does: it puts layers around the socket, serves, rests
--- while nobody comes, and closes the socket at the end. The requests themselves are
+-- while no request comes, and closes the socket at the end. The requests themselves are
 -- "Weft.Http.Server.Connection".
 module Weft.Http.Server.Attending
   ( Reception (..),
@@ -14,7 +14,7 @@ module Weft.Http.Server.Attending
 where
 
 import Control.Exception (IOException, SomeAsyncException, SomeException, fromException)
-import Control.Monad (unless, when)
+import Control.Monad (unless)
 import Data.Maybe (fromMaybe, isJust, isNothing)
 import Weft
 import Weft.Http.Internal.Address (peerAddress)
@@ -99,12 +99,12 @@ judged context e
   | otherwise = Ends <$ report context ("a connection failed: " <> exceptionText e)
 
 -- | Serve one connection until it ends; where there is nothing around the session, only until
--- its wait is interrupted because nobody comes ('BufferUnused'), which is for 'awake'.
+-- its wait is interrupted because no request comes ('BufferUnused'), which is for 'awake'.
 session :: Context -> Connection -> Thread ()
 session context plainly
   | isBare settings = begin plainly
   | otherwise = do
-      -- Who the client is comes first, and then whether it may have one more connection.
+      -- The client's identity comes first, and then whether it may have one more connection.
       known <- layered context (maybe [] pure (serverProxy settings)) plainly
       bracket (liftIO (admit server (clientAddress (connectionClient known)))) (mapM_ liftIO) $ \admitted -> do
         c <- layered context (serverLayers settings) known
@@ -118,8 +118,8 @@ session context plainly
     settings = serverSettings server
     begin = beginning context
 
--- | Is there nothing that a session must go back to: no layers, nobody who wants to be around
--- it, and nobody who counts it?
+-- | Is there nothing that a session must go back to: no layers, no action around
+-- it, and no count of connections?
 isBare :: ServerSettings -> Bool
 isBare settings =
   null (serverLayers settings)
@@ -141,22 +141,25 @@ layered context (layer : others) c = do
           liftIO (observe (contextServer context) LayerFailed)
           throwM (Aborted ("a layer failed: " <> exceptionText e) (Just e))
 
--- | The same where something is around the session, and stays there: serve requests until
+-- | Serve a connection with something around its session, which stays there: serve requests until
 -- the wait for one is interrupted; then wait without a buffer (Note [Deadlines] in
 -- "Weft.Http.Server.Phase"). The interrupted wait has neither input nor output, so nothing is
 -- lost, and no request pays for a handler of its own.
 serving :: Context -> Connection -> Thread () -> Thread ()
 serving context c body = do
   rests <- (False <$ body) `catch` asked
-  when rests $ do
-    draining <- liftIO (lieDown (connectionMember c) >> isDraining (contextServer context))
-    unless draining $ do
-      -- What a layer has received in the moment in which it was interrupted does not make
-      -- the socket readable again.
-      pending <- maybe (pure False) (liftIO . transportPending) (connectionTransport c)
-      unless pending $ awaitReadable (connectionSocket c)
-      serving context c (receiving context c emptyInput)
+  -- The time of the last handler is not that of what is around the session.
+  if rests then waiting else liftIO (enter server c Finishing)
   where
+    server = contextServer context
+    waiting = do
+      draining <- liftIO (lieDown (connectionMember c) >> isDraining server)
+      unless draining $ do
+        -- What a layer has received in the moment in which it was interrupted does not make
+        -- the socket readable again.
+        pending <- maybe (pure False) (liftIO . transportPending) (connectionTransport c)
+        unless pending $ awaitReadable (connectionSocket c)
+        serving context c (receiving context c emptyInput)
     asked e@(Interruption reason _)
       | reason == BufferUnused = pure True
       | otherwise = throwM e

@@ -48,8 +48,8 @@ import Weft.Time
 
 -- Note [What is rare]
 -- ~~~~~~~~~~~~~~~~~~~
--- The way of nearly all requests is 'received', 'requests', 'handled'. What is rare, and
--- what takes server and connection apart, are functions of their own that are not inlined. Otherwise
+-- Nearly all requests pass through 'received', 'requests' and 'handled'. The rare cases, and
+-- the code that takes server and connection apart, are functions of their own that are not inlined. Otherwise
 -- GHC takes both apart at the beginning, and each closure on the way holds a dozen of
 -- their fields instead of the two.
 
@@ -98,7 +98,7 @@ received context c buffer (Received from n)
       let !rest = bufferFrom from buffer
       pause <- requests context c (Input rest 0 n) unseen noOutput
       pure $! case pause of
-        -- The intake is behind what came by this receive, or at the start of what was given back;
+        -- The intake is after what came by this receive, or at the start of what was given back;
         -- what came by another one, the rest of a head, lies where it would receive next.
         Awaits (Input used _ to) | to == n || to == 0, isRoomy used to n, bufferMemory used == bufferMemory rest -> Nothing
         _ -> Just pause
@@ -122,7 +122,7 @@ unseen :: Int
 unseen = 0
 {-# NOINLINE unseen #-}
 
--- | Nobody wants to know when a request came. As 'unseen'.
+-- | The time at which a request came is not needed. As 'unseen'.
 untimed :: Int64
 untimed = 0
 {-# NOINLINE untimed #-}
@@ -160,13 +160,13 @@ awaitRequest context c input = do
 becomeIdle :: Context -> Connection -> Input -> IO Bool
 becomeIdle context c input = do
   case input of
-    -- What has come was given back, and the intake is at its end. (In another buffer than the intake's
+    -- The received bytes were given back, and the intake is at its end. (In another buffer than the intake's
     -- the number means nothing, and the intake is not used again.)
     Input buffer _ 0 | Just intake <- connectionIntake c -> setIntakeOffset intake (distance (intakeBuffer intake) buffer)
     _ -> pure ()
   if isJust (connectionTransport c) then enter server c Dormant else stayIdle server c
-  -- Whoever drains sets the flag and then looks at the phases; we have entered ours
-  -- and look at the flag: one of the two sees the other.
+  -- A drain sets the flag and then looks at the phases; this thread has entered its own
+  -- and looks at the flag: one of the two sees the other.
   isDraining server
   where
     server = contextServer context
@@ -217,7 +217,7 @@ data FirstEffect
   | -- | The handler works; whether the connection can go on after it.
     Asks !Bool
 
--- | Answer with what is at hand, if the request has come alone and nobody wants to know about it:
+-- | Answer with what is at hand, if the request has come alone and it is neither logged nor observed:
 -- one effect, which waits for nothing, and so needs no phase and no handler of exceptions (Note
 -- [Deadlines] in "Weft.Http.Server.Phase"). Everything else is left to the handler.
 opening :: Context -> Connection -> AtHand -> Request -> Input -> Bool -> IO FirstEffect
@@ -327,13 +327,13 @@ beginHandling context c = do
     most = serverMaxRequests (serverSettings server)
 {-# OPAQUE beginHandling #-}
 
--- | When it has come, in nanoseconds, if somebody wants to know.
+-- | When it has come, in nanoseconds, if it is needed.
 startOf :: Context -> Thread Int64
 startOf context = if contextQuiet context then pure 0 else instantNanoseconds <$> now
 {-# INLINE startOf #-}
 
 -- | Have a request without a body answered by an application in plain 'IO'. Its response is not kept
--- for the next one to go with, because nobody knows what the application does then.
+-- for the next one to go with, because the server cannot know what the application does then.
 appliedAtOnce :: Context -> Connection -> PlainApplication -> RequestHead -> Input -> Thread Pause
 appliedAtOnce context c application h input = runOnce $ do
   begun <- liftIO $ do

@@ -3,7 +3,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- |
--- Description : Who may answer a request
+-- Description : The right to answer a request
 --
 -- A request, and everything that may still be done for it, as one word that every thread
 -- changes atomically: its response, the content of that while it is made, and its body. The
@@ -55,7 +55,7 @@ import Weft.Http.Server.Types
 -- it ends, and then the session goes on to the next request on the same connection. So what a
 -- thread does for a request it does as the owner of a stage that it has claimed in the word.
 --
--- The stages, and who leaves each (s: the session, a: any thread of the application):
+-- The stages, and what leaves each (s: the session, a: any thread of the application):
 --
 --   Unanswered --claim, a--> Sending --settle, a--> Kept | Ended
 --   Sending --beginContent, a--> Resting --takeContent, a--> Sending --restContent, a--> Resting
@@ -63,13 +63,13 @@ import Weft.Http.Server.Types
 --   Unanswered | Resting --beginInforming, a--> Informing --endInforming, a--> where it was
 --   all before Ended --conclude, s--> Over          Resting | Sending --failContent, a--> Over
 --
--- Nobody but the owner of Sending, Closing and Informing writes to the connection, and the
+-- Only the owner of Sending, Closing or Informing writes to the connection, and the
 -- session not before 'conclude' has answered. The interleavings:
 --
 --   (A) Two threads answer. One claims Unanswered; the other finds another stage, and is refused.
 --   (B) The application ends while a thread of it begins to answer. Where 'conclude' comes first
 --       the thread is refused, and the session answers in its place. Where the claim comes first
---       the session finds Sending: nobody knows how much has gone out, so the connection ends.
+--       the session finds Sending: how much has gone out is not known, so the connection ends.
 --   (C) Two threads use a sink. The second finds Sending, and the response fails.
 --   (D) A sink is used when its response has ended, and the connection may be that of another
 --       request, or closed: the thread finds Closing or later, and raises 'SinkEnded'.
@@ -83,7 +83,7 @@ import Weft.Http.Server.Types
 --       every thread is refused, and the session, which sets it, is told of one that receives: it
 --       would take the bytes of the next request, so the connection ends.
 
--- | What may be done for one request, and by whom.
+-- | What may be done for one request, and by which thread.
 newtype Exchange = Exchange (PrimVar RealWorld Int)
 
 unanswered, informing, sending, resting, closing, ended, kept, over :: Int
@@ -96,7 +96,7 @@ ended = 5
 kept = 6
 over = 7
 
--- | Flags beside the stage: the head has gone out; a thread receives the body; nobody may any
+-- | Flags beside the stage: the head has gone out; a thread receives the body; no thread may any
 -- more.
 headFlag, receivingFlag, bodyOverFlag :: Int
 headFlag = 8
@@ -112,7 +112,7 @@ at :: Int -> Int -> Int
 at word stage = (word .&. complement 7) .|. stage
 {-# INLINE at #-}
 
--- | Nobody has answered yet.
+-- | An exchange without an answer yet.
 newExchange :: IO Exchange
 newExchange = Exchange <$> newPrimVar unanswered
 {-# INLINE newExchange #-}
@@ -133,7 +133,7 @@ advance :: Exchange -> Int -> Int -> IO Int
 advance exchange from to = stageOf <$> change exchange (\word -> if stageOf word == from then word `at` to else word)
 {-# INLINE advance #-}
 
--- | What comes of the attempt to own a stage.
+-- | The result of an attempt to own a stage.
 data Claim
   = Claimed
   | -- | Another thread sends a 100 (Continue): to be tried again.
@@ -174,7 +174,7 @@ data Progress
   | -- | It was sent; whether the connection goes on.
     Done !Bool
 
--- | From now on nobody but the session sends.
+-- | From now on only the session sends.
 conclude :: Exchange -> IO Progress
 conclude exchange = do
   before <- stageOf <$> change exchange (\word -> if stageOf word < ended then word `at` over else word)
@@ -223,7 +223,7 @@ beginInforming exchange = do
   where
     mayInform word = word .&. headFlag == 0 && (stageOf word == unanswered || stageOf word == resting)
 
--- | It was sent.
+-- | The interim response was sent.
 endInforming :: Exchange -> Int -> IO ()
 endInforming exchange before = void (advance exchange informing before)
 
@@ -244,6 +244,6 @@ beginReceiving exchange = do
 endReceiving :: Exchange -> IO ()
 endReceiving exchange = void (change exchange (.&. complement receivingFlag))
 
--- | From now on nobody but the session receives. Does another thread at the moment?
+-- | From now on only the session receives. Does another thread at the moment?
 stopReceiving :: Exchange -> IO Bool
 stopReceiving exchange = (\before -> before .&. receivingFlag /= 0) <$> change exchange (.|. bodyOverFlag)

@@ -12,7 +12,7 @@
 --
 -- The memo maps all bytes that have come together to what 'parseRequest' says of them, and compares
 -- all of them: it is the parser, and only faster. Its arrays are the one thing that changes, and
--- what is read there is either the answer or not found, so 'readHead' is a pure function.
+-- an entry read there is either the answer or not found, so 'readHead' is a pure function.
 --
 --   * Its memory is fixed: 'places' strings of at most 'longest' bytes, and what was parsed of each.
 --   * Bytes are kept when they come for the second time, and nothing else has come to their place
@@ -23,7 +23,7 @@
 --   * Workers share it without a lock. An entry is immutable and is replaced by one store; a sighting that is
 --     lost costs one more parse.
 --
--- What is kept, with the passwords in its fields, stays until it is replaced. The hash is not
+-- An entry, with the passwords in its fields, stays until it is replaced. The hash is not
 -- secret: a client can send heads that share a place, and have others in that place parsed again, as
 -- they would be without a memo.
 module Weft.Http.Server.Heads
@@ -46,7 +46,7 @@ import Weft.Http.Internal.Hash
 import Weft.Http.Internal.Head
 import Weft.Http.Internal.Types (Limits)
 
--- | What is kept, by place, the hashes of the bytes that were last parsed for each place, and what
+-- | The entries by place, the hashes of the bytes that were last parsed for each place, and the limits that
 -- all are parsed with.
 data Heads = Heads !Limits !(MutableArray RealWorld Entry) !(MutablePrimArray RealWorld Word64)
 

@@ -5,12 +5,12 @@
 --
 -- A handler receives the body of its request piece by piece, and what it leaves is
 -- skipped afterwards so that the next request can be found. What came together with the
--- head lies behind it in the connection's buffer; the rest is received into memory of its own.
--- Nobody writes to either again (Note [Bytes are received once] in "Weft.Http.Server.Input").
+-- head lies after it in the connection's buffer; the rest is received into memory of its own.
+-- Neither is written to again (Note [Bytes are received once] in "Weft.Http.Server.Input").
 --
--- A body belongs to one request: a thread that a handler has left behind, and that asks for
+-- A body belongs to one request: a thread that outlives its handler, and asks for
 -- more when the request was answered, would take the bytes of the next one. So a thread that receives
--- says so in the exchange, in which the session, when it goes on, ends the body for everybody else.
+-- says so in the exchange, in which the session, when it goes on, ends the body for all other threads.
 module Weft.Http.Server.Incoming
   ( Incoming (..),
     openBody,
@@ -22,7 +22,7 @@ module Weft.Http.Server.Incoming
 where
 
 import Control.Exception (IOException, evaluate)
-import Control.Monad (unless, when)
+import Control.Monad (when)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.IORef
@@ -99,7 +99,10 @@ nextOf context c exchange ref state = case stateEnded state of
     ([], _, _) -> case decode (stateDecoder state) (statePending state) of
       End fields rest -> B.empty <$ free state {stateDecoder = bodyDecoder (serverLimits settings) NoBody, statePending = rest, stateEnded = Just fields}
       Broken fault -> free state >> throwM (BodyMalformed fault)
-      More decoder -> receivedMore decoder >>= nextOf context c exchange ref
+      More decoder -> do
+        phase <- afterPiece <$> liftIO phaseNow
+        told <- informed phase `onException` free state
+        receivedMore phase told decoder `onException` free told >>= nextOf context c exchange ref
       -- That would have been gathered.
       Piece _ rest decoder -> nextOf context c exchange ref state {stateDecoder = decoder, statePending = rest}
     (pieces, rest, decoder) -> do
@@ -115,42 +118,60 @@ nextOf context c exchange ref state = case stateEnded state of
     settings = serverSettings server
     -- From here on another thread may receive.
     free state' = liftIO (writeIORef ref state' >> endReceiving exchange)
-    receivedMore decoder = (`onException` free state) $ do
-      phase <- liftIO ((\(phase, _, _) -> if phase == Streaming then Streaming else Handling) <$> currentPhase (connectionMember c))
-      when (stateExpected state) $
-        liftIO (beginInforming exchange) >>= mapM_ (\stage -> informing stage `onException` givenUp phase)
-      (bytes, credit) <- receiveAtPace server c (stateCredit state) (receivePiece c asked) `catch` cutOff `onException` givenUp phase
+    -- A client is told once, also where the wait after that is interrupted and begins again.
+    informed phase
+      | stateExpected state =
+          liftIO (beginInforming exchange) >>= \case
+            Nothing -> pure state
+            Just stage ->
+              state {stateExpected = False} <$ informing stage `onException` back [Sending, SendingAtPace] phase
+      | otherwise = pure state
+    receivedMore phase before decoder = do
+      (bytes, credit) <-
+        receiveAtPace server c (stateCredit before) (receivePiece c asked)
+          `catch` cutOff
+          `onException` back [ReceivingBody, ReceivingAtPace] phase
       when (B.null bytes) $ do
         late <- liftIO (expiredIn c)
         -- What the handler does about it has its own time.
         when late (liftIO (revive server c phase))
         throwM (if late then BodyTimedOut else BodyCutOff)
-      liftIO (enter server c phase)
-      pure state {stateDecoder = decoder, statePending = bytes, stateInBuffer = False, stateExpected = False, stateCredit = credit, stateRoom = roomAfter asked (B.length bytes)}
+      back [ReceivingBody, ReceivingAtPace, Expired] phase
+      pure before {stateDecoder = decoder, statePending = bytes, stateInBuffer = False, stateExpected = False, stateCredit = credit, stateRoom = roomAfter asked (B.length bytes)}
       where
-        asked = wanted decoder (stateRoom state)
-    -- When that is interrupted nobody knows how much of it has gone out, and nothing follows it.
+        asked = wanted decoder (stateRoom before)
+    -- When that is interrupted the part of it that has gone out is unknown, and nothing follows it.
     informing stage = do
       (write context c [interimContinue] `catch` cutOff) `onException` liftIO (failContent exchange)
       liftIO (endInforming exchange stage)
     cutOff :: IOException -> Thread a
     cutOff _ = throwM BodyCutOff
-    -- The handler waits with a time limit of its own. From now on it is the handler that takes its
-    -- time, and not the client.
-    givenUp phase = liftIO $ do
-      expired <- expiredIn c
-      unless expired (enter server c phase)
+    phaseNow = (\(phase, _, _) -> phase) <$> currentPhase (connectionMember c)
+    -- What the connection does after the wait, given what it did before. The time limit of another thread
+    -- that sends content begins anew.
+    afterPiece = \case
+      Streaming -> Streaming
+      Finishing -> Finishing
+      Sending -> Sending
+      SendingAtPace -> Sending
+      _ -> Handling
+    -- Go back to that from one of these phases; from another one not, because another thread has begun to
+    -- send. Where the handler has given up waiting it is from now on the handler that takes its time, and
+    -- not the client.
+    back phases phase = liftIO $ do
+      current <- phaseNow
+      when (current `elem` phases) (enter server c phase)
 
--- | How much to receive at a time, where there is room for so much. What follows a body of known
--- length is not touched.
+-- | How much to receive at a time, given the room that there is. Bytes after a body of known
+-- length are not touched.
 wanted :: Decoder -> Int -> Int
 wanted decoder room = maybe (min 16_384 room) (fromIntegral . max 1 . min (fromIntegral room)) (remaining decoder)
 
--- | In octets: what is asked for first.
+-- | The room of the first receive, in octets.
 usualRoom :: Int
 usualRoom = 16_384
 
--- | How much room there should be when so much was asked for and so much has come: a client that
+-- | The room for the next receive, from how much was asked for and how much has come: a client that
 -- sends a byte at a time must not cost a large buffer each.
 roomAfter :: Int -> Int -> Int
 roomAfter asked came
@@ -159,7 +180,7 @@ roomAfter asked came
   | otherwise = asked
 
 -- | Is it worth while to receive what the handler has left, so that the connection can go
--- on? A client that waits for 100 may send its body after the response, or not: nobody can
+-- on? A client that waits for 100 may send its body after the response, or not: the server cannot
 -- tell where its next request begins.
 isSkippable :: Context -> Incoming -> IO Bool
 isSkippable context = \case
@@ -179,7 +200,7 @@ receivedSoFar = \case
   Incoming _ ref _ -> stateCount <$> readIORef ref
 
 -- | Receive and throw away what is left of a body: the input after it, or 'Nothing' where that is
--- too far, or where nobody can tell. From now on nobody else receives it.
+-- too far, or where its end cannot be told. From now on no other thread receives it.
 skipRest :: Context -> Connection -> Incoming -> Thread (Maybe Input)
 skipRest context c = \case
   WithoutBody input -> pure (Just input)
@@ -187,7 +208,7 @@ skipRest context c = \case
     taken <- liftIO (stopReceiving exchange)
     state <- liftIO (readIORef ref)
     case stateEnded state of
-      -- A thread that the handler has left behind waits for the next bytes that come.
+      -- A thread that outlives the handler waits for the next bytes that come.
       _ | taken -> pure Nothing
       Just _ -> Just <$> liftIO (after state (statePending state) input)
       Nothing

@@ -8,14 +8,14 @@
 --
 -- == Note [Bytes are received once]
 --
--- What is received lies where it was received, and nobody writes there again: not the next
+-- Received bytes stay where they were received, and that memory is not written to again: not the next
 -- request, which is received into the memory after it, and not the rest of a head that did not
 -- fit, which goes on in a copy. (Only where nothing refers to them, because the head was known
 -- before, their memory is used again: 'giveBack'.) So a request, and every string in it, may be kept for as long as
--- anybody likes, and nothing of it is ever copied. What is left of a buffer is used while it has
+-- needed, and nothing of it is ever copied. The rest of a buffer is used while it has
 -- room for a small request, and for one a quarter longer than the last; then there is a new one,
 -- with room for several such requests, because a wait in a new buffer is made anew. The old one is
--- free when nobody has kept anything of it.
+-- free when nothing of it was kept.
 module Weft.Http.Server.Input
   ( Input (..),
     usualSize,
@@ -46,7 +46,7 @@ import Weft.Internal.Core.Buffer (bufferFrom, unsafeSlice)
 usualSize :: Int
 usualSize = 1008
 
--- | A buffer and the part of it that is in use: from the first offset to the second. What is
+-- | A buffer and the part of it that is in use: from the first offset to the second. The part
 -- before the second is not written to again.
 data Input
   = NoInput
@@ -63,14 +63,14 @@ unread = \case
   Input buffer from to -> unsafeSlice buffer from (to - from)
 {-# INLINE unread #-}
 
--- | This many unread bytes are used, the first.
+-- | The first unread bytes, the given number, are used.
 discard :: Int -> Input -> Input
 discard n = \case
   NoInput -> NoInput
   Input buffer from to -> Input buffer (min to (from + n)) to
 {-# INLINE discard #-}
 
--- | As 'discard', where nobody refers to these bytes or will: if they are all that has come, it
+-- | As 'discard', where nothing refers to these bytes or will: if they are all that has come, it
 -- has not, and their memory is received into again.
 giveBack :: Int -> Input -> Input
 giveBack n = \case
@@ -87,7 +87,7 @@ inputOf bytes
       withBuffer buffer $ \p -> unsafeUseAsCStringLen bytes $ \(from, n) -> copyBytes p (castPtr from) n
       pure (Input buffer 0 (B.length bytes))
 
--- | The same input with room behind it: in its own buffer, or in a new one with room for as much
+-- | The same input with room after it: in its own buffer, or in a new one with room for as much
 -- again.
 withRoom :: Input -> IO Input
 withRoom = \case
@@ -101,14 +101,14 @@ withRoom = \case
     | Just left <- remainder input -> pure (Input left 0 0)
   input -> (\b -> Input b 0 0) <$> freshFor input
 
--- | What is left of the buffer of an input that is used up, if that is enough.
+-- | The rest of the buffer of an input that is used up, if that is enough.
 remainder :: Input -> Maybe Buffer
 remainder = \case
   Input buffer _ to | isRoomy buffer to to -> Just (bufferFrom to buffer)
   _ -> Nothing
 {-# INLINE remainder #-}
 
--- | Has a buffer, of which this part was used, enough room left after a request of this many bytes?
+-- | Has a buffer, of which this part was used, enough room left after a request of the given size?
 isRoomy :: Buffer -> Int -> Int -> Bool
 isRoomy buffer to came = left >= usualSize `quot` 4 && left >= came + came `quot` 4
   where
@@ -122,6 +122,6 @@ freshFor = \case
   NoInput -> newBuffer usualSize
   Input _ _ to -> newBuffer (sizeFor (max to (min (2 * usualSize) (4 * to))))
 
--- | The size of a buffer for this many bytes.
+-- | The size of a buffer for the given number of bytes.
 sizeFor :: Int -> Int
 sizeFor count = until (>= count) (* 2) usualSize

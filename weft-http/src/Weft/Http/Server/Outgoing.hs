@@ -31,7 +31,7 @@ module Weft.Http.Server.Outgoing
   )
 where
 
-import Control.Exception (SomeAsyncException, fromException)
+import Control.Exception (IOException, SomeAsyncException, fromException)
 import Control.Monad (unless, when)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
@@ -98,7 +98,7 @@ data Answering = Answering
     answeringInput :: !Input,
     -- | Whether the connection can go on after it.
     answeringKeep :: !Bool,
-    -- | When it began, in nanoseconds; 0 where nobody wants to know.
+    -- | When it began, in nanoseconds; 0 where that is not needed.
     answeringSince :: !Int64,
     answeringBody :: !Incoming,
     -- | Which the thread that sends the response owns.
@@ -110,7 +110,7 @@ data Answering = Answering
 transmit :: Context -> Connection -> Answering -> Response -> Output -> Thread (Bool, Output)
 transmit context c answering response output = runOnce (transmission context c answering response output)
 
--- | The same as it stands.
+-- | 'transmit' without 'runOnce'.
 transmission :: Context -> Connection -> Answering -> Response -> Output -> Thread (Bool, Output)
 transmission context c answering response output
   | Just bytes <- atHand request (answeringKeep answering) response =
@@ -119,7 +119,7 @@ transmission context c answering response output
       flush context c output
       conversing conversation
       recorded context c answering (responseStatus response) 0
-      -- What has come since the request is not in its input, so 'leave' does not know of it.
+      -- Bytes that came after the request are not in its input, so 'leave' does not know of them.
       (False, noOutput) <$ linger context c
   | statusCode (responseStatus response) < 200,
     not (isSwitch && statusCode (responseStatus response) == 101) = do
@@ -241,7 +241,7 @@ attending context act = do
       | otherwise = False
 
 -- | The bytes of a response that are at hand or small, given whether the connection can go on,
--- and whether it does. What is at hand is for a connection that goes on.
+-- and whether it does. A response at hand is for a connection that goes on.
 rendered :: Context -> Request -> Bool -> Response -> Tick -> Maybe (Bool, ByteString)
 rendered context request possible response tick
   | Just bytes <- atHand request possible response = Just (True, bytes)
@@ -284,7 +284,7 @@ wholeNow context request !possible response tick = case responseBody response of
         Right bytes -> Just (keep, bytes)
         Left _ -> Nothing
 
--- | A rendered head, and this number of octets of content behind it, which now says that the
+-- | A rendered head, and this number of octets of content after it, which now says that the
 -- connection ends.
 sayingClose :: Int -> ByteString -> ByteString
 sayingClose content bytes = B.concat [before, "Connection: close\r\n", end]
@@ -322,7 +322,7 @@ persistenceOf request keep
   | otherwise = Persistent
 {-# INLINE persistenceOf #-}
 
--- | Tell those who want to know that a response was sent.
+-- | Tell the access log and the observer that a response was sent.
 recorded :: Context -> Connection -> Answering -> Status -> Int64 -> Thread ()
 recorded context c answering status sent
   | contextQuiet context = pure ()
@@ -386,7 +386,8 @@ leave context c h input
 linger :: Context -> Connection -> Thread ()
 linger context c = do
   liftIO (enter (contextServer context) c Lingering)
-  endSending c
+  -- The client may be gone. Another protocol has lingered where it ended, and does so here again.
+  endSending c `catch` \(_ :: IOException) -> pure ()
   -- Not that of the connection, in which there are requests that may have been kept.
   liftIO (newBuffer usualSize) >>= skipping
   where

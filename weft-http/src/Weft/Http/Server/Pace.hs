@@ -24,6 +24,7 @@ import Weft
 import Weft.Http.Server.Phase
 import Weft.Http.Server.State
 import Weft.Http.Server.Types
+import Weft.Mask (mask_)
 import Weft.Time
 
 -- Note [Credit]
@@ -52,9 +53,6 @@ lumpOf c = if isJust (connectionTransport c) then 16_384 else 0
 worthOfOne :: MinimumRate -> Int64
 worthOfOne rate = 1_000_000_000 `quot` max 1 (rateOctets rate)
 
-graceOf :: MinimumRate -> Int64
-graceOf = durationNanoseconds . rateGrace
-
 -- | The credit, in nanoseconds, given the octets of a lump, the credit before, the nanoseconds
 -- waited, and the octets that arrived.
 creditAfter :: MinimumRate -> Int64 -> Int64 -> Int64 -> Int64 -> Int64
@@ -80,7 +78,7 @@ receiveAtPace server c credit receiving = case serverBodyRate (serverSettings se
     liftIO (enterWithin server c ReceivingBody ReceivingAtPace credit)
     start <- instantNanoseconds <$> now
     bytes <- receiving
-    end <- instantNanoseconds <$> now
+    end <- afterwards
     pure (bytes, creditAfter rate (lumpOf c) credit (end - start) (fromIntegral (B.length bytes)))
 
 -- | Wait until the client has taken some of a response: how many octets those were.
@@ -95,5 +93,11 @@ sendAtPace server c sending = case serverResponseRate (serverSettings server) of
     liftIO (enterWithin server c Sending SendingAtPace credit)
     start <- instantNanoseconds <$> now
     n <- sending
-    end <- instantNanoseconds <$> now
+    end <- afterwards
     n <$ liftIO (writeCredit (connectionMember c) $! creditAfter rate (lumpOf c) credit (end - start) (fromIntegral n))
+
+-- | The clock after a wait, in nanoseconds. Masked: an interruption that comes in the moment in which the
+-- wait succeeds would be raised here, and what was received would be lost. The rest of a body would then
+-- be taken from the next request.
+afterwards :: Thread Int64
+afterwards = instantNanoseconds <$> mask_ now

@@ -14,6 +14,7 @@ module Weft.Http.Server.Phase
     isIdle,
     stayIdle,
     allowances,
+    graceOf,
     revive,
     isNew,
     expiredIn,
@@ -72,7 +73,7 @@ import Weft.Time
 -- A request that is answered at once, from what is at hand, is answered in the phase 'Idle', and
 -- the deadline moves: one store. The ticker may have read the old deadline, which has just passed,
 -- and end the phase after that: then the connection ends after its response, as if the request
--- had come before and the deadline had passed after it. Who drains finds it idle, too: the
+-- had come before and the deadline had passed after it. A drain finds it idle, too: the
 -- response goes out, because only receiving is shut down. Nothing interrupts such an answer:
 -- it waits for nothing.
 --
@@ -97,7 +98,7 @@ withPhase word phase = (word .&. complement 15) + fromEnum phase
 firstPhase :: Server -> IO Pulse
 firstPhase server = do
   deadline <- deadlineOf server ReceivingHead
-  newPulse (16 + fromEnum ReceivingHead) deadline (maybe 0 (durationNanoseconds . rateGrace) (serverResponseRate (serverSettings server)))
+  newPulse (16 + fromEnum ReceivingHead) deadline (maybe 0 graceOf (serverResponseRate (serverSettings server)))
 
 -- | When a phase that begins now must have ended.
 deadlineOf :: Server -> Phase -> IO Int64
@@ -146,7 +147,7 @@ entering server c phase deadline again = do
     m = connectionMember c
 {-# INLINE entering #-}
 
--- | Is it between two requests, and has nobody ended that or asked it to rest?
+-- | Is it between two requests, and neither ended nor asked to rest?
 isIdle :: Connection -> IO Bool
 isIdle c = isIn Idle <$> readPrimVar (phaseWord (connectionMember c))
 {-# INLINE isIdle #-}
@@ -176,6 +177,10 @@ allowances limits = primArrayFromList (map (allowed . limit) [minBound .. maxBou
     -- The tick may be almost a second old, and a limit must not be cut short.
     allowed = maybe maxBound (\d -> durationNanoseconds (d <> seconds 1))
 
+-- | In nanoseconds; 30 years at most, so that sums with the clock do not overflow.
+graceOf :: MinimumRate -> Int64
+graceOf = min 1_000_000_000_000_000_000 . durationNanoseconds . rateGrace
+
 -- | Some of a head is there and the rest is awaited. What trickles in does not begin
 -- the phase, and its deadline, anew.
 enterHead :: Server -> Connection -> IO ()
@@ -190,7 +195,7 @@ enterHead server c = do
 revive :: Server -> Connection -> Phase -> IO ()
 revive server c phase = do
   word <- readPrimVar (phaseWord m)
-  -- The ticker leaves an expired connection alone, so nobody else writes here.
+  -- The ticker leaves an expired connection alone, so no other thread writes here.
   when (isIn Expired word) (writePrimVar (phaseWord m) (withPhase (word + 16) Handling))
   enter server c phase
   where
@@ -265,7 +270,7 @@ interrupt m word phase reason =
   where
     dispatch thread = do
       valid <- newIORef True
-      -- Whoever finds the new phase finds this. It is added and not put in the place of
+      -- A thread that finds the new phase finds this. It is added and not put in the place of
       -- what there is: two may interrupt at a time, and one of them will have.
       change thread (valid :)
       before <- casInt (phaseWord m) word (withPhase word phase)
@@ -301,11 +306,11 @@ lieDown :: Member -> IO ()
 lieDown m = do
   withdraw m
   word <- readPrimVar (phaseWord m)
-  -- Nobody else changes that phase; but who lies down looks then if the server drains, and
-  -- the other way round, so this must have happened when it looks.
+  -- No other thread changes that phase; but the caller looks next whether the server drains, and
+  -- a drain looks at the phase, so this must have happened when it looks.
   when (isIn Resting word) (void (casInt (phaseWord m) word (withPhase word Dormant)))
 
--- | The connection has ended: nobody ends or interrupts it from now on.
+-- | The connection has ended: no thread ends or interrupts it from now on.
 retire :: Member -> IO ()
 retire m = do
   word <- readPrimVar (phaseWord m)
@@ -320,7 +325,7 @@ expireIdle m = do
     before <- liftIO (casInt (phaseWord m) word (withPhase word Expired))
     for_ (shutdownFor Idle) (when (before == word) . shutdownQuietly m)
 
--- | As the ticker reads it.
+-- | The phase of a connection, as the ticker reads it.
 currentPhase :: Member -> IO (Phase, Int, Int64)
 currentPhase m = do
   word <- readPrimVar (phaseWord m)

@@ -101,7 +101,7 @@ admit server address
     leave key = atomicModifyIORef' (serverConnections server) $ \open ->
       (open {openPeers = Map.update (\n -> if n <= 1 then Nothing else Just (n - 1)) key (openPeers open)}, ())
 
--- | Who counts as one peer: an IPv4 address, or an IPv6 network of 64 bits, which is what one
+-- | What counts as one peer: an IPv4 address, or an IPv6 network of 64 bits, which is what one
 -- customer is given at least.
 peerKey :: SockAddr -> Maybe Address
 peerKey = fmap (customer . unmapped) . addressOf
@@ -145,7 +145,7 @@ endHandler server
   | serverMaxHandlers (serverSettings server) <= 0 = pure ()
   | otherwise = void (fetchSubInt (serverBusy server) 1)
 
--- | Somebody may make connections, and 'awaitNone' waits for them.
+-- | The caller may make connections, and 'awaitNone' waits for them.
 hold :: Server -> IO ()
 hold server = changed server (\open -> open {openHeld = openHeld open + 1})
 
@@ -153,7 +153,7 @@ hold server = changed server (\open -> open {openHeld = openHeld open + 1})
 letGo :: Server -> IO ()
 letGo server = changed server (\open -> open {openHeld = openHeld open - 1})
 
--- | Wake those for whom there may be something new.
+-- | Change the state, and wake the waiters that it may concern.
 changed :: Server -> (Open -> Open) -> IO ()
 changed server change = do
   wake <- atomicModifyIORef' (serverConnections server) $ \before ->

@@ -50,12 +50,12 @@ data Persistence
 renderResponseHead :: ByteString -> ByteString -> Persistence -> Bool -> Response -> Either BadField ByteString
 renderResponseHead name date persistence chunks response = renderBefore name date persistence chunks response []
 
--- | The same with these bytes behind it, in one string: one pass over the fields, one
+-- | The head with these bytes after it, in one string: one pass over the fields, one
 -- allocation, one copy of the content.
 renderBefore :: ByteString -> ByteString -> Persistence -> Bool -> Response -> [ByteString] -> Either BadField ByteString
 renderBefore name date persistence chunks response pieces = case scan 0 0 given of
   Faulty bad -> Left bad
-  -- Not a thunk: whoever asks sends it.
+  -- Not a thunk: the caller sends it.
   Scanned size seen -> Right $! I.unsafeCreate total write
     where
       dated = seen .&. seenDate == 0
@@ -117,7 +117,7 @@ renderBefore name date persistence chunks response pieces = case scan 0 0 given 
       (_, PersistentSaid) -> "Connection: keep-alive\r\n"
       (_, Closing) -> "Connection: close\r\n"
 
--- | What is said of the length of the content.
+-- | The fields about the length of the content.
 data ContentFraming = Unsaid | Length !Int64 | InChunks
 
 chunkedField :: ByteString

@@ -68,12 +68,12 @@ data ServerSettings = ServerSettings
     -- | Octets of a request body that are read and thrown away so that the
     -- connection can go on; default 65,536. A larger unread body ends it.
     serverSkipBody :: !Int64,
-    -- | What tells who the client is, before all else: the PROXY protocol. Default: the
+    -- | What names the client, before all else: the PROXY protocol. Default: the
     -- socket does.
     serverProxy :: !(Maybe Layer),
-    -- | What stands between the socket and HTTP, the outermost first: TLS. Default: nothing.
+    -- | The layers between the socket and HTTP, the outermost first: TLS. Default: nothing.
     serverLayers :: [Layer],
-    -- | What is done around each connection, from before its first byte is received to
+    -- | An action around each connection, from before its first byte is received to
     -- after its last, with what the socket says of its client: it runs the session it is
     -- given, or does not, which closes the connection. Default: the session.
     serverAround :: !(Maybe (Client -> Thread () -> Thread ())),
@@ -186,7 +186,7 @@ data Entry = Entry
     entryStatus :: !Status,
     -- | Octets of content that were sent.
     entryBytes :: !Int64,
-    -- | Octets of the request's content that had been received by then; what nobody has
+    -- | Octets of the request's content that had been received by then; content that was not
     -- read, and is thrown away afterwards, is not in it.
     entryReceived :: !Int64,
     -- | From the end of the head to the end of the response, in nanoseconds.

@@ -83,8 +83,8 @@ data Answers
   | ByApplication Application
   | ByPlain PlainApplication
 
--- | The open connections by number, the next number, and who waits for what. The server is
--- in use while there are connections or somebody may make one.
+-- | The open connections by number, the next number, and the waiters. The server is
+-- in use while there are connections or a thread may make one.
 data Open = Open
   { openConnections :: !(IntMap Member),
     -- | How many each peer has; empty unless that is limited.
@@ -99,7 +99,7 @@ data Open = Open
     -- | Is there a ticker?
     openTicking :: !Bool,
     -- | Acceptors that wait for room. Strict, as below: what each change leaves unevaluated
-    -- would refer to the one before, and nobody looks at these lists for days.
+    -- would refer to the one before, and these lists are not looked at for days.
     openRoom :: ![Waiter ()],
     -- | Those that wait until the server is not in use.
     openNone :: ![Waiter ()]
@@ -119,7 +119,7 @@ data Member = Member
     -- | The client's address, as it was accepted.
     memberPeer :: !Peer,
     memberPulse :: !Pulse,
-    -- | Who is condemned when the phase is 'Cut' or 'Resting', and whether that applies.
+    -- | The thread that is condemned when the phase is 'Cut' or 'Resting', and whether that applies.
     memberService :: {-# UNPACK #-} !(IORef ServiceState)
   }
 
@@ -144,7 +144,7 @@ newPulse word deadline credit = do
   writePrimArray words' 4 (fromIntegral credit)
   pure (Pulse words')
 
--- | The first word, for whoever changes it atomically.
+-- | The first word, for atomic changes.
 phaseWord :: Member -> PrimVar RealWorld Int
 phaseWord m = case memberPulse m of
   Pulse words' -> PrimVar words'
@@ -263,7 +263,7 @@ instance Exception Interruption where
   toException = asyncExceptionToException
   fromException = asyncExceptionFromException
 
--- | The connection must end, and whoever should know that has been told.
+-- | The connection must end, and this was reported where it should be.
 -- Perhaps with the exception that was the reason.
 data Aborted = Aborted String (Maybe SomeException)
 
@@ -276,6 +276,6 @@ instance Exception Aborted
 isInUse :: Open -> Bool
 isInUse open = openCount open + openHeld open + openRefusing open > 0
 
--- | Tell who observes the server.
+-- | Tell the server's observer.
 observe :: Server -> Observation -> IO ()
 observe server observation = for_ (serverObserver (serverSettings server)) ($ observation)

@@ -6,7 +6,7 @@
 -- Description : Content that is made while it is sent
 --
 -- What a handler writes is kept until it is worth while to send it, and framed. By the thread
--- of the connection, or, in plain 'IO', by those to whom the handler has given its sink: see
+-- of the connection, or, in plain 'IO', by the threads to which the handler has given its sink: see
 -- Note [The owner of an exchange] in "Weft.Http.Server.Exchange".
 module Weft.Http.Server.Streaming
   ( Delimiting (..),
@@ -44,7 +44,7 @@ data Delimiting
   | Exactly !Int64
   | UntilClose
 
--- | What is kept until it is worth while to send it. The thread that sends it owns the exchange.
+-- | Content that is kept until it is worth while to send it. The thread that sends it owns the exchange.
 data Stream = OutStream
   { outDelimiting :: !Delimiting,
     outKept :: !(IORef Kept),
@@ -62,7 +62,7 @@ newStream h delimiting exchange = do
   beginContent exchange
   pure (OutStream delimiting kept exchange)
 
--- | In octets: what is sent together.
+-- | The octets that are sent together.
 worthSending :: Int
 worthSending = 16_384
 
@@ -83,12 +83,12 @@ streamWrite context c stream builder = do
   full <- liftIO (streamKeep stream builder)
   when full (streamFlush context c stream)
 
--- | Keep content; is it worth sending now? What is kept when there is no more content nobody sends.
+-- | Keep content; is it worth sending now? What is kept after the end of the content is not sent.
 streamKeep :: Stream -> Builder -> IO Bool
 streamKeep stream builder = do
   checkContent (outExchange stream)
   -- First all of it, however long that takes: another thread may take what is kept meanwhile, and
-  -- what was taken, with the head, must not be sent again.
+  -- content that was taken, with the head, must not be sent again.
   let new = filter (not . B.null) (Lazy.toChunks (toLazyByteStringWith (safeStrategy 512 worthSending) Lazy.empty builder))
       !added = sum (map B.length new)
   atomicModifyIORef' (outKept stream) $ \(Kept h pieces size total) ->
@@ -102,7 +102,7 @@ streamFlush context c stream = do
   unless (null pieces) (write context c pieces)
   liftIO (streamSent context c stream)
 
--- | The same without waiting, as far as possible; answers with what is left to be done.
+-- | 'streamFlush' without waiting, as far as possible; answers with what is left to be done.
 streamFlushNow :: Context -> Connection -> Stream -> IO (Maybe (Thread ()))
 streamFlushNow context c stream =
   takeContent (outExchange stream) >>= \case
@@ -143,7 +143,7 @@ streamEnd context c stream trailers = do
   let content = reverse pieces
   case outDelimiting stream of
     Exactly n | total /= n -> do
-      -- What is right of it may go out; only the end of the connection can tell the rest.
+      -- Content that is too short may go out; only the end of the connection can tell the rest.
       when (total < n) (write context c (h : content))
       abort context ("a handler sent " <> show total <> " octets and had announced " <> show n)
     _ -> pure ()
@@ -158,7 +158,7 @@ streamEnd context c stream trailers = do
       Nothing -> pure (B.concat [name, ": ", value, "\r\n"])
       Just why -> B.empty <$ report context ("a handler made a trailer field that cannot be sent: " <> why)
 
--- | Why a field cannot be sent behind the content.
+-- | Why a field cannot be sent after the content.
 trailerFault :: Field -> Maybe String
 trailerFault field = case checkField field of
   Just bad -> Just (show bad)

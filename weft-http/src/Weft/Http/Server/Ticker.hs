@@ -6,7 +6,7 @@
 -- Description : The server's clock, and what is done once a second
 --
 -- A thread of the server, the ticker, renders the @Date@ of each second, and attends to
--- every connection: cuts off those whose deadline has passed, sees that the clients of
+-- every connection: cuts off each whose deadline has passed, sees that the clients of
 -- working handlers are there, and lets those rest that have nothing to do.
 module Weft.Http.Server.Ticker
   ( newServer,
@@ -42,15 +42,15 @@ import Weft.Time
 newServer :: ServerSettings -> (Clock -> Handler) -> Thread Server
 newServer settings handler = newServerOf settings (ByHandler (\_ -> pure Nothing) . handler)
 
--- | The same with what can answer some requests at once, before the handler is asked.
+-- | 'newServer' with a function that answers some requests at once, before the handler is asked.
 newServerAtHand :: ServerSettings -> (Clock -> (AtHand, Handler)) -> Thread Server
 newServerAtHand settings both = newServerOf settings (uncurry ByHandler . both)
 
--- | The same with an 'Application'.
+-- | 'newServer' with an 'Application'.
 newServerWith :: ServerSettings -> (Clock -> Application) -> Thread Server
 newServerWith settings application = newServerOf settings (ByApplication . application)
 
--- | The same with a 'PlainApplication'.
+-- | 'newServer' with a 'PlainApplication'.
 newServerPlain :: ServerSettings -> (Clock -> PlainApplication) -> Thread Server
 newServerPlain settings application = newServerOf settings (ByPlain . application)
 
@@ -69,7 +69,7 @@ newServerOf settings answers = do
       <*> newPrimVar 0
       <*> newPrimVar minBound
 
--- | What those do who watch the server must not end a connection, let alone the ticker. And what
+-- | An exception of the log or the observer must not end a connection, let alone the ticker. And what
 -- a client can put into a report, as the path in the exception of a file that is not there, must not
 -- look like the next one.
 unharmed :: ServerSettings -> ServerSettings
@@ -92,7 +92,7 @@ startTicker server = mask_ $ do
     nextTick >>= liftIO . setClock server
     void $ forkWith defaultForkOptions {forkLabel = "ticker"} (ticker server noWaste)
 
--- | Masked, as its parent: what is thrown at a worker must not end it (Note [Strays] in
+-- | Masked, as its parent: an exception that is thrown at a worker must not end it (Note [Strays] in
 -- "Weft.Internal.Core.Scheduler.Strays"). Once a second, while the server is in use: the date, the
 -- deadlines, and the memory.
 ticker :: Server -> Waste -> Thread ()
@@ -166,7 +166,7 @@ attend server tick rested m = do
     | otherwise -> pure rested
   where
     limits = serverTimeouts (serverSettings server)
-    -- A reset leaves an error behind at the socket; the end of the stream does not.
+    -- A reset leaves an error at the socket; the end of the stream does not.
     isGone = either (\(_ :: IOError) -> False) (/= 0) <$> try (getOption (memberSocket m) SoError)
 
 setClock :: Server -> Tick -> IO ()

@@ -60,7 +60,7 @@ import Weft.Http.Transport
 -- reported; see 'BodyError' for those of a body.
 --
 -- A handler is cancelled when its client resets the connection, within two seconds; not when the client has only ended its own direction (a half-close), as
--- one does who has sent its request and waits for the answer. It is also cancelled after
+-- one does that has sent its request and waits for the answer. It is also cancelled after
 -- 'timeoutHandler'.
 type Handler = Request -> Thread Response
 
@@ -68,7 +68,7 @@ type Handler = Request -> Thread Response
 type Middleware = Handler -> Handler
 
 -- | Answers a request at once, in plain 'IO', or leaves it to a 'Handler': 'Nothing'. The time limit
--- for handlers is not for it, nobody tells it that the client is gone, and an exception ends the
+-- for handlers is not for it, it is not told that the client is gone, and an exception ends the
 -- connection. So it is for what is at hand: it is short, does not wait, and raises nothing. It is
 -- asked for requests without a body, and not for all of them.
 type AtHand = Request -> IO (Maybe Response)
@@ -78,7 +78,7 @@ type AtHand = Request -> IO (Maybe Response)
 -- that answers.
 type Application = Request -> (Response -> Thread Sent) -> Thread Sent
 
--- | The same in plain 'IO', and what performs it as a part of the connection's thread: as a
+-- | An 'Application' in plain 'IO', and what performs it as a part of the connection's thread: as a
 -- direct thread ('Weft.IO.direct'), on a thread of GHC's ('Weft.Outside.onGhcThread'), or
 -- now this and now that. It tells the application how, with a value that passes through the
 -- server: what performs operations of threads there ('Weft.IO.await',
@@ -151,10 +151,10 @@ data Sink = Sink
     sinkWrite :: Builder -> Thread (),
     -- | Send what is kept.
     sinkFlush :: Thread (),
-    -- | The same two in plain 'IO', where nothing need be waited for: 'Nothing'. Else they
-    -- answer with what is to be performed, at once and once.
+    -- | 'sinkWrite' in plain 'IO': 'Nothing' where nothing need be waited for. Else it
+    -- answers with what is to be performed, at once and once.
     sinkWriteNow :: Builder -> IO (Maybe (Thread ())),
-    -- | As 'sinkFlush'.
+    -- | 'sinkFlush' in plain 'IO', as 'sinkWriteNow'.
     sinkFlushNow :: IO (Maybe (Thread ()))
   }
 

@@ -54,7 +54,7 @@ import Weft.Socket
 -- | What all sessions of a server share.
 data Context = Context
   { contextServer :: !Server,
-    -- | Does nobody want to know of responses?
+    -- | Are responses neither logged nor observed?
     contextQuiet :: !Bool
   }
 
@@ -86,13 +86,13 @@ abortNow context why = serverReport (serverSettings (contextServer context)) why
 -- closure, and the call is a jump to known code.
 
 -- | A thread that is run once for each time that it is made. (To run it more often is right,
--- too: what is evaluated before its first step is then evaluated again.)
+-- too: the part before its first step is then evaluated again.)
 runOnce :: Thread a -> Thread a
 {- HLINT ignore runOnce "Avoid lambda" -}
 runOnce (Thread body) = Thread (oneShot (\k -> body k))
 {-# INLINE runOnce #-}
 
--- | As 'receiveInto'.
+-- | 'receiveInto' for a connection.
 receiveTo :: Connection -> Buffer -> Int -> Int -> Thread Int
 receiveTo c buffer offset count = case connectionTransport c of
   Nothing -> receiveInto (connectionSocket c) buffer offset count
@@ -140,7 +140,7 @@ attemptsOf = serverAttempts . contextServer
 write :: Context -> Connection -> [ByteString] -> Thread ()
 write = writeBefore False
 
--- | Send as much of several pieces as the client takes at once, from any thread: what is left.
+-- | Send as much of several pieces as the client takes at once, from any thread: the rest.
 tryWriteAll :: Context -> Connection -> [ByteString] -> IO [ByteString]
 tryWriteAll context c pieces = case connectionTransport c of
   Nothing -> trying False context c (together pieces)

@@ -54,7 +54,7 @@ data Cache a = Cache
 
 -- | What a value uses up.
 data Share
-  = -- | This many bytes of memory.
+  = -- | This number of bytes of memory.
     InMemory !Int
   | -- | One descriptor; its kilobyte or two of memory is not counted.
     OpenFile
@@ -105,7 +105,7 @@ empty = Contents HashMap.empty none none
   where
     none = ClockQueue Seq.empty 0 0
 
--- | An empty cache for this many bytes and this many descriptors.
+-- | An empty cache for the given numbers of bytes and of descriptors.
 newCache :: Int -> Int -> IO (Cache a)
 newCache limit files = do
   seen <- newPrimArray sightings

@@ -171,7 +171,7 @@ listing static request relative = do
         path = if B.null relative then name else relative <> "/" <> name
         opens kind = do
           bracket (openBeneathRoot static path) closeFile (\_ -> pure ())
-          -- A directory is answered with its index, if that can be had, and is not listed then.
+          -- A directory is answered with its index, if there is one, and is not listed then.
           when (kind == Page.Directory) $
             bracket (openIndex static path) (mapM_ (\(_, file, _) -> closeFile file)) (\_ -> pure ())
         of' kind status = Page.ListingEntry name kind (statusSize status) (HttpTime (statusModified status `div` 1_000_000_000))

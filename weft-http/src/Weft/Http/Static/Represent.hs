@@ -72,7 +72,7 @@ metaOf settings path negotiated coding tag status =
         (`eqCaseless` fieldName field)
         ["content-type", "content-encoding", "content-language", "content-disposition", "accept-ranges", "x-content-type-options"]
 
--- | The same of a file beside another, whose path this is, with the tag of its own content.
+-- | The head of a file beside another, whose path this is, with the tag of its own content.
 metaOfSibling :: StaticSettings -> ByteString -> Sibling -> ETag -> Meta
 metaOfSibling settings path sibling tag = metaOf settings path True coding (markETag (codingName coding) tag) (siblingStatus sibling)
   where
@@ -94,7 +94,7 @@ metaOfSibling settings path sibling tag = metaOf settings path True coding (mark
 -- sent the whole file. A date in @If-Range@ counts where it is that of the last change of the
 -- status too, so that no tool has set it, and where the file has one coding only ('metaExact').
 --
--- Whether the cache has the current content, 'statusChanged' says. What was read while a further
+-- 'statusChanged' says whether the cache has the current content. A file that was read while a further
 -- change could go unseen is read again once it cannot ('cachedSettled').
 
 -- | Do answers with a file of this path depend on @Accept-Encoding@?

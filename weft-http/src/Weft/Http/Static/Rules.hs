@@ -31,7 +31,7 @@ import Weft.Http.Static.Glob
 data HeaderRule = HeaderRule
   { -- | What it applies to.
     rulePatterns :: ![Glob],
-    -- | What is set. An empty value takes the field away.
+    -- | The fields that are set. An empty value takes the field away.
     ruleFields :: ![Field],
     -- | Whether it applies to errors and redirects, too.
     ruleAlways :: !Bool

@@ -5,7 +5,7 @@
 -- Description : The decisions of a simulated run
 --
 -- Wherever a simulated run could go on in several ways there is a /decision/: a number of
--- options, of which the first is what happens if nobody cares. A 'Chooser' decides by
+-- options, of which the first is the default. A 'Chooser' decides by
 -- chance or by a script, and keeps what it has decided, so that every run can be repeated: a
 -- 'Schedule' is the list of decisions that were not for the first option.
 module Weft.Sim.Internal.Choices
@@ -63,9 +63,9 @@ data Strategy
   | -- | Any of the threads that are ready, each as likely; and a thread that could go on
     -- is interrupted, at each of its steps, with this probability.
     Uniformly !Double
-  | -- | Threads have priorities, drawn when they are first seen, and the highest runs; at this many
-    -- steps, drawn from the first of that number, the thread that runs gets the lowest, and after
-    -- those now and then, so that nobody is left out for ever. Finds a bug that needs d
+  | -- | Threads have priorities, drawn when they are first seen, and the highest runs; at this number of
+    -- steps, drawn from the first of the second number, the thread that runs gets the lowest, and after
+    -- those now and then, so that none is left out for ever. Finds a bug that needs d
     -- orderings with a probability that has a lower bound (Burckhardt et al. 2010, "PCT"), if
     -- the second number is about how many decisions a run has ('Weft.Sim.resultDecisions'). With 0
     -- each seed draws its own guess, from 16 to 4,096, the smaller of two.
@@ -94,7 +94,7 @@ data Chooser = Chooser
   { chooserMind :: !Mind,
     chooserCount :: !(PrimVar RealWorld Int),
     chooserMade :: !(IORef [Deviation]),
-    -- | Latest first; only if somebody wants them.
+    -- | Latest first; only if they are wanted.
     chooserBranches :: !(Maybe (IORef [Branch])),
     chooserDiverged :: !(IORef Bool)
   }
@@ -150,7 +150,7 @@ newChooser strategy random wanted = do
           _ -> below random 6 >>= \d -> mindOf (ByPriority (d + 2) 0)
       Following schedule -> pure (Script (IntMap.fromList [(i, o) | Deviation i o <- schedule]))
 
--- | Decide which of the threads runs: this many options (more than one), whether the first is
+-- | Decide which of the threads runs: the number of options (more than one), whether the first is
 -- the thread that runs already, and the thread of each option (below 0 for a message).
 chooseThread :: Chooser -> Bool -> Int -> (Int -> IO Int) -> IO Int
 chooseThread chooser goesOn options thread = do
@@ -241,7 +241,7 @@ entryOf table begin t = do
 {-# INLINEABLE entryOf #-}
 
 -- | The thread that has made the fewest steps; of several, any. Messages come first. A thread that
--- has waited has not fallen behind: it goes on from where the others are.
+-- has waited is not late: it goes on from where the others are.
 paced :: Random -> Double -> Pacing -> Int -> (Int -> IO Int) -> IO Int
 paced random p pacing options thread = do
   any' <- chance random p
@@ -263,7 +263,7 @@ paced random p pacing options thread = do
           case compare steps fewest of
             LT -> slowest (i + 1) i 1 steps
             GT -> slowest (i + 1) best alike fewest
-            -- Each of this many alike is as likely.
+            -- Each of those that are alike is as likely.
             EQ -> below random (alike + 1) >>= \d -> slowest (i + 1) (if d == 0 then i else best) (alike + 1) fewest
 
 made :: Chooser -> Int -> Int -> Int -> IO ()
@@ -282,7 +282,7 @@ deviations chooser = reverse <$> readIORef (chooserMade chooser)
 decisions :: Chooser -> IO Int
 decisions = readPrimVar . chooserCount
 
--- | All decisions, the first first, if they were wanted.
+-- | All decisions, oldest first, if they were wanted.
 branches :: Chooser -> IO [Branch]
 branches chooser = maybe (pure []) (fmap reverse . readIORef) (chooserBranches chooser)
 

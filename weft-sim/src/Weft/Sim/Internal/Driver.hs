@@ -55,7 +55,7 @@ import Weft.Sim.Internal.World
 -- find that something has happened to them. Without stalls two threads that wait for the world
 -- never meet between their wait and what they do next.
 --
--- The order of the options matters only in that the first is what happens if nobody cares:
+-- The order of the options matters only in that the first is the default:
 -- the thread that ran goes on; else messages come before threads, and these in the order in
 -- which they became ready. So without deviations the run has no preemption.
 
@@ -138,7 +138,7 @@ loop d workers ending result = turn False
                         if open > 0
                           then
                             try (takeMVar (driverBell d)) >>= \case
-                              -- Nobody is outside.
+                              -- There is no thread outside.
                               Left BlockedIndefinitelyOnMVar -> pure Deadlocked
                               Right () -> turn False
                           else pure Deadlocked
@@ -186,7 +186,7 @@ loop d workers ending result = turn False
         meanwhile limit
       setTime
 
-    -- Nobody runs until then: what happens finds threads that were woken and have not gone on.
+    -- No thread runs until then: what happens finds threads that were woken and have not gone on.
     meanwhile limit =
       nextEvent events >>= \case
         Just t | t <= limit -> fireNext events >> bumpStep d >> meanwhile limit

@@ -62,7 +62,7 @@ data Fault
     SkewClock !Text !Int64
   | -- | Of its disk operations this part fails with @EIO@.
     FailDisk !Text !Double
-  | -- | Its disk operations take this many times as long.
+  | -- | Its disk operations take this number of times as long.
     SlowDisk !Text !Double
   | -- | Its files may grow by no more than this number of bytes.
     FillDisk !Text !Int

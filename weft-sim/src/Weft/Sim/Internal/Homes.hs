@@ -56,7 +56,7 @@ data Workers = Workers
     workerSchedulers :: !(Array Scheduler)
   }
 
--- | This many workers over a kernel. Each dispatch runs one node of a trace.
+-- | The given number of workers over a kernel. Each dispatch runs one node of a trace.
 newWorkers :: Int -> Kernel -> Watcher -> IO Workers
 newWorkers count kernel watcher = do
   closing <- newIORef False

@@ -4,7 +4,7 @@
 -- |
 -- Description : The kernel that answers from a seed
 --
--- Puts the parts of a simulated world together behind the same value as the system
+-- Puts the parts of a simulated world together as the same value as the system
 -- kernel: which part answers which system call, and how time passes. One OS thread at a time
 -- uses it; several workers may share it if they take turns, as those of the
 -- simulator do.
@@ -71,7 +71,7 @@ data Sim = Sim
     simHost :: !(IORef (Maybe Host)),
     -- | A listener inside, which gets every line that the operator gets, at that moment.
     simOverhears :: !(IORef (String -> IO ())),
-    -- | The time limits of each thread, by its number, while somebody wants to know.
+    -- | The time limits of each thread, by its number, while they are wanted.
     simLimits :: !(IORef (Maybe (IntMap.IntMap [Limit])))
   }
 

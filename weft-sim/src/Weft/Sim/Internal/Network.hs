@@ -61,7 +61,7 @@ waiting line what = standIn Completed line what Nothing
 answerNetwork :: Network -> SystemCall a -> Answering a
 answerNetwork net request = case request of
   OpenSocket family kind -> \ask -> instantly "socket" (openSocket net family kind (askMachine ask)) ask
-  -- Nobody outside of the world opens a descriptor in it.
+  -- No program outside of the world opens a descriptor in it.
   AdoptSocket _ -> refuse "adopt a socket" eBADF
   AwaitReadableFd _ -> refuse "wait" eBADF
   AwaitWritableFd _ -> refuse "wait" eBADF

@@ -46,7 +46,7 @@ import Data.Text (Text)
 import Weft.Internal.Core.Trace (Access (..), AccessKind (..))
 
 -- | By thread, how many of its steps are known to be over. Only threads that have had an access to a
--- variable are in it: of the others nobody asks what they have done. So a clock is small where many
+-- variable are in it: what the others have done is never asked. So a clock is small where many
 -- threads come and go.
 type Clock = IntMap Int
 
@@ -165,7 +165,7 @@ objectClock d o = do
   known <- readIORef (objects d)
   maybe (readIORef (forgotten d)) pure (Map.lookup o known)
 
--- | At most this many variables, the youngest, and objects are kept: a program that makes new ones
+-- | At most this number of variables, the youngest, and objects are kept: a program that makes new ones
 -- without end needs no more memory. An old variable is forgotten, so that a race on it
 -- may be missed; of old objects is only known what any of them knew, which orders more than there
 -- was, and may hide a race as well. Neither makes a false alarm.
@@ -186,7 +186,7 @@ setObject d o c = do
       Numbered _ -> True
       _ -> False
 
--- | A thread has ended: nobody learns from it any more.
+-- | A thread has ended: no thread learns from it any more.
 ended :: Detector -> Int -> IO ()
 ended d t = watching d (modifyIORef' (clocks d) (IntMap.delete t))
 
@@ -219,10 +219,10 @@ noted d t access step place = do
       conflicting (p, _) = case (placeKind p, accessKind access) of
         (Reads, Reads) -> False
         (Modifies, Modifies) -> False
-        -- Reading beside one that modifies is a race: what is read may be old.
+        -- Reading beside one that modifies is a race: the value read may be old.
         _ -> True
       racing = [p | entry@(p, _) <- known, conflicting entry, not (ordered entry)]
-      -- What is before this access and ordered need not be kept.
+      -- An access that is ordered before this one need not be kept.
       kept = case accessKind access of
         Reads -> [e | e@(p, _) <- known, not (placeThread p == t && placeKind p == Reads)]
         _ -> [e | e <- known, not (ordered e)]
@@ -235,13 +235,13 @@ noted d t access step place = do
       Modifies -> True
       _ -> False
     atMost n m = if IntMap.size m > n then IntMap.deleteMin m else m
-    -- Each pair of places is told once, and no more of them than anybody reads.
+    -- Each pair of places is told once, and no more of them than a reader can use.
     add me p before
       | length before >= 100 = before
       | any (((==) `on` shape) (Race (accessVariable access) (accessName access) p me)) before = before
       | otherwise = Race (accessVariable access) (accessName access) p me : before
     shape r = (raceVariable r, placeWhere (raceFirst r), placeWhere (raceSecond r))
 
--- | What was found, the first first.
+-- | The races that were found, oldest first.
 races :: Detector -> IO [Race]
 races d = reverse <$> readIORef (found d)

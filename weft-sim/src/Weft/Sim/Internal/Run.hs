@@ -134,7 +134,7 @@ data Result a = Result
     resultSteps :: !Int,
     -- | Virtual time in nanoseconds.
     resultTime :: !Int64,
-    -- | The interruptions by 'configInterrupts': at which step, whom, how.
+    -- | The interruptions by 'configInterrupts': at which step, of which thread, how.
     resultInterruptions :: [Moment],
     -- | The decisions that differ from the default: with the seed, all that repeats the run.
     resultSchedule :: Schedule,
@@ -167,7 +167,7 @@ data Outcome a
     TimeLimit
   deriving stock (Show, Functor)
 
--- | An exception that nobody handled.
+-- | An unhandled exception.
 data Uncaught = Uncaught
   { -- | The number of the thread.
     uncaughtThread :: !Int,

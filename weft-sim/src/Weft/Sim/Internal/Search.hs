@@ -76,7 +76,7 @@ trySeeds stop configure seeds told program verdict = go seeds
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
 -- A schedule is known by its deviations from the default. Running one tells all the
 -- decisions that were made; each decision after the last deviation, with each option that
--- was not taken, is a schedule that nobody has run: the same deviations and one more. So
+-- was not taken, is a schedule that was not run: the same deviations and one more. So
 -- every schedule is run once, and what is to be done is a tree.
 --
 -- It is walked in the order of cost: an option that interrupts a thread which could go on
@@ -176,10 +176,10 @@ further (chosen, from) made =
 --      deviation is known by the number of its decision, and there are more or fewer decisions
 --      before it when an earlier deviation is gone: so the later ones are also tried some decisions
 --      earlier and later (`closer`).
---   4. What is minimal in this sense need not be the smallest. All schedules with fewer
+--   4. A schedule that is minimal in this sense need not be the smallest. All schedules with fewer
 --      deviations are run, those with the fewest first, as far as whole numbers of deviations fit
 --      into the budget (`fewer`).
---   5. What is chosen at a deviation becomes the first other option, if that will do.
+--   5. The option chosen at a deviation becomes the first other option, if that will do.
 --
 -- Steps 1 and 2 change what follows, so some other seeds are tried there, too.
 
@@ -221,7 +221,7 @@ orKept (found, _) (smaller, left) = (fromMaybe found smaller, left)
 shrinkFound :: IO Bool -> Int -> Thread a -> Verdict a -> Found a -> IO (Found a)
 shrinkFound stop budget program verdict given = do
   calmed <- shrinkScript stop budget program verdict given >>= calmer
-  -- What was decided is known: follow that.
+  -- The decisions are known: follow them.
   firstOf attempt (const True) [alike (fst calmed) (scheduleOf (fst calmed))] calmed >>= \case
     (Nothing, _) -> pure (fst calmed)
     (Just found, left) -> fst <$> (leavingOut (found, left) >>= closer >>= fewer attempt >>= firstOptions)

@@ -3,7 +3,7 @@
 -- |
 -- Description : The simulated processes' signals
 --
--- Every machine runs one process, and a signal comes to it when the world sends one. Who
+-- Every machine runs one process, and a signal comes to it when the world sends one. A thread that
 -- has subscribed gets it in a queue of its own, as from the system kernel; real signals
 -- do not come here. Used by one OS thread at a time.
 module Weft.Sim.Internal.Signals
@@ -32,7 +32,7 @@ import Weft.Sim.Internal.World
 -- | The subscriptions of each machine, by its number, in the order of their beginning.
 newtype SignalTable = SignalTable (IORef (IntMap [Signals]))
 
--- | Nobody has subscribed.
+-- | A table without subscriptions.
 newSignalTable :: IO SignalTable
 newSignalTable = SignalTable <$> newIORef IntMap.empty
 
@@ -96,7 +96,7 @@ wasClosed = "the subscription to signals was closed"
 refusal :: String -> Outcome a
 refusal = Failed . toException . userError
 
--- | The process on a machine gets a signal. False if nobody there has subscribed to it: its
+-- | The process on a machine gets a signal. False if no thread there has subscribed to it: its
 -- default effect would end the process.
 raiseSignal :: SignalTable -> Machine -> SignalNumber -> IO Bool
 raiseSignal (SignalTable ref) machine n = do

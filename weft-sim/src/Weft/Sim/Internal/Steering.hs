@@ -54,7 +54,7 @@ thisMachine = steer "ask for the machine" (\_ ask -> pure (askMachine ask))
 
 -- | Run a part of this thread on another machine, with the threads that it forks. Those
 -- live until that machine crashes; so does this thread, until the part is over. If the machine
--- is down, this thread ends here without a word, as if it had crashed with it. Nobody is told of
+-- is down, this thread ends here without a word, as if it had crashed with it. No thread is told of
 -- their end: a scope of a thread elsewhere that owns one of them waits for ever, and if the
 -- main thread is among them the run has no result.
 onMachine :: Machine -> Thread a -> Thread a
@@ -78,7 +78,7 @@ launch sim machine = readIORef (simHost sim) >>= mapM_ (launchOn sim machine)
 launchOn :: Sim -> Machine -> Host -> IO ()
 launchOn sim machine host = do
   up <- readIORef (machineUp machine)
-  -- Nobody would end what starts when the run closes.
+  -- What starts when the run closes would never be ended.
   closing <- readIORef (homeClosing home)
   when (up && not closing) $ do
     program <- readIORef (machineProgram machine)

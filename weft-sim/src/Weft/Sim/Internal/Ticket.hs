@@ -62,7 +62,7 @@ import Weft.Sim.Internal.World
 --   Settled  --deliver-->  Closed    the thread goes on with the result
 --
 -- A settled ticket is delivered at once or by an event of its own (`lateCompletions`). A
--- cancellation that finds it settled does nothing: what has succeeded is not lost, as of
+-- cancellation that finds it settled does nothing: an operation that has succeeded is not lost, as of
 -- an io_uring request whose completion is in the queue already. One that finds it open
 -- takes effect at once or by an event (`lateCancellations`), and until then the operation
 -- may still succeed. So all three orders of a completion and a cancellation occur.

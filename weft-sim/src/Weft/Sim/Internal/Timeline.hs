@@ -6,7 +6,7 @@
 -- Description : What happened in a simulated run, step by step
 --
 -- The words for one step, and how a list of them is shown: a line for each, with a
--- column for each thread. Recorded by the driver, only when somebody wants it.
+-- column for each thread. Recorded by the driver, only when it is wanted.
 module Weft.Sim.Internal.Timeline
   ( Moment (..),
     Who (..),
@@ -162,7 +162,7 @@ describeAccess access
       Modifies -> "modify"
       Affects -> "effect"
 
--- | As a table: the step, the time, who, what. What a thread does in one go without
+-- | As a table: the step, the time, the thread, the action. What a thread does in one go without
 -- anything in between is indented under its first line.
 renderTimeline :: [Moment] -> [String]
 renderTimeline moments = zipWith line (Nothing : map (Just . momentWho) moments) moments

@@ -3,7 +3,7 @@
 -- |
 -- Description : What is wrong with a run
 --
--- Judges results: what is a failure whatever the program is for (an exception that nobody
+-- Judges results: what is a failure whatever the program is for (an exception that was not
 -- handled, a deadlock, a race, a thread that outlived its scope), and what its test says of it.
 module Weft.Sim.Internal.Verdict
   ( Problem (..),

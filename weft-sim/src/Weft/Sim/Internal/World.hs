@@ -76,9 +76,9 @@ data World = World
     worldDecide :: !(Decision -> IO Int),
     -- | By number; 0 is the home machine.
     worldMachines :: !(IORef (IntMap Machine)),
-    -- | How many machines have crashed so far: while it is 0 everybody is alive.
+    -- | How many machines have crashed so far: while it is 0 every machine is alive.
     worldDeaths :: !(PrimVar RealWorld Int),
-    -- | Told what happens in the world, a line each, while somebody records.
+    -- | Told what happens in the world, a line each, while the run is recorded.
     worldNote :: !(Maybe (String -> IO ())),
     -- | Told what the program does that a simulation cannot know, a line each.
     worldWarn :: !(String -> IO ())
@@ -111,7 +111,7 @@ byChance random = \case
 worldStart :: Int64
 worldStart = 1_000_000_000
 
--- | A world with a home machine and no other, of which nobody records. It is
+-- | A world with a home machine and no other, which is not recorded. It is
 -- 2020-09-13 12:26:40 UTC there.
 newWorld :: Conditions -> Seed -> (Random -> Decision -> IO Int) -> (String -> IO ()) -> IO World
 newWorld conditions seed decision warning = do
@@ -125,7 +125,7 @@ newWorld conditions seed decision warning = do
   -- 127.0.0.1 is every machine; this is what others know it by.
   world <$ addMachine world (Text.pack "home") [addressOfMachine 0]
 
--- | Record something that has happened, if somebody records. The text is only made then.
+-- | Record something that has happened, if the run is recorded. The text is only made then.
 note :: World -> String -> IO ()
 note world text = mapM_ ($ text) (worldNote world)
 {-# INLINE note #-}

@@ -14,7 +14,7 @@ data Exploration a = Exploration
   { exploreBug :: Maybe Bug,
     -- | How often a HEC that could go on is stopped, at most, in one schedule.
     explorePreemptions :: Int,
-    -- | This many schedules are enough.
+    -- | This number of schedules is enough.
     exploreLimit :: Int,
     -- | After a schedule with this outcome, too.
     exploreUntil :: a -> Bool,

@@ -8,7 +8,7 @@
 --
 -- The operations of the other module of this name, for runs in which one HEC at a time goes on, and
 -- a script says which. Each HEC is a thread of GHC's that waits at a gate; at every 'point' the
--- one that runs opens the gate of who is next. Only the thread whose gate was opened touches
+-- one that runs opens the gate of the next. Only the thread whose gate was opened touches
 -- anything here.
 module Weft.Substrate.Internal.Ground
   ( -- * Points
@@ -75,7 +75,7 @@ data Run = Run
   { runTasks :: !(IORef [Task]),
     runCurrent :: !(IORef Int),
     runScript :: !(IORef [Int]),
-    -- | The last first.
+    -- | Newest first.
     runMade :: !(IORef [Choice]),
     runPoints :: !(IORef Int),
     runEnding :: !(MVar Ending),
@@ -99,7 +99,7 @@ data Abandoned = Abandoned
 
 instance Exception Abandoned
 
--- | Comes before every access to shared memory: somebody goes on.
+-- | Comes before every access to shared memory: the script says which HEC goes on.
 point :: State# RealWorld -> State# RealWorld
 point = oneShot (\s -> case unIO (readIORef theRun >>= mapM_ (`pause` CanRun)) s of (# s1, () #) -> s1)
 {-# NOINLINE point #-}
@@ -185,7 +185,7 @@ underScript bug script program = do
   made <- reverse <$> readIORef (runMade run)
   writeIORef (runAbandoned run) True
   tasks <- readIORef (runTasks run)
-  -- One at a time: who is abandoned may still run handlers.
+  -- One at a time: an abandoned HEC may still run handlers.
   forM_ tasks $ \t -> do
     status <- readIORef (taskStatus t)
     case status of

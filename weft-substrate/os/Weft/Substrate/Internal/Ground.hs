@@ -8,7 +8,7 @@
 --
 -- The operations of GHC and of the operating system that the substrate is built on. There is a
 -- second module of this name, for the library @explored@, in which an explorer answers them and
--- decides at every 'point' who goes on; here a point is nothing.
+-- decides at every 'point' which HEC goes on; here a point is nothing.
 module Weft.Substrate.Internal.Ground
   ( -- * Points
     point,
@@ -69,7 +69,7 @@ newBed = Bed <$> newEmptyMVar
 lieDown :: Bed -> IO ()
 lieDown (Bed m) = takeMVar m
 
--- | Wake who lies there, or will.
+-- | Wake the HEC that lies there, or will.
 rouse :: Bed -> IO ()
 rouse (Bed m) = void (tryPutMVar m ())
 
@@ -103,7 +103,7 @@ withPlace a act = do
   setPlace (castStablePtrToPtr p)
   act `finally` (setPlace outer >> freeStablePtr p)
 
--- | What this OS thread carries, or the other if it carries nothing. All who use it mean the same
+-- | What this OS thread carries, or the other if it carries nothing. All uses mean the same
 -- type, HECs.
 placeHere :: a -> IO a
 placeHere none = do

@@ -9,14 +9,14 @@ module Weft.ConcLib.Internal.Chan (Chan, newChan, writeChan, readChan, dupChan, 
 import Control.Exception (mask_)
 import Weft.ConcLib.Internal.MVar
 
--- | A channel: what is written is read in the same order.
+-- | A channel: values are read in the order in which they were written.
 data Chan a = Chan (MVar (Stream a)) (MVar (Stream a))
 
 type Stream a = MVar (Item a)
 
 data Item a = Item a (Stream a)
 
--- | One that is empty.
+-- | A channel that is empty.
 newChan :: IO (Chan a)
 newChan = do
   hole <- newEmptyMVar

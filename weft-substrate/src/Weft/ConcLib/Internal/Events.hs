@@ -43,7 +43,8 @@ import Weft.ConcLib.Internal.Threads
 import Weft.ConcLib.Internal.Waiter
 import Weft.Substrate
 
--- | Wait for this many microseconds, or a little longer. Other threads run meanwhile. Interruptible.
+-- | Wait for the given number of microseconds, or a little longer. Other threads run meanwhile.
+-- Interruptible.
 threadDelay :: Int -> IO ()
 threadDelay time =
   eventsHere >>= \case
@@ -112,15 +113,15 @@ closeFd fd = mask_ $ eventsHere >>= maybe close (\(p, _) -> forget p fd close)
   where
     close = void (c_close (fromIntegral fd))
 
--- | Read at most this many bytes; wait for the first. 0 at the end. Throws 'IOError'. Interruptible while it
--- waits.
+-- | Read at most the given number of bytes; wait for the first. 0 at the end. Throws 'IOError'.
+-- Interruptible while it waits.
 readFd :: Fd -> Ptr a -> Int -> IO Int
 readFd fd p n = call "read" Reading fd (c_read fd p' n') (c_blockingRead fd p' n')
   where
     (p', n') = (castPtr p, fromIntegral n)
 
--- | Write at most this many bytes; wait until some can be written. Answers how many were. Throws
--- 'IOError'. Interruptible while it waits.
+-- | Write at most the given number of bytes; wait until some can be written. Answers how many were.
+-- Throws 'IOError'. Interruptible while it waits.
 writeFd :: Fd -> Ptr a -> Int -> IO Int
 writeFd fd p n = call "write" Writing fd (c_write fd p' n') (c_blockingWrite fd p' n')
   where
@@ -143,15 +144,15 @@ connect fd p n = do
 
 -- Files --------------------------------------------------------------------------------------
 
--- | Read at most this many bytes at this position of a file. Other threads run meanwhile: of a file that was
--- opened with @O_DIRECT@ the system reads asynchronously, other files are read 'outside'. Throws
--- 'IOError'. Not interruptible once it has begun.
+-- | Read at most the given number of bytes at this position of a file. Other threads run meanwhile: of a
+-- file that was opened with @O_DIRECT@ the system reads asynchronously, other files are read 'outside'.
+-- Throws 'IOError'. Not interruptible once it has begun.
 readAt :: Fd -> Ptr a -> Int -> Int -> IO Int
 readAt fd p n at =
   transfer "pread" (Request False fd (castPtr p) n at) $
     c_pread fd (castPtr p) (fromIntegral n) (fromIntegral at)
 
--- | Write at most this many bytes at this position of a file; see 'readAt'.
+-- | Write at most the given number of bytes at this position of a file; see 'readAt'.
 writeAt :: Fd -> Ptr a -> Int -> Int -> IO Int
 writeAt fd p n at =
   transfer "pwrite" (Request True fd (castPtr p) n at) $
@@ -193,7 +194,7 @@ takeSlot p =
         else pure (Waits (\w place -> writePVar (diskSlots p) (free, push queue (w, place))))
 giveSlot p = atomicPTM (readPVar (diskSlots p) >>= pass)
   where
-    -- To the first who still waits.
+    -- To the first that still waits.
     pass (free, queue) = case pop queue of
       Nothing -> writePVar (diskSlots p) (free + 1, queue)
       Just (first, rest) -> do

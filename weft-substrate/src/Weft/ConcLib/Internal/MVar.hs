@@ -4,7 +4,7 @@
 -- |
 -- Description : MVars of the threads of this library
 --
--- A variable with the queue of those who wait for it to become full, or empty. Who puts gives to
+-- A variable with the queue of the threads that wait for it to become full, or empty. A put gives to
 -- the first taker that still waits, so an 'MVar' is fair. (Li 2008, figure 4.11.)
 module Weft.ConcLib.Internal.MVar
   ( MVar,
@@ -33,27 +33,28 @@ import Weft.ConcLib.Internal.Queue
 import Weft.ConcLib.Internal.Threads
 import Weft.ConcLib.Internal.Waiter
 import Weft.Substrate
+import Weft.Substrate.Internal.Transaction (unsafeIOToPTM)
 
 -- | A place for one value, or none. As GHC's, for threads of this library.
 newtype MVar a = MVar (PVar (State a))
 
 data State a
-  = -- | A value, and those who wait to put theirs.
+  = -- | A value, and the threads that wait to put theirs.
     Full a (Queue (Waiting () a))
-  | -- | Those who wait to take, and those who wait to read.
+  | -- | The threads that wait to take or to read.
     Empty (Queue (Waiting a Bool))
 
--- | Who waits, where its result goes, and what it brings (a value to put) or wants (does it take the
+-- | A waiter, where its result goes, and what it brings (a value to put) or wants (does it take the
 -- value, or only read it?).
 data Waiting r b = Waiting Waiter (PVar (Maybe r)) b
 
 instance Eq (MVar a) where MVar a == MVar b = a == b
 
--- | One that is full.
+-- | A variable that is full.
 newMVar :: a -> IO (MVar a)
 newMVar a = MVar <$> newPVarIO (Full a empty)
 
--- | One that is empty.
+-- | A variable that is empty.
 newEmptyMVar :: IO (MVar a)
 newEmptyMVar = MVar <$> newPVarIO (Empty empty)
 
@@ -63,15 +64,15 @@ takeMVar m@(MVar v) =
   performWaiting $
     taking m >>= \case
       Right a -> pure (Got a)
-      Left q -> pure (Waits (\w place -> writePVar v (Empty (push q (Waiting w place True)))))
+      Left q -> pure (Waits (\w place -> among q (Waiting w place True) >>= writePVar v . Empty))
 
--- | See the value and leave it; wait for one. Who waits to read sees the next value that is put.
+-- | See the value and leave it; wait for one. A reader that waits sees the next value that is put.
 readMVar :: MVar a -> IO a
 readMVar (MVar v) =
   performWaiting $
     readPVar v >>= \case
       Full a _ -> pure (Got a)
-      Empty q -> pure (Waits (\w place -> writePVar v (Empty (push q (Waiting w place False)))))
+      Empty q -> pure (Waits (\w place -> among q (Waiting w place False) >>= writePVar v . Empty))
 
 -- | Put a value; wait until there is none. Interruptible while it waits.
 putMVar :: MVar a -> a -> IO ()
@@ -79,7 +80,12 @@ putMVar m@(MVar v) a =
   performWaiting $
     putting m a >>= \case
       Nothing -> pure (Got ())
-      Just (b, q) -> pure (Waits (\w place -> writePVar v (Full b (push q (Waiting w place a)))))
+      Just (b, q) -> pure (Waits (\w place -> among q (Waiting w place a) >>= writePVar v . Full b))
+
+-- | One more that waits. Those who were interrupted are dropped now and then: nobody may ever come who takes them from
+-- the queue. Who does not wait never does again, so the look is no read of the transaction.
+among :: Queue (Waiting r b) -> Waiting r b -> PTM (Queue (Waiting r b))
+among q one = unsafeIOToPTM (pushAmong (\(Waiting w _ _) -> readPVarIO (waiterLives w)) q one)
 
 -- | Take the value, if there is one.
 taking :: MVar a -> PTM (Either (Queue (Waiting a Bool)) a)
@@ -94,14 +100,14 @@ taking (MVar v) =
         waited <- give (w, place) ()
         if waited then pure (Full b rest) else nextPutter rest
 
--- | Put a value, if there is none. If there is, that value and those who wait come back.
+-- | Put a value, if there is none. If there is, that value and the waiters come back.
 putting :: MVar a -> a -> PTM (Maybe (a, Queue (Waiting () a)))
 putting (MVar v) a =
   readPVar v >>= \case
     Full b q -> pure (Just (b, q))
     Empty q -> Nothing <$ (hand q empty >>= writePVar v)
   where
-    -- All who read have it, and the first who takes; other takers stay.
+    -- All readers have it, and the first taker; other takers stay.
     hand q others = case pop q of
       Nothing -> pure (Full a empty)
       Just (Waiting w place takes, rest) -> do

@@ -63,28 +63,28 @@ data Poller = Poller
     pollerTable :: !(PVar (SmallArray Entry)),
     pollerTimers :: !(PVar (Map Timer (Waiter, Place ()))),
     pollerNumbers :: !(IORef Int),
-    -- | Requests that the disk may yet be given, and who waits for that.
+    -- | Requests that the disk may yet be given, and the waiters for that.
     diskSlots :: !(PVar (Int, Queue (Waiter, Place ()))),
-    -- | Has anybody waited for a descriptor or the disk?
+    -- | Has any thread waited for a descriptor or the disk?
     pollerUsed :: !(IORef Bool)
   }
 
 data Events
 
--- | A descriptor that is watched (or is not, yet), and who waits for each of its sides.
+-- | A descriptor that is watched (or is not, yet), and the waiters for each of its sides.
 data Entry = Entry {entryWatched :: !(IORef Bool), entryReading :: !Interest, entryWriting :: !Interest}
 
--- | Who waits until a side of a descriptor is ready.
+-- | The waiters until a side of a descriptor is ready.
 type Interest = PVar Edge
 
 -- Note [Edges]
 -- ~~~~~~~~~~~~
 -- A descriptor is given to epoll once, edge-triggered: a call that waits costs no further system call. A
 -- thread tries its call first and waits only when that would have blocked. An edge that comes
--- between the two finds nobody waiting, so it leaves a mark, and who is about to wait takes
--- the mark instead and tries again. A mark that was left for nobody costs one more try.
+-- between the two finds no waiter, so it leaves a mark, and a thread that is about to wait takes
+-- the mark instead and tries again. A mark that was not needed costs one more try.
 
-data Edge = Quiet | Marked | Awaited [(Waiter, Place ())]
+data Edge = Quiet | Marked | Awaited (Waiters ())
 
 data Side = Reading | Writing
   deriving stock (Eq)
@@ -95,7 +95,7 @@ batch = 64
 completions = 64
 requests = 1024
 
--- | Throws what the system says if there are no descriptors for it. They are closed once nobody refers
+-- | Throws what the system says if there are no descriptors for it. They are closed once nothing refers
 -- to it any more.
 newPoller :: IO Poller
 newPoller = do
@@ -115,15 +115,23 @@ interestIn :: Poller -> Side -> Fd -> IO (Maybe Interest)
 interestIn p side fd = do
   e <- entryOf p fd
   watched <- readIORef (entryWatched e)
-  r <- if watched then pure 0 else withForeignPtr (pollerEvents p) (\w -> c_watch w (fromIntegral fd))
+  r <- if watched then pure 0 else watch e
   case () of
     _
-      | r == 0 -> do
-          unless watched (writeIORef (entryWatched e) True >> writeIORef (pollerUsed p) True)
-          pure . Just $ if side == Reading then entryReading e else entryWriting e
+      | r == 0 -> pure . Just $ if side == Reading then entryReading e else entryWriting e
       | Errno (negate r) == ePERM -> pure Nothing
       | otherwise -> ioError (errnoToIOError "epoll_ctl" (Errno (negate r)) Nothing Nothing)
+  where
+    -- Said before it is so, because a close in between takes it back after it: said later, it would be said of the next
+    -- descriptor with the number, which nobody watches. Who has relied on it in vain tries again.
+    watch e = do
+      writeIORef (entryWatched e) True
+      writeIORef (pollerUsed p) True
+      r <- withForeignPtr (pollerEvents p) (\w -> c_watch w (fromIntegral fd))
+      unless (r == 0) (unwatched e)
+      pure r
 
+-- | The entry of a number, which is not negative.
 entryOf :: Poller -> Fd -> IO Entry
 entryOf p fd = do
   table <- readPVarIO (pollerTable p)
@@ -140,7 +148,7 @@ entryOf p fd = do
     i = fromIntegral fd
     newEntry = Entry <$> newIORef False <*> newPVarIO Quiet <*> newPVarIO Quiet
 
--- | Was there an edge that nobody has waited for? It is taken.
+-- | Was there an edge that no thread has waited for? It is taken.
 takeEdge :: Interest -> PTM Bool
 takeEdge v =
   readPVar v >>= \case
@@ -151,15 +159,25 @@ takeEdge v =
 leaveFor :: Interest -> Waiter -> Place () -> PTM ()
 leaveFor v w place =
   readPVar v >>= \case
-    Awaited others -> prune others >>= writePVar v . Awaited . ((w, place) :)
-    _ -> writePVar v (Awaited [(w, place)])
+    Awaited others -> leave others
+    _ -> leave nobody
+  where
+    leave others = add (w, place) others >>= writePVar v . Awaited
 
--- | Close a descriptor, by this action. Who waits for it, or is about to, tries again after that: also one
--- that waits for another descriptor that has its number by then.
+-- | Close a descriptor, by this action. A thread that waits for it, or is about to, tries again after
+-- that: also one that waits for another descriptor that has its number by then.
 forget :: Poller -> Fd -> IO () -> IO ()
 forget p fd close = do
-  e <- entryOf p fd
   close
+  -- A number that has no entry now had nobody who watched it before the close.
+  table <- readPVarIO (pollerTable p)
+  when (i >= 0 && i < sizeofSmallArray table) (unwatched (indexSmallArray table i))
+  where
+    i = fromIntegral fd
+
+-- | It is watched no more, or was not. Who waits for it tries again.
+unwatched :: Entry -> IO ()
+unwatched e = do
   writeIORef (entryWatched e) False
   edge (entryReading e)
   edge (entryWriting e)
@@ -168,7 +186,7 @@ edge :: Interest -> IO ()
 edge v =
   atomicPTM $
     readPVar v >>= \case
-      Awaited ws -> writePVar v Quiet >> mapM_ (`give` ()) ws
+      Awaited (Waiters _ ws) -> writePVar v Quiet >> mapM_ (`give` ()) ws
       Marked -> pure ()
       Quiet -> writePVar v Marked
 
@@ -178,11 +196,11 @@ edge v =
 data Timer = Timer !Word64 !Int
   deriving stock (Eq, Ord)
 
--- | A timer that ends after this many microseconds.
+-- | A timer that ends after this many microseconds, or after some 285 years: nanoseconds that can be added to a clock.
 newTimer :: Poller -> Int -> IO Timer
 newTimer p time = do
   now <- getMonotonicTimeNSec
-  Timer (now + 1000 * fromIntegral time) <$> atomicModifyIORef' (pollerNumbers p) (\n -> (n + 1, n))
+  Timer (now + 1000 * fromIntegral (min 9_000_000_000_000_000 time)) <$> atomicModifyIORef' (pollerNumbers p) (\n -> (n + 1, n))
 
 -- | Leave a waiter until the deadline. Answers whether it is now the first.
 startTimer :: Poller -> Timer -> Waiter -> Place () -> PTM Bool
@@ -279,7 +297,7 @@ look p = do
   expire p
 
 -- | 'look', after waiting until something comes, or a deadline, or a 'kick'. Blocks the OS thread. The
--- action comes after the wait, before anybody is woken.
+-- action comes after the wait, before any thread is woken.
 collect :: Poller -> IO () -> IO ()
 collect p after = untilDeadline p >>= \timeout -> collecting c_wait p timeout after >> expire p
 
@@ -300,7 +318,7 @@ collecting wait p timeout after =
     -- More may have come than there was room for.
     when (n == batch) (collecting c_look p 0 (pure ()))
 
--- | Who waits in 'collect', or will next, returns.
+-- | Make the HEC that waits in 'collect', or will next, return.
 kick :: Poller -> IO ()
 kick p = withForeignPtr (pollerEvents p) c_kick
 

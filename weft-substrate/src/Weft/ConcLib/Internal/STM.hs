@@ -4,8 +4,8 @@
 -- |
 -- Description : Transactions that wait
 --
--- 'retry' and 'orElse' on the transactions of the substrate. A variable has, beside its value, those
--- who wait for it to change; a transaction that retries leaves itself with all that it has read.
+-- 'retry' and 'orElse' on the transactions of the substrate. A variable has, beside its value, the
+-- threads that wait for it to change; a transaction that retries leaves itself with all that it has read.
 -- (Li 2008, section 6.2, asks whether the substrate is enough for this.)
 module Weft.ConcLib.Internal.STM
   ( STM,
@@ -27,23 +27,26 @@ where
 
 import Control.Applicative (Alternative (..))
 import Control.Exception (Exception (..), SomeException)
-import Control.Monad (MonadPlus, ap, forM_, liftM, unless, (>=>))
+import Control.Monad (MonadPlus, ap, forM_, liftM, unless)
+import Data.IORef (IORef, modifyIORef', newIORef, readIORef)
 import Weft.ConcLib.Internal.Threads
 import Weft.ConcLib.Internal.Waiter
 import Weft.Substrate
+import Weft.Substrate.Internal.Transaction (unsafeIOToPTM)
 
 -- | A variable of transactions that wait.
 data TVar a = TVar !(PVar a) !Readers
 
 -- | Who waits for a variable to change.
-type Readers = PVar [(Waiter, Place ())]
+type Readers = PVar (Waiters ())
 
 instance Eq (TVar a) where TVar a _ == TVar b _ = a == b
 
--- | A transaction of threads. Its own variables are where it notes who waits for what it has read.
-newtype STM a = STM (PVar [Readers] -> PTM a)
+-- | A transaction of threads. It notes who waits for what it has read. That is made anew for each attempt, and no
+-- variable of the transaction: what a part has read that has failed, and whose writes are dropped, stays noted.
+newtype STM a = STM (IORef [Readers] -> PTM a)
 
-run :: STM a -> PVar [Readers] -> PTM a
+run :: STM a -> IORef [Readers] -> PTM a
 run (STM m) = m
 
 instance Functor STM where fmap = liftM
@@ -61,8 +64,8 @@ instance Alternative STM where
 
 instance MonadPlus STM
 
--- | How a transaction that retries leaves the inner ones: with all that it has read.
-newtype Retries = Retries [Readers]
+-- | How a transaction that retries leaves the inner ones.
+data Retries = Retries
 
 instance Show Retries where show _ = "retry"
 
@@ -70,16 +73,16 @@ instance Exception Retries
 
 -- | A new variable.
 newTVar :: a -> STM (TVar a)
-newTVar a = STM (\_ -> TVar <$> newPVar a <*> newPVar [])
+newTVar a = STM (\_ -> TVar <$> newPVar a <*> newPVar nobody)
 
 -- | A new variable, outside of a transaction.
 newTVarIO :: a -> IO (TVar a)
-newTVarIO a = TVar <$> newPVarIO a <*> newPVarIO []
+newTVarIO a = TVar <$> newPVarIO a <*> newPVarIO nobody
 
 -- | What a variable holds.
 readTVar :: TVar a -> STM a
 readTVar (TVar v readers) = STM $ \noted -> do
-  readPVar noted >>= writePVar noted . (readers :)
+  unsafeIOToPTM (modifyIORef' noted (readers :))
   readPVar v
 
 -- | What a variable holds, outside of a transaction.
@@ -90,11 +93,10 @@ readTVarIO (TVar v _) = readPVarIO v
 writeTVar :: TVar a -> a -> STM ()
 writeTVar (TVar v readers) a = STM $ \_ -> do
   writePVar v a
-  sleepers <- readPVar readers
-  case sleepers of
-    [] -> pure ()
-    _ -> do
-      writePVar readers []
+  readPVar readers >>= \case
+    Waiters _ [] -> pure ()
+    Waiters _ sleepers -> do
+      writePVar readers nobody
       mapM_ (`give` ()) sleepers
 
 -- | Change what a variable holds. The new value is evaluated.
@@ -103,12 +105,12 @@ modifyTVar' v f = readTVar v >>= \a -> writeTVar v $! f a
 
 -- | Wait until something changes that was read, and begin again.
 retry :: STM a
-retry = STM (readPVar >=> (throwPTM . Retries))
+retry = STM (\_ -> throwPTM Retries)
 
 -- | The first, or if it retries the second. If both do, wait for what either has read.
 orElse :: STM a -> STM a -> STM a
 orElse a b = STM $ \noted ->
-  run a noted `catchPTM` \(Retries readers) -> writePVar noted readers >> run b noted
+  run a noted `catchPTM` \Retries -> run b noted
 
 -- | Go on if this is so, else 'retry'.
 check :: Bool -> STM ()
@@ -122,7 +124,7 @@ throwSTM e = STM (\_ -> throwPTM e)
 catchSTM :: (Exception e) => STM a -> (e -> STM a) -> STM a
 catchSTM m handler = STM $ \noted ->
   run m noted `catchPTM` \e -> case fromException e of
-    Just (Retries readers) -> throwPTM (Retries readers)
+    Just Retries -> throwPTM Retries
     Nothing -> maybe (throwPTM e) (\x -> run (handler x) noted) (fromException (e :: SomeException))
 
 -- | Run a transaction in one step; while it retries, the thread waits. Interruptible then.
@@ -130,8 +132,9 @@ atomically :: STM a -> IO a
 atomically m = do
   result <- newPVarIO Nothing
   let attempt = do
-        noted <- newPVar []
-        (run m noted >>= writePVar result . Just >> pure (Got ())) `catchPTM` \(Retries readers) ->
-          pure . Waits $ \w place -> forM_ readers $ \r -> readPVar r >>= prune >>= writePVar r . ((w, place) :)
+        noted <- unsafeIOToPTM (newIORef [])
+        (run m noted >>= writePVar result . Just >> pure (Got ())) `catchPTM` \Retries -> do
+          readers <- unsafeIOToPTM (readIORef noted)
+          pure . Waits $ \w place -> forM_ readers $ \r -> readPVar r >>= add (w, place) >>= writePVar r
       go = performWaiting attempt >> readPVarIO result >>= maybe go pure
   go

@@ -51,7 +51,7 @@ data Library = Library
     librarySwitches :: !(MutableByteArray RealWorld)
   }
 
--- | Who collects the events of descriptors, time and the disk.
+-- | What collects the events of descriptors, time and the disk.
 data Collecting
   = -- | The scheduler stacks: each now and then, and one that has nothing to do waits for them.
     ByScheduler
@@ -81,8 +81,8 @@ newLibrary collecting = do
 
 -- Running ------------------------------------------------------------------------------------
 
--- | What the scheduler stack of a HEC does until the main thread has ended: enter who is ready,
--- and sleep, or wait for events, while nobody is.
+-- | What the scheduler stack of a HEC does until the main thread has ended: enter a ready thread,
+-- and sleep, or wait for events, while none is.
 schedule :: Library -> IO ()
 schedule library = do
   atomicPTM $ do
@@ -123,13 +123,13 @@ schedule library = do
 
 -- Note [Waiting for events]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~
--- One HEC at a time waits for events. It has said so (`Waits`) in the transaction that found nobody
+-- One HEC at a time waits for events. It has said so (`Waits`) in the transaction that found no thread
 -- ready: from then on a thread that makes another ready while no HEC sleeps, or begins a timer that is
 -- now the first, says `Kicked`, and kicks once that is committed. A kick that comes before the wait is
 -- kept by its descriptor, and only the HEC that waits takes it from there. The deadline is read after the
 -- transaction, so an earlier one that is added later kicks.
 --
--- Until the HEC is back nobody else may wait: two who wait could take each other's kicks. One
+-- Until the HEC is back no other may wait: two waiting HECs could take each other's kicks. One
 -- that has found nothing to do meanwhile sleeps, so the HEC that comes back from a kick wakes it to wait
 -- for events in its place.
 
@@ -154,7 +154,7 @@ collectAll library = do
   ended <- readIORef over
   unless ended (collectOnce library >> collectAll library)
 
--- | Who waits for events, if anybody does, is to look again.
+-- | Make the HEC that waits for events, if one does, look again.
 kickCollector :: Library -> PTM ()
 kickCollector library =
   readPVar (libraryResting library) >>= \case
@@ -181,7 +181,7 @@ enqueue library t = do
     Resting [] _ -> pure ()
 {-# INLINE enqueue #-}
 
--- | Who runs next on this HEC: each now and then its scheduler stack, which looks for events.
+-- | Who runs next on this HEC: each now and then its scheduler stack, which looks for events and for the end.
 next :: Library -> PTM StackId
 next library = do
   over <- readPVar (libraryOver library)
@@ -195,10 +195,10 @@ scheduler library = do
   h <- getHEC
   (Map.! h) <$> readPVar (librarySchedulers library)
 
--- | Is it time to look for events? Once in 64 times.
+-- | Is it time to look for events? Once in 64 times. Where a HEC of its own does that, only the end is looked for.
 isDue :: Library -> PTM Bool
 isDue library
-  | libraryCollecting library == ByOwnHEC = pure False
+  | libraryCollecting library == ByOwnHEC = readPVar (libraryOver library)
   | otherwise = unsafeIOToPTM $ do
       n <- readByteArray (librarySwitches library) 0 :: IO Int
       writeByteArray (librarySwitches library) 0 (n + 1)

@@ -32,7 +32,7 @@ module Weft.ConcLib.Internal.Threads
 where
 
 import Control.Concurrent qualified as GHC
-import Control.Exception (AsyncException (ThreadKilled), BlockedIndefinitelyOnMVar (..), Exception, MaskingState (..), SomeException, catch, fromException, getMaskingState, mask_, throwIO, toException, try, uninterruptibleMask_)
+import Control.Exception (AsyncException (ThreadKilled), BlockedIndefinitelyOnMVar (..), Exception, MaskingState (..), SomeException, catch, finally, fromException, getMaskingState, mask_, onException, throwIO, toException, try, uninterruptibleMask_)
 import Control.Monad (forM, forM_, unless, void, when)
 import Data.IORef (IORef, atomicModifyIORef', newIORef)
 import GHC.Exts (mkWeak#)
@@ -48,7 +48,7 @@ import Weft.Substrate.Internal.Types (StackId (..))
 data ThreadId = ThreadId
   { threadNumber :: !Int,
     threadLibrary :: !Library,
-    -- | What was thrown at it and not yet raised, the first first.
+    -- | Exceptions thrown at it and not yet raised, oldest first.
     threadPending :: !(PVar [SomeException]),
     -- | What it waits for, or has last waited for, if that can be interrupted.
     threadWaits :: !(PVar (Maybe Waiter))
@@ -68,22 +68,23 @@ self = unsafePerformIO (newSLSKey Nothing)
 myThreadId :: IO ThreadId
 myThreadId = getSLSIO self >>= maybe (throwIO NotOnHEC) pure
 
--- | Who collects events for the thread that this is. 'Nothing' on a HEC that is a thread.
+-- | What collects events for this thread. 'Nothing' on a HEC that is a thread.
 eventsHere :: IO (Maybe (Poller, PTM ()))
 eventsHere = fmap (\t -> (libraryPoller (threadLibrary t), kickCollector (threadLibrary t))) <$> getSLSIO self
 
 -- Running ------------------------------------------------------------------------------------
 
--- | Run a main thread, and all that it forks, on this OS thread and others, this many in all. Ends
+-- | Run a main thread, and all that it forks, on this OS thread and others, the given number in all. Ends
 -- when the main thread does, with its result or its exception; the other threads are dropped then, as
--- those of a program of GHC's are.
+-- those of a program of GHC's are. An exception of GHC's for this OS thread is raised in the thread that it runs; where
+-- it runs none, it ends the run.
 --
--- A HEC runs a thread until it waits, yields or ends. What blocks otherwise (a @safe@ foreign
+-- A HEC runs a thread until it waits, yields or ends. A call that blocks otherwise (a @safe@ foreign
 -- call, an 'GHC.MVar' of GHC's) blocks its HEC: 'outside' is for that.
 withConcLib :: Int -> IO a -> IO a
 withConcLib = withConcLibCollecting ByScheduler
 
--- | 'withConcLib', told who collects events.
+-- | 'withConcLib', told what collects events.
 withConcLibCollecting :: Collecting -> Int -> IO a -> IO a
 withConcLibCollecting collecting hecs act = do
   library <- newLibrary collecting
@@ -91,16 +92,14 @@ withConcLibCollecting collecting hecs act = do
   _ <- forkWith library $ do
     r <- try act
     atomicPTM (writePVar result (Just r) >> ending library)
-  others <- forM ([collectAll library | collecting == ByOwnHEC] <> replicate (hecs - 1) (schedule library)) $ \loop -> do
-    end <- GHC.newEmptyMVar
-    void . GHC.forkOS $ void (inCall loop) `catch` report >> GHC.putMVar end ()
-    pure end
-  _ <- inCall (schedule library)
-  forM_ others GHC.takeMVar
+  flip onException (atomicPTM (ending library)) $ do
+    others <- forM ([collectAll library | collecting == ByOwnHEC] <> replicate (hecs - 1) (schedule library)) $ \loop -> do
+      end <- GHC.newEmptyMVar
+      void . GHC.forkOS $ void (inCall loop) `finally` GHC.putMVar end ()
+      pure end
+    _ <- inCall (schedule library)
+    forM_ others GHC.takeMVar
   readPVarIO result >>= maybe (throwIO NotOnHEC) (either (throwIO :: SomeException -> IO a) pure)
-  where
-    report :: SomeException -> IO ()
-    report = throwIO
 
 -- Threads ------------------------------------------------------------------------------------
 
@@ -146,15 +145,20 @@ forkWith library act = do
 -- ~~~~~~~~~~~~~~~~~~~~~~~
 -- A thread that waits is known to what it waits for, and to who has its 'ThreadId'. If the collector finds
 -- its stack dead, nobody can wake it any more: a finalizer, which keeps the stack from being
--- collected once more, throws at it. A thread that has ended waits for nothing, so its finalizer does nothing.
+-- collected once more, throws at it, and is there again for its next wait. A thread that has ended waits for nothing, so its
+-- finalizer does nothing.
 
 -- | Have a thread told when it waits for ever.
 lastRites :: StackId -> ThreadId -> IO ()
-lastRites (StackId slots) t = IO $ \s -> case mkWeak# slots () (unIO told) s of (# s1, _ #) -> (# s1, () #)
+lastRites stack@(StackId slots) t = IO $ \s -> case mkWeak# slots () (unIO told) s of (# s1, _ #) -> (# s1, () #)
   where
-    told =
-      atomicPTM $
-        readPVar (threadWaits t) >>= mapM_ (\w -> post t (toException BlockedIndefinitelyOnMVar) >> wake w)
+    told = do
+      waited <-
+        atomicPTM $
+          readPVar (threadWaits t) >>= \case
+            Nothing -> pure False
+            Just w -> post t (toException BlockedIndefinitelyOnMVar) >> wake w
+      when waited (lastRites stack t)
 
 -- | An exception for a thread, which it looks for when it waits or yields.
 post :: ThreadId -> SomeException -> PTM ()
@@ -208,8 +212,8 @@ killThread t = throwTo t ThreadKilled
 data Attempt a = Got a | Waits (Waiter -> PVar (Maybe a) -> PTM ())
 
 -- | Perform an operation; if it has to wait, let others run: a thread of this library switches to
--- the next in the same step, one that is a HEC sleeps. Who wakes the waiter has written the result
--- before. Interruptible while it waits, unless masked so. Elsewhere than on a HEC, 'NotOnHEC'.
+-- the next in the same step, one that is a HEC sleeps. The thread that wakes the waiter has written the
+-- result before. Interruptible while it waits, unless masked so. Elsewhere than on a HEC, 'NotOnHEC'.
 performWaiting :: PTM (Attempt a) -> IO a
 performWaiting attempt = getSLSIO self >>= maybe (performSleeping attempt) (performSwitching attempt)
 {-# INLINE performWaiting #-}
@@ -241,7 +245,7 @@ performSwitching attempt me = do
           Interrupted -> raisePending me >> again
           Waited place ->
             readPVarIO place >>= \case
-              -- What has succeeded is not lost to an exception that came later.
+              -- An operation that has succeeded is not lost to an exception that came later.
               Just a -> pure a
               Nothing -> raisePending me >> again
   again
@@ -267,7 +271,7 @@ performSleeping attempt = do
                     writePVar lives True
                     leave (Waiter lives (wakeupHEC h)) place
                     sleepHEC
-      -- What has succeeded is not lost to an exception.
+      -- An operation that has succeeded is not lost to an exception.
       interrupted e = do
         atomicPTM (writePVar lives False)
         readPVarIO place >>= maybe (throwIO e) (<$ postpone e)

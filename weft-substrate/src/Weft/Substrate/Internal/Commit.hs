@@ -55,7 +55,7 @@ pattern Done = 1#
 pattern NotThere :: Int#
 pattern NotThere = 2#
 
--- | What is left of a stack that is running or has ended. It is recognised by its address, tag bits
+-- | The rest of a stack that is running or has ended. It is recognised by its address, tag bits
 -- included, and GHC may know the tag of a function only in its own module: so this is used in no
 -- other, also not by inlining.
 nowhere :: Rest
@@ -66,21 +66,21 @@ isNowhere :: Rest -> Int#
 isNowhere = reallyUnsafePtrEquality# nowhere
 {-# INLINE isNowhere #-}
 
--- | What is left of a stack, which is from now on here only. For a stack that nobody else knows.
+-- | Take the rest of a stack, which is from now on here only. For a stack that no other code knows.
 takeRest :: StackId -> IO Rest
 takeRest (StackId a) = IO $ \s -> case readSmallArray# a 0# s of
   (# s1, rest #) -> case writeSmallArray# a 0# (unsafeCoerce# nowhere) s1 of
     s2 -> (# s2, unsafeCoerce# rest #)
 {-# OPAQUE takeRest #-}
 
--- | What is to be written, found before the lock is taken, so that nothing is searched or
+-- | The writes of a transaction, found before the lock is taken, so that nothing is searched or
 -- allocated under it.
 type Writes :: UnliftedType
 data Writes
   = NoWrite
   | OneWrite Variable (Box Any)
   | TwoWrites Variable (Box Any) Variable (Box Any)
-  | -- | In the order of the log, the last first.
+  | -- | In the order of the log, newest first.
     ManyWrites Int# (SmallArray# Variable) (SmallArray# (Box Any))
 
 collect :: Log -> State# RealWorld -> (# State# RealWorld, Writes #)
@@ -154,7 +154,7 @@ commit l n x s = case collect l s of
 attempt :: Log -> Writes -> Int# -> Exchange -> State# RealWorld -> (# State# RealWorld, Int#, Rest #)
 attempt l ws n x s = case x of
   Stays -> case ws of
-    -- What was read was so at the snapshot.
+    -- The reads held at the snapshot.
     NoWrite -> (# s, Done, nowhere #)
     _ -> case lock n s of
       (# s1, 1# #)
@@ -191,7 +191,7 @@ attempt l ws n x s = case x of
           (# s1, Conflict #) -> (# s1, Failed, nowhere #)
           (# s1, m #) -> attempt l ws m x s1
 
--- | A snapshot at which all that was read still holds, or 'Conflict'. What is committed while the reads
+-- | A snapshot at which all that was read still holds, or 'Conflict'. A commit while the reads
 -- are compared is noticed at the next read, or at the commit: a box that is still there was there
 -- at the snapshot, too.
 revalidate :: Log -> State# RealWorld -> (# State# RealWorld, Int# #)

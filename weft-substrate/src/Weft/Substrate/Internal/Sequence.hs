@@ -7,7 +7,7 @@
 -- |
 -- Description : The sequence lock that all transactions share
 --
--- One number for the process, even while nobody commits. Called by transactions, on any OS thread.
+-- One number for the process, even while none commits. Called by transactions, on any OS thread.
 module Weft.Substrate.Internal.Sequence
   ( snapshot,
     sequenceNow,
@@ -24,7 +24,7 @@ import Weft.Substrate.Internal.Ground
 
 -- Note [The sequence lock]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~
--- Who commits takes the number from even to odd and, when all is written, to the next even number;
+-- A commit takes the number from even to odd and, when all is written, to the next even number;
 -- a reader looks at the number after each read. The same number as at the last look: nothing was
 -- written since, and what was read is consistent. Another one: the reads so far are compared
 -- with the variables, and the number at which they still hold is the new snapshot. (NOrec:
@@ -63,7 +63,7 @@ setSequence n s = atomicWriteWordAddr# (address (# #)) (int2Word# n) (point s)
 #endif
 {-# INLINE setSequence #-}
 
--- | An even number: waits for who commits.
+-- | An even number: waits for a commit to end.
 snapshot :: State# RealWorld -> (# State# RealWorld, Int# #)
 snapshot s = case sequenceNow s of
   (# s1, n #) -> case andI# n 1# of
@@ -108,9 +108,17 @@ foreign import ccall unsafe "weft_substrate_must_wait" mustWait :: IO Int
 
 foreign import ccall unsafe "weft_substrate_ask_quiet" askQuiet :: Int -> IO ()
 
-foreign import ccall unsafe "weft_substrate_end_quiet" endQuiet :: IO ()
+foreign import ccall unsafe "weft_substrate_end_quiet" endOwnQuiet :: IO ()
 
--- | Wait while somebody asks for quiet.
+-- | After a commit: the quiet is over that this OS thread has asked for, if it has.
+endQuiet :: State# RealWorld -> State# RealWorld
+endQuiet s = case quietPtr of
+  Ptr a -> case readIntOffAddr# a 0# s of
+    (# s1, 0# #) -> s1
+    (# s1, _ #) -> case unIO endOwnQuiet s1 of (# s2, () #) -> s2
+{-# INLINE endQuiet #-}
+
+-- | Wait while another transaction asks for quiet.
 patience :: State# RealWorld -> State# RealWorld
 patience s = case quietPtr of
   Ptr a -> case readIntOffAddr# a 0# s of

@@ -50,9 +50,9 @@ import Weft.Substrate.Internal.Types
 --
 -- A switch runs its transaction in the stack that switches: exceptions are raised there, and if
 -- it chooses that very stack it is committed without a capture. Otherwise it is captured, and
--- the base commits: the stack is whole in the heap before anybody can know that it was left
+-- the base commits: the stack is whole in the heap before any thread can know that it was left
 -- (Note [One step] in "Weft.Substrate.Internal.Commit"). If the reads do not hold any more, the
--- base runs the transaction again, as a part of that stack that has no frames: what is thrown is
+-- base runs the transaction again, as a part of that stack that has no frames: an exception is
 -- raised in the stack when it goes on.
 --
 -- The base is masked, so that no exception of GHC's can drop what is left of a stack while only
@@ -70,7 +70,7 @@ tag = unsafePerformIO (IO (\s -> case newTag s of (# s1, t #) -> (# s1, Tag t #)
 
 -- | A stack that will run this, unmasked, when a HEC first switches to it. When the action returns, or
 -- throws, the HEC ends that runs it then: a library ends the action with a 'switch' that does not
--- come back. A stack that nobody refers to any more is collected; its finalizers do not run.
+-- come back. A stack that nothing refers to any more is collected; its finalizers do not run.
 newStack :: IO () -> IO StackId
 newStack = newStackIn unmaskAsyncExceptions#
 {-# INLINE newStack #-}
@@ -106,7 +106,7 @@ switch (PTM m) = IO $ \s0 -> case unIO stackHere s0 of
           Asleep -> case goToSleep l s2 of s3 -> run h here 0# s3
           _
             | target == here -> case commit l n1 Stays s2 of
-                (# s3, Done, _ #) -> case succeeded k l s3 of s4 -> (# s4, () #)
+                (# s3, Done, _ #) -> case succeeded l s3 of s4 -> (# s4, () #)
                 (# s3, _, _ #) -> case failed k s3 of s4 -> run h here (k +# 1#) s4
             | otherwise -> leave h l n1 target (PTM m) s2
 {-# INLINE switch #-}
@@ -151,16 +151,17 @@ enter :: HEC -> StackId -> Rest -> Answer -> State# RealWorld -> (# State# RealW
 enter h here rest answer s = case h of
   HEC {hecTag = t} -> case prompt# t (\s1 -> rest answer s1) s of
     (# s1, Ended #) -> (# s1, () #)
-    (# s1, Switches left l n target m #) -> settle h here left l n target m s1
+    (# s1, Switches left l n target m #) -> settle h here left l n target m 0# s1
 {-# INLINE enter #-}
 
--- | Commit a switch. What is left of the stack is here, and only here, until that is done.
-settle :: HEC -> StackId -> Rest -> Log -> Int# -> StackId -> PTM StackId -> State# RealWorld -> (# State# RealWorld, () #)
-settle h here@(StackId slots) left l n target@(StackId wanted) m s =
+-- | Commit a switch, which has failed this often here. What is left of the stack is here, and only here, until that
+-- is done.
+settle :: HEC -> StackId -> Rest -> Log -> Int# -> StackId -> PTM StackId -> Int# -> State# RealWorld -> (# State# RealWorld, () #)
+settle h here@(StackId slots) left l n target@(StackId wanted) m k s =
   case commit l n (Swap slots left wanted) s of
-    (# s1, Done, rest #) -> case succeeded 0# l s1 of
+    (# s1, Done, rest #) -> case succeeded l s1 of
       s2 -> case writeMutVar# (hecStack h) target s2 of s3 -> base h target rest goOn s3
-    (# s1, Failed, _ #) -> rerun h here left m s1
+    (# s1, Failed, _ #) -> case failed k s1 of s2 -> rerun h here left m (k +# 1#) s2
     (# s1, _, _ #) -> base h here left (raising (throwIO NotSuspended)) s1
 
 goOn :: Answer
@@ -170,22 +171,25 @@ goOn s = (# s, \_ s1 -> (# s1, () #) #)
 raising :: IO () -> Answer
 raising (IO act) s = (# s, \_ s1 -> act s1 #)
 
--- | Run the transaction of a switch again, at the base.
-rerun :: HEC -> StackId -> Rest -> PTM StackId -> State# RealWorld -> (# State# RealWorld, () #)
-rerun h here left (PTM m) = run 1#
+-- | Run the transaction of a switch, which has failed this often here, again at the base.
+rerun :: HEC -> StackId -> Rest -> PTM StackId -> Int# -> State# RealWorld -> (# State# RealWorld, () #)
+rerun h here left (PTM m) = run
   where
     run k s = case begin s of
       (# s1, n #) -> case catch# (body n) (\e s2 -> (# s2, Raised e #)) s1 of
         (# s2, Raised e #) -> base h here left (raising (throwIO e)) s2
         (# s2, Chose l n1 target #) -> case n1 of
           Conflict -> case failed k s2 of s3 -> run (k +# 1#) s3
-          Asleep -> case goToSleep l s2 of s3 -> run 0# s3
+          Asleep -> case catch# (asleep l) (\e s3 -> (# s3, Just (e :: SomeException) #)) s2 of
+            (# s3, Nothing #) -> run 0# s3
+            (# s3, Just e #) -> base h here left (raising (throwIO e)) s3
           _
             | target == here -> case commit l n1 Stays s2 of
-                (# s3, Done, _ #) -> case succeeded k l s3 of s4 -> base h here left goOn s4
+                (# s3, Done, _ #) -> case succeeded l s3 of s4 -> base h here left goOn s4
                 (# s3, _, _ #) -> case failed k s3 of s4 -> run (k +# 1#) s4
-            | otherwise -> settle h here left l n1 target (PTM m) s2
+            | otherwise -> settle h here left l n1 target (PTM m) k s2
     body n s = case m (On h here) Nil n s of (# s1, l, n1, target #) -> (# s1, Chose l n1 target #)
+    asleep l s = case goToSleep l s of s1 -> (# s1, Nothing #)
 {-# OPAQUE rerun #-}
 
 data Chosen = Chose Log Int# StackId | Raised SomeException
@@ -224,8 +228,8 @@ forkHEC :: IO () -> IO ()
 forkHEC act = forkCarrier (void (inCall act))
 
 -- | Raise an exception here as if it had come from outside: what is being evaluated is left as it is,
--- and goes on from there if somebody needs it again. Also where exceptions are masked: who posts
--- them to a stack asks first. (Li 2008, section 4.4.3.)
+-- and goes on from there if it is needed again. Also where exceptions are masked: code that posts
+-- one to a stack asks first. (Li 2008, section 4.4.3.)
 raiseAsync :: (Exception e) => e -> IO ()
 raiseAsync e = myThreadId >>= \me -> throwTo me e
 

@@ -111,7 +111,7 @@ writePVar p a = case variable p of
   (# v #) -> PTM (\_ l n s -> (# s, Write v (Box (unsafeCoerce# a)) l, n, () #))
 {-# INLINE writePVar #-}
 
--- | For what has no effect that anybody could see if it is repeated or given up.
+-- | For what has no visible effect if it is repeated or given up.
 unsafeIOToPTM :: IO a -> PTM a
 unsafeIOToPTM (IO m) = PTM (\_ l n s -> case m s of (# s1, a #) -> (# s1, l, n, a #))
 {-# INLINE unsafeIOToPTM #-}
@@ -126,7 +126,7 @@ afterCommit act = PTM (\_ l n s -> (# s, After act l, n, () #))
 
 -- Exceptions ---------------------------------------------------------------------------------
 
--- | Give the transaction up with an exception: nothing is written, nobody woken.
+-- | Give the transaction up with an exception: nothing is written, no HEC woken.
 throwPTM :: (Exception e) => e -> PTM a
 throwPTM e = unsafeIOToPTM (throwIO e)
 
@@ -252,7 +252,7 @@ stackIn e s = case e of
 
 -- | Commit what this transaction has written so far, and put its HEC to sleep in the same step. When
 -- the HEC is woken the whole transaction runs again from its beginning. It does not compose:
--- what calls a transaction that sleeps has its own writes committed half-way. (Li 2008, section
+-- a caller of a transaction that sleeps has its own writes committed half-way. (Li 2008, section
 -- 4.3.3.) Nothing else runs on the HEC meanwhile.
 sleepHEC :: PTM a
 sleepHEC = do
@@ -298,23 +298,20 @@ atomicPTM (PTM m) = IO (run 0#)
           Conflict -> case failed k s2 of s3 -> run (k +# 1#) s3
           Asleep -> case goToSleep l s2 of s3 -> run 0# s3
           _ -> case commit l n1 Stays s2 of
-            (# s3, Done, _ #) -> case succeeded k l s3 of s4 -> (# s4, a #)
+            (# s3, Done, _ #) -> case succeeded l s3 of s4 -> (# s4, a #)
             (# s3, _, _ #) -> case failed k s3 of s4 -> run (k +# 1#) s4
 {-# INLINE atomicPTM #-}
 
--- | A transaction has failed, after this many earlier failures.
+-- | A transaction has failed, after the given number of earlier failures.
 failed :: Int# -> State# RealWorld -> State# RealWorld
 failed k s = case k ># 7# of
   1# -> case unIO (askQuiet (I# k)) s of (# s1, () #) -> s1
   _ -> s
 {-# OPAQUE failed #-}
 
--- | A transaction is committed, after this many failures: what follows its commit.
-succeeded :: Int# -> Log -> State# RealWorld -> State# RealWorld
-succeeded k l s = case afterwards l s of
-  (# s1, () #) -> case k ># 8# of
-    1# -> case unIO endQuiet s1 of (# s2, () #) -> s2
-    _ -> s1
+-- | A transaction is committed: what follows its commit.
+succeeded :: Log -> State# RealWorld -> State# RealWorld
+succeeded l s = case afterwards l s of (# s1, () #) -> endQuiet s1
 {-# OPAQUE succeeded #-}
 
 -- | Commit the log of a transaction that has called 'sleepHEC', and sleep until woken. If it cannot
@@ -323,8 +320,8 @@ goToSleep :: Log -> State# RealWorld -> State# RealWorld
 goToSleep l0 s = case revalidate l s of
   (# s1, Conflict #) -> s1
   (# s1, n #) -> case commit l n Stays s1 of
-    (# s2, Done, _ #) -> case afterwards l s2 of
-      (# s3, () #) -> case unIO (hecHere >>= late >>= sleeping) s3 of (# s4, () #) -> s4
+    (# s2, Done, _ #) -> case succeeded l s2 of
+      s3 -> case unIO (hecHere >>= late >>= sleeping) s3 of (# s4, () #) -> s4
     (# s2, _, _ #) -> s2
   where
     !l = case l0 of
@@ -336,8 +333,8 @@ goToSleep l0 s = case revalidate l s of
     {-# INLINE late #-}
 {-# OPAQUE goToSleep #-}
 
--- | Lie down. Who is interrupted there (by an exception of GHC's) is awake again, and if it was woken
--- in that moment has the wake-up behind it.
+-- | Lie down. A HEC that is interrupted there (by an exception of GHC's) is awake again, and if it was
+-- woken in that moment has used the wake-up.
 sleeping :: HEC -> IO ()
 sleeping h = mask_ (lieDown (hecBed h) `onException` rise)
   where
@@ -350,7 +347,7 @@ sleeping h = mask_ (lieDown (hecBed h) `onException` rise)
       asleep <- readIORef still
       unless asleep (uninterruptibleMask_ (lieDown (hecBed h)))
 
--- | Wait until a transaction has a result: while it answers 'Nothing' the HEC sleeps, and somebody
--- who changes what it has read must wake it. (The 2007 workshop version of the substrate.)
+-- | Wait until a transaction has a result: while it answers 'Nothing' the HEC sleeps, and a HEC
+-- that changes what it has read must wake it. (The 2007 workshop version of the substrate.)
 waitCond :: PTM (Maybe a) -> IO a
 waitCond m = atomicPTM (m >>= maybe sleepHEC pure)

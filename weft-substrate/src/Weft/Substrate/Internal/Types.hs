@@ -42,7 +42,7 @@ import Weft.Substrate.Internal.Ground (Bed)
 -- ~~~~~~~~~~~~
 -- A variable holds a box, and every write makes a new one. So the address of a box is the version
 -- of its variable: two reads that found the same box found the same value, and no other write was
--- in between that somebody could still tell (a box that a transaction has read is kept alive by
+-- in between that could still be told (a box that a transaction has read is kept alive by
 -- its log, and its address is not given to another). An unlifted box is never a thunk, an
 -- indirection or a copy that GHC has made by boxing again, so comparing addresses is exact. No
 -- 'Eq' is asked of the contents.
@@ -64,7 +64,7 @@ variable :: PVar a -> (# Variable #)
 variable (PVar v) = (# unsafeCoerce# v #)
 {-# INLINE variable #-}
 
--- | What a transaction has done so far, the last first. Immutable: whoever holds an older one holds
+-- | What a transaction has done so far, newest first. Immutable: the holder of an older one holds
 -- an earlier moment of the transaction.
 type Log :: UnliftedType
 data Log
@@ -74,16 +74,16 @@ data Log
   | Write Variable (Box Any) Log
   | -- | What is done once the transaction is committed: a HEC is woken.
     After (IO ()) Log
-  | -- | A 'Weft.Substrate.catchPTM' began here, inside this many others.
+  | -- | A 'Weft.Substrate.catchPTM' began here, inside this number of others.
     Mark Int# Log
 
 -- | What a transaction knows of the place where it runs.
 data Env
-  = -- | Nothing: whoever asks has to ask the OS thread.
+  = -- | Nothing: the OS thread has to be asked.
     Anywhere
   | -- | On this HEC, in this stack.
     On !HEC !StackId
-  | -- | Inside this many 'Weft.Substrate.catchPTM', of which the innermost keeps the log there.
+  | -- | Inside this number of 'Weft.Substrate.catchPTM', of which the innermost keeps the log there.
     Catching Int# (MutVar# RealWorld Log) Env
 
 -- | A transaction: a part of what 'Weft.Substrate.atomicPTM' and 'Weft.Substrate.switch' do in one
@@ -127,7 +127,7 @@ noResult :: a
 noResult = errorWithoutStackTrace "weft-substrate: a transaction without a result was used"
 {-# NOINLINE noResult #-}
 
--- | A Haskell execution context: what runs one stack at a time. (Li 2008, section 4.3.2.)
+-- | A Haskell execution context: it runs one stack at a time. (Li 2008, section 4.3.2.)
 data HEC = HEC
   { hecNumber :: !Int,
     -- | Does it sleep? Changed by transactions only, so a wake-up is for one sleep exactly.

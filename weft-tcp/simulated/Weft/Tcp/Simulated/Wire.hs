@@ -48,7 +48,7 @@ data IpSettings = IpSettings
     ipName :: !String,
     -- | The largest packet, in bytes. Default 1,500.
     ipMtu :: !Int,
-    -- | How long a packet may wait until a link with a limited rate transmits it; what would wait
+    -- | How long a packet may wait until a link with a limited rate transmits it; a packet that would wait
     -- for longer is lost. Default 100 milliseconds.
     ipQueue :: !Duration,
     -- | Probabilities for each packet: it is lost, arrives twice, is overtaken by others, arrives

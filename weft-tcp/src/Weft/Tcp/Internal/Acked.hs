@@ -36,7 +36,7 @@ data News = News
     -- Bytes delivered, by what can be known: without selective acknowledgements a duplicate stands
     -- for one segment.
     newsDelivered :: !Word32,
-    -- It acknowledges something new; what was sent once only; it is a duplicate.
+    -- It acknowledges something new; something that was sent once only; it is a duplicate.
     newsAdvances, newsOriginal, newsDuplicate :: !Bool
   }
 

@@ -204,7 +204,7 @@ text now s answers t
   | segmentSpan s == 0 = finish now answers t
   -- RFC 3168, section 6.1.3: a mark is echoed until the sender says that it has heard of it.
   | t `is` EcnOn && (f `has` cwr || f `has` ce) && t `is` EcnEcho /= f `has` ce = text now s answers (put AckNow True (put EcnEcho (f `has` ce) t))
-  -- Section 3.6.1: nobody will read what came.
+  -- Section 3.6.1: what came will not be read.
   | not (isEmpty piece) && (t `is` UserGone || t `is` ReadShut && tcbState t `elem` [FinWait1, FinWait2]) =
       Step t {tcbState = Closed, timerAt = never, ackAt = never} [Segment (segmentAck s) (Seq 0) rst 0 0 noOptions 0] (answers ++ [Failed Reset])
   | otherwise = finish now (answers ++ [Store fresh | not (null fresh)] ++ [EndOfStream | ended]) (closing (noted moved))

@@ -189,7 +189,7 @@ stamp now t
   | otherwise = Nothing
 
 -- Rounded down. The edge that the peer sees may so wobble by less than the unit (RFC 7323,
--- section 2.4); what is taken is judged by 'rcvAdv', which does not.
+-- section 2.4); segments are accepted by 'rcvAdv', which does not.
 shown :: Tcb -> Word16
 shown t = fromIntegral (min 65535 (distance (rcvNxt t) (rcvAdv t) `unsafeShiftR` fromIntegral (rcvScale t)))
 

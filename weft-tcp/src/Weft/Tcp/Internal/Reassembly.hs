@@ -48,7 +48,7 @@ lastRepeated (Reassembly _ twice) = twice
 noteRepeated :: Range -> Reassembly -> Reassembly
 noteRepeated r (Reassembly old _) = Reassembly old (Just r)
 
--- | It was reported.
+-- | The state after its ranges were reported.
 reported :: Reassembly -> Reassembly
 reported r = case r of
   Reassembly [] _ -> emptyReassembly

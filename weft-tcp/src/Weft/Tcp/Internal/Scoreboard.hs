@@ -283,7 +283,7 @@ duplicated b = b {boardPatience = min 16 (boardPatience b + 1), boardPersist = 1
 
 -- Losses -------------------------------------------------------------------------------------
 
--- | Find losses: what was sent long enough before something that arrived. Given the time, and how
+-- | Find losses: pieces sent long enough before something that arrived. Given the time, and how
 -- far segments may overtake each other. The answer is how long to wait for what may be lost soon.
 --
 -- > detect now window board
@@ -293,7 +293,7 @@ detect now window b
   | otherwise = (soonest, b {boardPieces = pieces, boardLost = lost})
   where
     (pieces, (lost, soonest)) = go (boardPieces b)
-    -- What was sent at one moment shares a piece; of a piece that reaches past the end only what is
+    -- Bytes sent at one moment share a piece; of a piece that reaches past the end only the part
     -- before it was sent earlier.
     go = Foldable.foldl' piece (S.empty, (boardLost b, Nothing))
     piece (done, (n, wait)) p
@@ -311,7 +311,7 @@ loseAll b = b {boardPieces = fmap lose (boardPieces b), boardLost = total - boar
     lose p = if pieceFate p == Sacked then p else p {pieceFate = Lost}
     total = sum (rangeLength . pieceRange <$> boardPieces b)
 
--- | The first bytes, this many, are lost, without more being known (RFC 6582).
+-- | The first bytes, the given number, are lost, without more being known (RFC 6582).
 loseHead :: Word32 -> Scoreboard -> Scoreboard
 loseHead n b = case viewl (boardPieces b) of
   p :< _

@@ -4,7 +4,7 @@
 -- Description : What is known of a connection
 --
 -- The control block of RFC 9293, section 3.3.1, as one immutable record. It holds ranges of
--- sequence numbers and no payload. What many connections have in common is behind a pointer
+-- sequence numbers and no payload. What many connections have in common is shared by a pointer
 -- ('Settings', the empty sets); the rest are words, which GHC packs.
 module Weft.Tcp.Internal.Tcb
   ( Instant,
@@ -75,7 +75,7 @@ data State
     Closed
   deriving stock (Eq, Ord, Enum, Bounded, Show)
 
--- | What is the same for many connections. Times are in microseconds.
+-- | The settings that many connections share. Times are in microseconds.
 data Settings = Settings
   { -- | How many bytes the user's memory for what is received has.
     settingReceiveBuffer :: !Word32,
@@ -105,7 +105,9 @@ data Settings = Settings
     -- second is never exceeded. RFC 6298 asks for a second; the default is 200 milliseconds, as is
     -- usual.
     settingMinimumRto, settingMaximumRto :: !Int64,
-    -- | Give up when nothing was acknowledged for this time (RFC 9293, section 3.8.3).
+    -- | Give up when nothing was acknowledged for this time (RFC 9293, section 3.8.3). A peer that
+    -- answers probes of its closed window is waited for, and for this time once the user has closed.
+    -- 'never': do not give up.
     settingUserTimeout :: !Int64,
     -- | How often a SYN is sent again.
     settingSynRetries :: !Word8,
@@ -265,7 +267,8 @@ data Tcb = Tcb
     timerAt :: !Instant,
     -- | When the acknowledgement that is kept back goes out.
     ackAt :: !Instant,
-    -- | When something was last acknowledged, or everything had been.
+    -- | When something was last acknowledged, or everything had been, or the user closed while the
+    -- peer's window was small.
     progressAt :: !Instant,
     -- | When something came, when payload came, and when something was sent.
     heardAt, dataAt, sentAt :: !Instant
@@ -279,7 +282,7 @@ data Input
     Due
   | -- | The user wrote this number of further bytes.
     Wrote !Word32
-  | -- | The same, and the user is about to write more: the last segment waits until it is full.
+  | -- | As 'Wrote', and the user is about to write more: the last segment waits until it is full.
     WroteMore !Word32
   | -- | The user took this number of the bytes received in order.
     Consumed !Word32
@@ -292,7 +295,7 @@ data Input
     Close
   | -- | Reset it.
     Abort
-  | -- | Other settings from now on. What was agreed with the peer stays.
+  | -- | Other settings from now on. Options agreed with the peer stay.
     Tune !Settings
   | -- | Acknowledge at once what comes from now on, or wait for the user's answers.
     Hasten !Bool

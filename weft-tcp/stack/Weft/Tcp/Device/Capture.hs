@@ -19,7 +19,7 @@ import System.IO
 import Weft.Tcp.Device
 
 -- | A device whose packets are also written to this file, with the time and the direction.
--- The file is made anew. What was written is in it whenever the device has nothing to read, and
+-- The file is made anew. All packets so far are in it whenever the device has nothing to read, and
 -- when it is closed. Writing blocks as files do. A write that fails ends the capture, not the
 -- device.
 --

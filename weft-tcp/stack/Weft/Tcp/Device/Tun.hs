@@ -36,11 +36,11 @@ import Weft.Tcp.Packet
 -- what is missing.
 --
 -- Checksums and segmentation of TCP are left to Linux: packets of up to 64 KB pass the device, and
--- those that do not leave the machine are neither cut nor summed by anybody.
+-- those that do not leave the machine are neither cut nor summed at all.
 openTun :: String -> Address -> Int -> IO Device
 openTun = openTunWith Offload
 
--- | Who computes checksums and cuts what is sent into segments.
+-- | What computes checksums and cuts what is sent into segments.
 data Offload
   = -- | Linux, where it is needed.
     Offload

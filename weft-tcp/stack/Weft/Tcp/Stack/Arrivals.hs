@@ -4,7 +4,7 @@
 -- |
 -- Description : Packets in
 --
--- Finds out whom a packet is for: a connection, a listener, the stack itself, or nobody. Everything
+-- Finds out what a packet is for: a connection, a listener, the stack itself, or nothing. Everything
 -- here runs in the stack's turn ("Weft.Tcp.Stack.Turn").
 module Weft.Tcp.Stack.Arrivals (packetFrom, finish) where
 
@@ -19,6 +19,7 @@ import Data.Word (Word16, Word32)
 import Weft.Internal.Core.Home (Home)
 import Weft.Tcp.Connection
 import Weft.Tcp.Cookie
+import Weft.Tcp.Device (Device (deviceLoops))
 import Weft.Tcp.Icmp
 import Weft.Tcp.Packet
 import Weft.Tcp.Segment hiding (Malformed, Options)
@@ -30,16 +31,24 @@ import Weft.Tcp.Stack.Turn
 
 -- A packet of the stack to itself.
 packetIn :: Stack -> Maybe Home -> Instant -> ByteString -> IO ()
-packetIn = packetFrom False
+packetIn = packetTo (\_ -> True) False
 
 -- | A packet has come from a device, which may have verified the checksum of its segment.
 packetFrom :: Bool -> Stack -> Maybe Home -> Instant -> ByteString -> IO ()
-packetFrom verified st here now bytes = do
+packetFrom verified st = packetTo possible verified st
+  where
+    -- RFC 1122, section 3.2.1.3; RFC 9293, section 3.9.2.3. Its source is no host's, or it claims to be
+    -- this host's own, which would have passed no device.
+    possible p = isHost (packetSource p) && (deviceLoops (stackDevice st) || not (isLoopback (packetTarget p) || isOwn st (packetSource p)))
+
+-- Of the packets for this stack those are taken that the function allows.
+packetTo :: (Packet -> Bool) -> Bool -> Stack -> Maybe Home -> Instant -> ByteString -> IO ()
+packetTo possible verified st here now bytes = do
   count st PacketsIn
   case parsePacket bytes of
     Left _ -> count st Malformed
     Right p
-      | not (isOwn st (packetTarget p)) -> pure ()
+      | not (isOwn st (packetTarget p) && possible p) -> pure ()
       | packetProtocol p == protocolTcp -> case if verified then parseVerified (packetPayload p) else parseSegment (packetSource p) (packetTarget p) (packetPayload p) of
           Left _ -> count st Malformed
           Right (ports, s, payload) -> count st SegmentsIn >> segmentIn st here now p ports (classed (packetClass p) s) payload
@@ -69,9 +78,13 @@ segmentIn st here now p (Ports peerPort localPort) s payload = do
     Just c
       | c `joins` (local, localPort, peer, peerPort) -> do
           b <- readIORef (connBody c)
-          if mayReplace s (bodyTcb b)
-            then retire st c b >> fromListener key
-            else advanceConn st here now c (Arrived s) payload
+          -- Where nobody listens TIME-WAIT stays.
+          takers <- if mayReplace s (bodyTcb b) then listenersAt st local localPort else pure []
+          full <- isCrowded b
+          if
+            | full -> count st SynsDropped
+            | null takers -> advanceConn st here now c (Arrived s) payload
+            | otherwise -> retire st c b >> fromListener key
       -- Another flow has this key, by a chance of 1 in 2^62 for each: the peer tries again from
       -- another port.
       | otherwise -> count st SynsDropped
@@ -80,6 +93,10 @@ segmentIn st here now p (Ports peerPort localPort) s payload = do
     local = packetTarget p
     peer = packetSource p
     isSyn = segmentFlags s `has` syn && not (segmentFlags s `has` ack) && not (segmentFlags s `has` rst)
+    -- The end of a handshake has to come again if nobody has accepted the connections before it.
+    isCrowded b = case bodyOwner b of
+      Unaccepted l | tcbState (bodyTcb b) == SynReceived, not (segmentFlags s `has` rst) -> isFull l
+      _ -> pure False
     fromListener key = do
       listeners <- listenersAt st local localPort
       case listeners of
@@ -94,7 +111,7 @@ segmentIn st here now p (Ports peerPort localPort) s payload = do
       count st Refusals
       sendPacket st (loops st peer) local peer protocolTcp (buildSegment local peer (Ports localPort peerPort) r B.empty)
 
--- | Who listens at an address and port: the socket for this very address before one for all. Of
+-- | The listeners at an address and port: the socket for this very address before one for all. Of
 -- several that share it the flow's key chooses.
 listenersAt :: Stack -> Address -> Word16 -> IO [Listener]
 listenersAt st local port = do
@@ -149,7 +166,7 @@ returning st here now flow s payload l = do
           c <- halfOpened st flow l options (Step t [] [])
           True <$ advanceConn st here now c (Arrived s) payload
 
--- Has a listener as many connections that nobody has accepted as it takes?
+-- Has a listener as many connections not yet accepted as it takes?
 isFull :: Listener -> IO Bool
 isFull l = (>) . Sequence.length <$> readIORef (listenerQueue l) <*> readIORef (listenerBacklog l)
 

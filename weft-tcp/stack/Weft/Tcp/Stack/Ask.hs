@@ -36,7 +36,7 @@ import Weft.Tcp.Stack.Turn
 data Verdict a
   = Answer a
   | Refuse !Errno
-  | -- | Wait: where to leave who waits, and until when.
+  | -- | Wait: where to leave the waiter, and until when.
     Again (Wake -> IO ()) !(Maybe Instant)
 
 -- | Answer a call of this thread. The text is for errors.
@@ -50,13 +50,15 @@ askThroughQueue st what request attempt home tcb k =
   answering st what request attempt (\there who a -> Parked <$ homeReady there Accepted who (\_ -> k a)) home tcb
 
 answering :: Stack -> String -> SystemCall r -> (Maybe Home -> Instant -> IO (Verdict a)) -> (Home -> Tcb -> a -> IO Trace) -> Home -> Tcb -> IO Trace
-answering st what request attempt continue = go
+answering st what request attempt continue = go Nothing
   where
-    again = internally go
-    go home tcb = do
+    again timer = internally (go timer)
+    go timer home tcb = do
       mine <- tryTurn (stackTurn st)
       if mine
         then do
+          -- The wait that was limited is over.
+          mapM_ (Timers.cancel (stackTimers st)) timer
           now <- instantOf st home
           result <- try (attempt (Just home) now)
           trace <- case result of
@@ -64,11 +66,11 @@ answering st what request attempt continue = go
             Right verdict -> act home tcb now verdict
           trace <$ finish st (Just home) now
         else do
-          -- Whoever has the turn wakes it. Not for long, and so not to be interrupted: a call such
+          -- The thread that has the turn wakes it. Not for long, and so not to be interrupted: a call such
           -- as a close is to be made.
           who <- Park.identified home tcb
           place <- Park.takePlace home who (BlockedOn 0 request) () Park.resumed
-          let w = Wake (homeWorker home) place (\_ -> again)
+          let w = Wake (homeWorker home) place (\_ -> again timer)
           left <- leaveJob (stackTurn st) (`wake` w)
           if left then pure () else wake (Just home) w
           pure Parked
@@ -79,13 +81,13 @@ answering st what request attempt continue = go
       Again register limit ->
         Parked <$ Park.waitFor home tcb (BlockedOn 0 request) () Park.resumed (parked home register limit)
     parked home register limit place = do
-      register (Wake (homeWorker home) place (\_ -> again))
-      mapM_ (\t -> at st t (Expiry (Wake (homeWorker home) place (\_ -> failWith what eTIMEDOUT)))) limit
+      timer <- mapM (\t -> at st t (Expiry (Wake (homeWorker home) place (\_ -> failWith what eTIMEDOUT)))) limit
+      register (Wake (homeWorker home) place (\_ -> again timer))
       pure (pure ())
 
 -- | Have something happen at a time.
-at :: Stack -> Instant -> Alarm -> IO ()
-at st t alarm = Timers.insert (stackTimers st) t alarm >> hasten st t
+at :: Stack -> Instant -> Alarm -> IO Timers.TimerKey
+at st t alarm = Timers.insert (stackTimers st) t alarm <* hasten st t
 
 -- | The thread goes on with an error.
 failWith :: String -> Errno -> Trace

@@ -75,7 +75,7 @@ newStack settings device = do
   turn <- newTurn
   conns <- newIORef IntMap.empty
   socks <- newIORef IntMap.empty
-  -- -1 is no descriptor to anybody.
+  -- -1 is not taken for a descriptor.
   next <- newIORef 2
   open <- newIORef 0
   ports <- newIORef IntMap.empty
@@ -132,7 +132,7 @@ describeSocket st s = do
         Listening l -> pure (Just (showAddress (toSockAddr (sockFamily sock) (listenerAddress l) (listenerPort l)) <> ", state LISTEN"))
         _ -> pure Nothing
 
--- | Whose socket is it?
+-- | Is the socket one of the stack's?
 ours :: Socket -> Bool
 ours s = descriptorNumber (socketDescriptor s) < -1
 
@@ -153,7 +153,7 @@ answer st home inner tcb request k = case request of
   OpenSocket family Stream | family == AF_INET || family == AF_INET6 -> starting (\h t -> ask st "socket" request (\_ _ -> openSock st family) h t k)
   Bind s a | ours s -> to ("bind to " <> showAddress a) (\_ _ -> bindSock st s a)
   Listen s n | ours s -> to "listen" (\_ _ -> listenSock st s n)
-  -- Datagram calls on a stream: who it is from, and to, is known.
+  -- Datagram calls on a stream: the peer is known.
   ReceiveFrom s b | ours s -> ask st "receive from" request (receiveInto s b 0 (bufferSize b)) home tcb (\n -> internally (\h t -> ask st "receive from" request (\_ _ -> peerOf st s) h t (\a -> k (n, a))))
   SendTo s b _ | ours s -> to "send to" (sendSock st s NothingMore [b])
   SendFile s f o n | ours s -> sendingFile st request s f o n home tcb k
@@ -177,7 +177,7 @@ answer st home inner tcb request k = case request of
         True -> next home tcb
         False -> inner tcb (RandomBytes 24) (\bytes -> internally (\h t -> startStack st h rootContext bytes >> next h t))
 
--- There is room first: what was read of the file is then taken as a whole.
+-- There is room first: the bytes read of the file are then taken as a whole.
 sendingFile :: Stack -> SystemCall r -> Socket -> File -> Int64 -> Int -> Home -> Tcb -> (Int -> Trace) -> IO Trace
 sendingFile st request s f o n home tcb k =
   ask st "send file" request (\_ _ -> roomSock st s) home tcb $ \room -> internally $ \_ _ -> do
@@ -208,8 +208,10 @@ inputThread st = mask $ \restore -> restore loop `catch` \(_ :: SomeException) -
       n <- inTurn st (takePackets st)
       gone <- liftIO (readIORef (stackLost st))
       if
-        | gone -> suspend "wait for a device that is gone" (\_ -> pure ())
-        | n == 0 -> deviceAwait (stackDevice st)
+        | gone -> do
+            resetAll st (not . connLoop) (Just (Tcp.Unreached 0))
+            suspend "wait for a device that is gone" (\_ -> pure ())
+        | n == 0 -> deviceAwait (stackDevice st) `catch` \e -> inTurn st (\here _ -> loseDevice st here e)
         | otherwise -> yield
       loop
 
@@ -217,7 +219,13 @@ takePackets :: Stack -> Maybe Home -> Tcp.Instant -> IO Int
 takePackets st here now =
   try (deviceRead (stackDevice st)) >>= \case
     Right packets -> length packets <$ mapM_ (packetFrom (deviceVerifies (stackDevice st)) st here now) packets
-    Left e -> 0 <$ loseDevice st here now e
+    Left e -> 0 <$ loseDevice st here e
+
+-- Reset all of these connections, some at a time.
+resetAll :: Stack -> (Conn -> Bool) -> Maybe Tcp.Failure -> Thread ()
+resetAll st isOne why = do
+  more <- inTurn st (resetSome st isOne why)
+  when more (yield >> resetAll st isOne why)
 
 -- | Fires timers (Li's @worker_tcp_timer@).
 clockThread :: Stack -> Thread ()
@@ -243,9 +251,7 @@ lingering st = do
         t <- Time.now
         if busy && t < limit
           then sleep (milliseconds 1) >> go
-          else inTurn st $ \here t' -> do
-            conns <- readIORef (stackConns st)
-            mapM_ (\c -> advanceConn st here t' c Tcp.Abort B.empty) conns
+          else resetAll st (\_ -> True) Nothing
   go
   where
     unfinished b = bodyOwner b == Orphan && Tcp.tcbState (bodyTcb b) `elem` [Tcp.SynReceived, Tcp.FinWait1, Tcp.Closing, Tcp.LastAck]

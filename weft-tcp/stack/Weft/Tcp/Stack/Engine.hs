@@ -85,21 +85,23 @@ settingsFor st o peer loop = do
   where
     base = tcpConnections (stackSettings st)
     headers = 20 + headerLength peer
-    key@(noDelay, keepAlive, buffer, segment) =
+    key@(noDelay, keepAlive, buffer, segment, _) =
       ( optNoDelay o || settingNoDelay base,
         optKeepAlive o,
         if optReceiveBuffer o > 0 then optReceiveBuffer o else fromIntegral (settingReceiveBuffer base),
-        if loop then 65535 - headers else max 64 (min (fromIntegral (settingMss base)) (deviceMtu (stackDevice st) - headers))
+        if loop then 65535 - headers else max 64 (min (fromIntegral (settingMss base)) (deviceMtu (stackDevice st) - headers)),
+        headers
       )
     !made =
       base
         { settingMss = fromIntegral segment,
+          settingHeaders = fromIntegral headers,
           settingNoDelay = noDelay,
           settingKeepAlive = if keepAlive then Just (fromMaybe (KeepAlive 7200000000 75000000 9) (settingKeepAlive base)) else settingKeepAlive base,
           settingReceiveBuffer = fromIntegral buffer
         }
 
--- | Enter a connection into the table; nobody else has its key.
+-- | Enter a connection into the table; no other has its key.
 newConn :: Stack -> Address -> Word16 -> Address -> Word16 -> Int -> Bool -> Step -> Owner -> Options -> IO Conn
 newConn st local localPort peer peerPort key loop first owner options = do
   body <-
@@ -144,13 +146,14 @@ applyStep st here c start payload before' (Step t segments answers) = do
   let closed = tcbState t == Closed
       told = any isNews answers
       readersGo = not (null (bodyReaders b1)) && (closed || told && (readable t > 0 || ended b1))
-      writersGo = not (null (bodyWriters b1)) && (closed || Opened `elem` answers || roomy st b1)
+      -- Who waits to write is told that another thread has ended the stream.
+      writersGo = not (null (bodyWriters b1)) && (closed || Opened `elem` answers || t `is` FinQueued || roomy st b1)
       b2 =
         b1
           { bodyReaders = if readersGo then [] else bodyReaders b1,
             bodyWriters = if writersGo then [] else bodyWriters b1,
             bodyRetransmitted = bodyRetransmitted b1 + fromIntegral (length (filter isAgain segments)),
-            -- Nothing more is sent, and what a user who has gone might have read is of no use.
+            -- Nothing more is sent, and what a user that has gone might have read is of no use.
             bodyOut = if closed then heldNothing else bodyOut b1,
             bodyIn = if closed && bodyOwner b1 == Orphan then heldNothing else bodyIn b1
           }
@@ -184,7 +187,7 @@ applyStep st here c start payload before' (Step t segments answers) = do
       EndOfStream -> pure b
       Failed why -> do
         case bodyOwner b of
-          -- One that was established stays in the queue: who accepts it is told.
+          -- One that was established stays in the queue: the accepting thread is told.
           Unaccepted l | tcbState (bodyTcb before') == SynReceived -> modifyIORef' (listenerHalfOpen l) (subtract 1)
           _ -> pure ()
         pure b {bodyFailure = Just why}

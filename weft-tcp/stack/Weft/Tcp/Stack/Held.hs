@@ -69,7 +69,7 @@ insertAt first s b h
       HeldNothing -> insertAt first s b (Held 0 first IntMap.empty)
       Held at from m -> Held at from (IntMap.insert (at + fromIntegral (distance from s)) b m)
 
--- | Without this many at the front.
+-- | Without the given number at the front.
 dropFront :: Int -> Held -> Held
 dropFront _ HeldNothing = HeldNothing
 dropFront n (Held at from m)
@@ -86,7 +86,7 @@ dropFront n (Held at from m)
         | k < at' -> IntMap.insert at' (B.drop (at' - k) b) (IntMap.deleteMin pieces)
       _ -> pieces
 
--- | The bytes of this many numbers from one on, which are all there.
+-- | The bytes of the given number of numbers from one on, which are all there.
 slices :: Seq -> Int -> Held -> [ByteString]
 slices _ _ HeldNothing = []
 slices s n (Held at from m)
@@ -98,7 +98,7 @@ slices s n (Held at from m)
         | piece <- B.take left (B.drop (k - start) b), not (B.null piece) -> piece : if B.length piece < left then go (k + B.length piece) (left - B.length piece) else []
       _ -> []
 
--- | Copy this many from the front, which are there.
+-- | Copy the given number from the front, which are there.
 copyFront :: Ptr Word8 -> Int -> Held -> IO ()
 copyFront _ _ HeldNothing = pure ()
 copyFront to n h@(Held _ from _) = go to (slices from n h)

@@ -16,6 +16,7 @@ module Weft.Tcp.Stack.Names
     -- * Kinds
     isUnspecified,
     isLoopback,
+    isHost,
     loopbackLike,
 
     -- * Flows
@@ -97,6 +98,12 @@ isLoopback :: Address -> Bool
 isLoopback = \case
   Address4 n -> n .&. 0xff000000 == 0x7f000000
   Address6 a b -> a == 0 && b == 1
+
+-- | May it be one host's address? Those of groups, of everybody and of nobody are not.
+isHost :: Address -> Bool
+isHost = \case
+  Address4 n -> n .&. 0xff000000 /= 0 && n .&. 0xf0000000 /= 0xe0000000 && n /= 0xffffffff
+  Address6 a b -> a .&. 0xff00000000000000 /= 0xff00000000000000 && (a /= 0 || b /= 0)
 
 -- | The loopback address of the same version.
 loopbackLike :: Address -> Address

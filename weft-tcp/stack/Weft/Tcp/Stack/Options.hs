@@ -31,7 +31,8 @@ readOption settings sendBuffer option o
   where
     flag b = if b then 1 else 0
 
--- | With an option set. 'Linger' with 0 means that closing resets; there is no other lingering.
+-- | With an option set. 'Linger' with 0 means that closing resets; there is no other lingering. Buffers
+-- have 4 KB to 1 GB.
 writeOption :: SocketOption -> Int -> Options -> Options
 writeOption option v o
   | option == NoDelay = o {optNoDelay = v /= 0}
@@ -40,10 +41,13 @@ writeOption option v o
   | option == ReusePort = o {optReusePort = v /= 0}
   | option == IPv6Only = o {optOnly6 = v /= 0}
   | option == Linger = o {optResets = v == 0}
-  | option == SendBuffer = o {optSendBuffer = max 4096 v}
-  | option == RecvBuffer = o {optReceiveBuffer = max 4096 v}
+  | option == SendBuffer = o {optSendBuffer = size}
+  | option == RecvBuffer = o {optReceiveBuffer = size}
   | option == notSentLowAt = o {optUnsent = max 0 v}
   | otherwise = o {optOthers = (number option, v) : filter ((/= number option) . fst) (optOthers o)}
+  where
+    -- More than this has no order among sequence numbers ("Weft.Tcp.Sequence").
+    size = max 4096 (min (2 ^ (30 :: Int)) v)
 
 number :: SocketOption -> (Int, Int)
 number (SockOpt level name) = (fromIntegral (level :: CInt), fromIntegral (name :: CInt))

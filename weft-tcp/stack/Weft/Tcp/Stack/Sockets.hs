@@ -13,6 +13,7 @@ module Weft.Tcp.Stack.Sockets
     acceptSock,
     connectSock,
     loseDevice,
+    resetSome,
 
     -- * Options and names
     getSock,
@@ -22,12 +23,14 @@ module Weft.Tcp.Stack.Sockets
   )
 where
 
+import Control.Applicative ((<|>))
 import Control.Exception (displayException, toException)
-import Control.Monad (forM_, unless, when)
+import Control.Monad (forM_, unless, void, when)
 import Data.Bits (shiftL, shiftR, xor)
 import Data.ByteString qualified as B
 import Data.IORef
 import Data.IntMap.Strict qualified as IntMap
+import Data.List (find)
 import Data.Sequence qualified as Sequence
 import Data.Word (Word16)
 import Foreign.C.Error
@@ -62,14 +65,19 @@ isFull st = do
 
 newSock :: Stack -> Family -> Role -> Options -> IO (Socket, Sock)
 newSock st family role options = do
-  n <- readIORef (stackNextSock st)
-  -- Numbers are not used again, so that what was closed is not taken for what is open.
-  writeIORef (stackNextSock st) (n + 1)
+  socks <- readIORef (stackSocks st)
+  n <- vacant socks <$> readIORef (stackNextSock st)
+  writeIORef (stackNextSock st) (following n)
   d <- newDescriptor (negate (fromIntegral n))
   sock <- Sock n (descriptorSerial d) family <$> newIORef role <*> newIORef options
   modifyIORef' (stackSocks st) (IntMap.insert n sock)
   modifyIORef' (stackOpen st) (+ 1)
   pure (Socket d family Stream, sock)
+  where
+    vacant socks n = if IntMap.member n socks then vacant socks (following n) else n
+    -- The least number that a descriptor can have is -2^31. A number that is used again names another
+    -- socket by its serial number.
+    following n = if n >= 0x7fffffff then 2 else n + 1 :: Int
 
 -- | Close it. Threads that wait on it fail with @ECANCELED@.
 closeSock :: Stack -> Socket -> Maybe Home -> Instant -> IO (Verdict ())
@@ -107,21 +115,28 @@ closeSock st s here now = do
           writeIORef (connBody c) b {bodyOwner = Orphan}
           advanceConn st' here' now' c Abort B.empty
 
--- | The device is gone, because of this: connections over it end, and nobody waits for further
--- ones.
-loseDevice :: Stack -> Maybe Home -> Instant -> IOError -> IO ()
-loseDevice st here now why = do
+-- | The device is gone, because of this: no thread waits for further connections. Those over it are for the
+-- caller to reset ('resetSome').
+loseDevice :: Stack -> Maybe Home -> IOError -> IO ()
+loseDevice st here why = do
   was <- atomicModifyIORef' (stackLost st) (True,)
   unless was $ do
     report <- readIORef (stackReport st)
     report (displayException why <> "; connections over it have ended")
-    conns <- readIORef (stackConns st)
-    forM_ conns $ \c -> unless (connLoop c) $ do
-      modifyIORef' (connBody c) (\b -> b {bodyFailure = Just (Unreached 0)})
-      advanceConn st here now c Abort B.empty
     wakeListeners st here
 
--- | Have all who wait to accept look again.
+-- | Reset some of these connections, and tell their users this if there is something to tell. False if there
+-- are none left. Very many at once would keep the worker from all of its threads for seconds.
+resetSome :: Stack -> (Conn -> Bool) -> Maybe Failure -> Maybe Home -> Instant -> IO Bool
+resetSome st isOne why here now = do
+  conns <- readIORef (stackConns st)
+  let some = take 256 (filter isOne (IntMap.elems conns))
+  forM_ some $ \c -> do
+    modifyIORef' (connBody c) (\b -> b {bodyFailure = why <|> bodyFailure b})
+    advanceConn st here now c Abort B.empty
+  pure (not (null some))
+
+-- | Have all threads that wait to accept look again.
 wakeListeners :: Stack -> Maybe Home -> IO ()
 wakeListeners st here = do
   socks <- readIORef (stackSocks st)
@@ -157,7 +172,7 @@ bindSock st s address = onSock st s $ \sock ->
         | otherwise -> do
             o <- readIORef (sockOptions sock)
             let mine = Binding (sockNumber sock) a (isBoth sock o) (optReuseAddr o) (optReusePort o) Nothing
-                -- A port that nobody chose is shared with other addresses at most.
+                -- A port that the stack chose is shared with other addresses at most.
                 alone p = not . any (conflicts mine {bindingReuse = False, bindingShare = False}) . IntMap.findWithDefault [] p <$> readIORef (stackPorts st)
             chosen <- if port == 0 then freePort st alone else pure (Just port)
             case chosen of
@@ -176,7 +191,7 @@ bindSock st s address = onSock st s $ \sock ->
 isBoth :: Sock -> Options -> Bool
 isBoth sock o = sockFamily sock == AF_INET6 && not (optOnly6 o)
 
--- Two sockets have one port only for different addresses, or if both allow it: and nobody listens
+-- Two sockets have one port only for different addresses, or if both allow it: and none listens
 -- there, or both share it.
 conflicts :: Binding -> Binding -> Bool
 conflicts a b = overlap && not (bindingShare a && bindingShare b) && not (bindingReuse a && bindingReuse b && unlistened a && unlistened b)
@@ -229,7 +244,7 @@ listenSock st s backlog = onSock st s $ \sock ->
           modifyIORef' (stackPorts st) (IntMap.insert (fromIntegral port) (map (\m -> m {bindingListener = Just l}) mine <> others))
           pure (Answer ())
 
--- | The oldest connection that nobody has accepted.
+-- | The oldest connection that was not accepted.
 acceptSock :: Stack -> Socket -> Maybe Instant -> Maybe Home -> Instant -> IO (Verdict (Socket, SockAddr))
 acceptSock st s limit here now = onSock st s $ \sock ->
   readIORef (sockRole sock) >>= \case
@@ -247,7 +262,7 @@ acceptSock st s limit here now = onSock st s $ \sock ->
               runShort (stackShortage st) (fromIntegral now * 1000) report "no socket left for a new connection; accepting goes on when one is free"
               writeIORef (stackStarved st) True
               -- The limit may have changed by then.
-              pure (Again (\w -> waitAt (listenerWaiters l) w >> at st (now + 250000) (Expiry w)) limit)
+              pure (Again (\w -> waitAt (listenerWaiters l) w >> void (at st (now + 250000) (Expiry w))) limit)
             else do
               writeIORef (listenerQueue l) rest
               b <- readIORef (connBody c)
@@ -274,12 +289,16 @@ connectSock st s address limit here now = onSock st s $ \sock ->
         SynSent -> pure (Again (waitToWrite c) limit)
         SynReceived -> pure (Again (waitToWrite c) limit)
         Closed -> do
-          writeIORef (sockRole sock) Fresh
+          unconnected sock (connLocalPort c) >>= writeIORef (sockRole sock)
           pure (Refuse (maybe eCONNABORTED failureErrno (bodyFailure b)))
         _ -> Answer () <$ writeIORef told True
     Bound a port -> begin sock (Just a) (Just port)
     Fresh -> begin sock Nothing Nothing
   where
+    -- Did it have its port before? Then it still has, and gives it back when it is closed.
+    unconnected sock port = do
+      bindings <- IntMap.findWithDefault [] (fromIntegral port) <$> readIORef (stackPorts st)
+      pure (maybe Fresh (\mine -> Bound (bindingAddress mine) port) (find ((== sockNumber sock) . bindingSock) bindings))
     begin sock from port = case fromSockAddr address of
       Nothing -> pure (Refuse eAFNOSUPPORT)
       Just (_, 0) -> pure (Refuse eADDRNOTAVAIL)
@@ -297,6 +316,7 @@ connectSock st s address limit here now = onSock st s $ \sock ->
         case source of
           _ | lost && not (isOwn st peer) -> pure (Refuse eNODEV)
           Nothing -> pure (Refuse eNETUNREACH)
+          _ | not (isHost peer) -> pure (Refuse eNETUNREACH)
           Just a | not (sameFamily a peer) -> pure (Refuse eAFNOSUPPORT)
           Just a -> do
             chosen <- case port of
@@ -351,7 +371,7 @@ setSock st s option v here now = onSock st s $ \sock -> do
     _ -> pure ()
   pure (Answer ())
 
--- | Its own address.
+-- | The own address of a socket.
 localOf :: Stack -> Socket -> IO (Verdict SockAddr)
 localOf st s = onSock st s $ \sock ->
   Answer . uncurry (toSockAddr (sockFamily sock)) . named sock <$> readIORef (sockRole sock)

@@ -3,7 +3,7 @@
 -- |
 -- Description : What a stack knows
 --
--- The tables of a stack and what is in them. Everything is touched by whoever holds the stack's
+-- The tables of a stack and what is in them. Everything is touched by the holder of the stack's
 -- turn only ("Weft.Tcp.Stack.Turn"), but for what is marked.
 module Weft.Tcp.Stack.State
   ( -- * The stack
@@ -94,17 +94,17 @@ data Stack = Stack
   { stackSettings :: !TcpSettings,
     stackDevice :: !Device,
     stackTurn :: !(Turn (Maybe Home)),
-    -- | Connections by 'flowKey'. Read by anybody.
+    -- | Connections by 'flowKey'. Read by any thread.
     stackConns :: !(IORef (IntMap Conn)),
-    -- | Sockets by their negative number, negated. Read by anybody.
+    -- | Sockets by their negative number, negated. Read by any thread.
     stackSocks :: !(IORef (IntMap Sock)),
     stackNextSock :: !(IORef Int),
     -- | How many sockets are open: to count them takes time.
     stackOpen :: !(IORef Int),
-    -- | Who has a port.
+    -- | The sockets that have each port.
     stackPorts :: !(IORef (IntMap [Binding])),
     stackTimers :: !(Timers Alarm),
-    -- | When the clock thread is to look next. Written atomically, read by anybody.
+    -- | When the clock thread is to look next. Written atomically, read by any thread.
     stackSoonest :: !(IORef Instant),
     -- | The clock thread, while it waits, and until when.
     stackClock :: !(IORef (Maybe (Instant, Waiter ()))),
@@ -114,13 +114,13 @@ data Stack = Stack
     stackLoop :: !(IORef (Sequence.Seq ByteString)),
     -- | Set before the first socket is open.
     stackSecret :: !(IORef (Maybe (Word64, Word64))),
-    -- | When the last cookie was sent: nobody else has one.
+    -- | When the last cookie was sent: after its life no peer has one.
     stackFlooded :: !(IORef Instant),
-    -- | For ports that nobody guesses.
+    -- | For ports that cannot be guessed.
     stackDice :: !(IORef Word64),
     -- | What connections start with, by the options that change it: no delay, keep-alive, receive
-    -- buffer, segment size. Shared by all connections that have the same.
-    stackShared :: !(IORef [((Bool, Bool, Int, Int), Settings)]),
+    -- buffer, segment size, length of headers. Shared by all connections that have the same.
+    stackShared :: !(IORef [((Bool, Bool, Int, Int, Int), Settings)]),
     stackCounts :: !Counts,
     stackShortage :: !Shortage,
     -- | Does an accept wait for a socket to be closed?
@@ -139,7 +139,7 @@ newtype Counts = Counts (MutablePrimArray RealWorld Int)
 data Counted = PacketsIn | PacketsOut | SegmentsIn | SegmentsOut | Malformed | Refusals | Retransmitted | SynsDropped | CookiesSent | CookiesTaken | TimersFired
   deriving stock (Eq, Enum, Bounded, Show)
 
--- | One more.
+-- | Count one more.
 count :: Stack -> Counted -> IO ()
 count s what = case stackCounts s of
   Counts a -> readPrimArray a (fromEnum what) >>= writePrimArray a (fromEnum what) . (+ 1)
@@ -152,7 +152,7 @@ instantOf s home = do
   let t = max known (fromIntegral seen `div` 1000)
   t <$ writeIORef (stackNow s) t
 
--- | A connection. Its addresses do not change, so that whoever looks it up needs no more.
+-- | A connection. Its addresses do not change, so that a look-up needs no more.
 data Conn = Conn
   { connLocal, connPeer :: !Address,
     connLocalPort, connPeerPort :: {-# UNPACK #-} !Word16,
@@ -184,13 +184,13 @@ data Body = Body
     bodyAlarmKey :: !(Maybe TimerKey)
   }
 
--- | Who has a connection.
+-- | The owner of a connection.
 data Owner
-  = -- | The listener that it came to; nobody has accepted it.
+  = -- | The listener that it came to; it was not accepted yet.
     Unaccepted !Listener
   | -- | A socket.
     Owned
-  | -- | Nobody any more.
+  | -- | No owner any more.
     Orphan
   deriving stock (Eq)
 
@@ -271,7 +271,7 @@ data Listener = Listener
 instance Eq Listener where
   a == b = listenerQueue a == listenerQueue b
 
--- | Who has a port: the number of the socket, its address, whether it is of IPv6 only, the options
+-- | A socket that has a port: its number, its address, whether it is of IPv6 only, the options
 -- that allow others, and its listener once it listens.
 data Binding = Binding
   { bindingSock :: !Int,
@@ -288,7 +288,7 @@ data Options = Options
     optResets :: !Bool,
     -- | In bytes; 0 is the stack's default.
     optSendBuffer, optReceiveBuffer :: !Int,
-    -- | Takes no more bytes with this many that were never sent; 0 for no limit.
+    -- | Takes no more bytes while this number was never sent; 0 for no limit.
     optUnsent :: !Int,
     -- | Others, which change nothing.
     optOthers :: ![((Int, Int), Int)]

@@ -122,7 +122,7 @@ sendSock st s more pieces here now = onWritable st s $ \c b ->
     -- So that memory becomes free as the peer acknowledges.
     largest = 65536
 
--- | Take bytes whether or not there is room. Nobody else has their memory.
+-- | Take bytes whether or not there is room. No other code has their memory.
 appendSock :: Stack -> Socket -> ByteString -> Maybe Home -> Instant -> IO (Verdict Int)
 appendSock st s bytes here now = onWritable st s $ \c b -> do
   writeIORef (connBody c) b {bodyOut = append (sndEnd (bodyTcb b)) bytes (bodyOut b)}
@@ -152,7 +152,9 @@ awaitReadableSock st s = onSock st s $ \sock ->
   readIORef (sockRole sock) >>= \case
     Listening l -> do
       none <- Sequence.null <$> readIORef (listenerQueue l)
-      pure (if none then Again (waitAt (listenerWaiters l)) Nothing else Answer ())
+      -- Without a device accepting fails, at once.
+      lost <- readIORef (stackLost st)
+      pure (if none && not lost then Again (waitAt (listenerWaiters l)) Nothing else Answer ())
     Connected c _ -> do
       b <- readIORef (connBody c)
       pure $
@@ -170,6 +172,6 @@ awaitWritableSock st s = onSock st s $ \sock ->
       case tcbState (bodyTcb b) of
         SynSent -> pure (Again (waitToWrite c) Nothing)
         SynReceived -> pure (Again (waitToWrite c) Nothing)
-        x | maySend x && roomOf st b == 0 -> pure (Again (waitToWrite c) Nothing)
+        x | maySend x && not (bodyTcb b `is` FinQueued) && roomOf st b == 0 -> pure (Again (waitToWrite c) Nothing)
         _ -> pure (Answer ())
     _ -> pure (Answer ())

@@ -1,16 +1,16 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- |
--- Description : One at a time, and nobody blocks
+-- Description : One at a time, without blocking
 --
--- A stack is used by several workers, and by any OS thread that makes an attempt. Whoever finds it
--- free has its turn. Whoever does not leaves a job for the one who has, and does not wait: a job
+-- A stack is used by several workers, and by any OS thread that makes an attempt. A thread that finds it
+-- free has its turn. Any other leaves a job for the one that has it, and does not wait: a job
 -- is short, usually to wake a thread that tries again.
 module Weft.Tcp.Stack.Turn (Turn, newTurn, tryTurn, leaveJob, endTurn) where
 
 import Data.IORef
 
--- | Who has the turn is known only to himself. Jobs are given a @here@, which says where they run.
+-- | Only the owner of the turn knows that it has it. Jobs are given a @here@, which says where they run.
 newtype Turn here = Turn (IORef (State here))
 
 data State here
@@ -18,7 +18,7 @@ data State here
   | -- | Jobs that were left, newest first.
     Taken [here -> IO ()]
 
--- | Nobody has it.
+-- | A turn that is free.
 newTurn :: IO (Turn here)
 newTurn = Turn <$> newIORef Free
 
@@ -28,7 +28,7 @@ tryTurn (Turn ref) = atomicModifyIORef' ref $ \case
   Free -> (Taken [], True)
   taken -> (taken, False)
 
--- | Leave a job for whoever has the turn. False: it is free by now, and nothing was left.
+-- | Leave a job for the owner of the turn. False: it is free by now, and nothing was left.
 leaveJob :: Turn here -> (here -> IO ()) -> IO Bool
 leaveJob (Turn ref) job = atomicModifyIORef' ref $ \case
   Free -> (Free, False)

@@ -6,7 +6,7 @@
 --
 -- Buffers bytes received but not taken by the library, and bytes written by the library but not
 -- sent. Threads fill and flush before and after calls of the library, which itself never waits for
--- a socket (Note [Who waits]).
+-- a socket (Note [Where threads wait]).
 module Weft.Tls.Internal.Records
   ( Records,
     newRecords,
@@ -47,7 +47,9 @@ import Weft.Mask (mask_)
 import Weft.Mutex
 import Weft.Socket (dropBytes)
 
--- Note [Who waits] ~~~~~~~~~~~~~~~~ The library holds its locks (MVars) around whole operations,
+-- Note [Where threads wait]
+-- ~~~~~~~~~~~~~~~~~~~~~~~~~
+-- The library holds its locks (MVars) around whole operations,
 -- including those of its backend. A thread suspended in the backend would hold such a lock, and the
 -- next thread to want it would block its worker, perhaps the one that must wake the first: a
 -- deadlock. So after the handshake the backend never waits:

@@ -27,7 +27,7 @@ data Store = Store
 
 data Entry = Entry !Int !Word64 SessionData
 
--- | Remembers at most this many sessions, each for this many seconds; drops the oldest first.
+-- | Remembers at most the given number of sessions, each for the given seconds; drops the oldest first.
 newSessions :: Int -> Int -> IO SessionManager
 newSessions most lifetimeSeconds
   | most <= 0 = pure noSessionManager

@@ -5,7 +5,7 @@
 -- Description : An encrypted connection after its handshake
 --
 -- A 'Transport' over an established context. The library is called in plain IO, and threads wait
--- between the calls (Note [Who waits] in "Weft.Tls.Internal.Records").
+-- between the calls (Note [Where threads wait] in "Weft.Tls.Internal.Records").
 module Weft.Tls.Internal.Stream (Side (..), streamTransport) where
 
 import Control.Exception (SomeException, fromException, throwIO)
@@ -73,7 +73,7 @@ pending s = do
     Nothing | B.null left -> isComplete (records s)
     _ -> pure True
 
--- | As 'transportReceive'.
+-- | 'transportReceive' for a stream.
 receiveFrom :: Stream -> Buffer -> Int -> Int -> Thread Int
 receiveFrom s buffer offset count = liftIO (receiveRoom buffer offset count) >>= next
   where

@@ -40,7 +40,7 @@ data Content
   | -- | The beginning, newest first, the size of the next buffer, and the rest of the builder.
     Begun [ByteString] !Int (BuildStep ())
 
--- | Run a builder until it has ended or built more than this many octets.
+-- | Run a builder until it has ended or built more than the given number of octets.
 gather :: Int -> Builder -> IO Content
 gather most builder = do
   content <- mallocByteString 256
@@ -113,7 +113,7 @@ handOn (Page ref) give = do
   writeIORef ref (Room content at at end)
   mapM_ give (pieceOf room 0)
 
--- | The unsent output and this many bytes after it.
+-- | The unsent output and the given number of bytes after it.
 pieceOf :: Room -> Int -> Maybe ByteString
 pieceOf (Room content from at _) n
   | at + n == from = Nothing

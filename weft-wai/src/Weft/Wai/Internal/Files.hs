@@ -94,7 +94,7 @@ foundFile = openedFile . foundOpened
 data Mark = Mark !Int64 !Word32 !Word64 !Word32
   deriving stock (Eq)
 
--- | None is open.
+-- | A cache in which no file is open.
 newFiles :: IO Files
 newFiles = do
   -- A quarter of the default limit of descriptors (1,024) at most; and memory for some thousand
@@ -102,7 +102,7 @@ newFiles = do
   cache <- mostDescriptors >>= newCache 1_000_000 . min 256 . (`div` 4)
   Files cache <$> newIORef False
 
--- | Close all that nobody has acquired.
+-- | Close all files that are not in use.
 closeFiles :: Files -> Thread ()
 closeFiles files = liftIO (reduceFiles (filesCache files) (const 0)) >>= letGo
 

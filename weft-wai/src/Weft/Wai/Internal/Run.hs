@@ -121,7 +121,7 @@ adopt given = do
   begun <- newIORef False
   pure (Adopted (Internal.Socket descriptor family Network.Stream) begun number)
 
--- | Close it if nobody else did, because the run has not come so far.
+-- | Close it if the run did not, because it has not come so far.
 abandon :: Adopted -> IO ()
 abandon (Adopted _ begun number) = do
   closed <- readIORef begun

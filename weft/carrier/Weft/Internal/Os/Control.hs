@@ -58,7 +58,7 @@ import System.Mem.Weak (Weak)
 -- it comes back.
 --
 -- Two words of the carrier decide. USER: the number of the dispatch while it is in user
--- code, else 0. MARK: 0 while it owns its worker and nobody wants anything.
+-- code, else 0. MARK: 0 while it owns its worker and no request is pending.
 --
 --   carrier, entering user code           monitor, when USER has been n for long
 --     USER := n                             MARK := PROPOSED            (cas)
@@ -97,7 +97,7 @@ newtype Words = Words (MutablePrimArray RealWorld Int)
 line :: Int
 line = 8
 
--- | The words for this many workers and this many carriers in the pool. Worker i is
+-- | The words for the given numbers of workers and of carriers in the pool. Worker i is
 -- owned by carrier i.
 newWords :: Int -> Int -> IO Words
 newWords workers others = do
@@ -135,14 +135,14 @@ data Carrier = Carrier
     carrierNumber :: {-# UNPACK #-} !Int,
     carrierWorker :: {-# UNPACK #-} !Line,
     carrierMonitor :: {-# UNPACK #-} !Line,
-    -- | GHC's name for it. Weak: a thread named by a 'ThreadId' is never told that nobody can
+    -- | GHC's name for it. Weak: a thread named by a 'ThreadId' is never told that nothing can
     -- wake it.
     carrierThread :: !(Weak ThreadId),
     -- | Keeps them all.
     _carrierWords :: !Words
   }
 
--- | The calling thread as the carrier with this number, of this many workers and other
+-- | The calling thread as the carrier with this number, of the given numbers of workers and other
 -- carriers, for a worker.
 carrierFor :: Words -> Int -> Int -> Int -> Int -> IO Carrier
 carrierFor shared workers others worker number = do
@@ -234,6 +234,6 @@ carriersNow c = peekElemOff (carrierMonitor c) 1
 inUser :: Carrier -> IO Bool
 inUser c = (/= 0) <$> peekElemOff (carrierLine c) userWord
 
--- | Tell the monitor of this many workers and other carriers how many carriers are blocked.
+-- | Tell the monitor of the given numbers of workers and other carriers how many carriers are blocked.
 sayBlocked :: Words -> Int -> Int -> Int -> IO ()
 sayBlocked shared workers others = pokeElemOff (monitorLine shared workers others) 2

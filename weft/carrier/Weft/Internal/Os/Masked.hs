@@ -59,7 +59,7 @@ uninterruptiblyMasked :: IO a -> IO a
 uninterruptiblyMasked (IO io) = IO (maskUninterruptible# io)
 {-# INLINE uninterruptiblyMasked #-}
 
--- | Does somebody wait to throw at this thread of GHC's? Not 0 if so. On the bare state,
+-- | Does a thread wait to throw at this thread of GHC's? Not 0 if so. On the bare state,
 -- and inlined: asking allocates nothing (Note [Pending exceptions] in
 -- "Weft.Internal.Core.Direct").
 pendingHere :: State# RealWorld -> (# State# RealWorld, Int# #)
@@ -101,7 +101,7 @@ pendAgain e = do
   arrived
 
 -- | Tell the operator of an exception that was thrown at a thread of GHC's that works for Weft
--- when it was in nobody's action, and is dropped.
+-- when it was in no action, and is dropped.
 reportStray :: String -> SomeException -> IO ()
 reportStray who e =
   void . try @SomeException . reportToStderr $

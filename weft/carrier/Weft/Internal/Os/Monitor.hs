@@ -52,13 +52,13 @@ patience = 3_500_000
 linger :: Int64
 linger = 1_000_000_000
 
--- | Beside the workers' own this many carriers may be busy with threads that run; those that
+-- | The number of carriers beside the workers' own that may be busy with threads that run; those that
 -- GHC knows to be blocked do not count. More would only wait for each other, and the workers
 -- for them: GHC gives each its time slice.
 few :: CInt
 few = 64
 
--- | A monitor for some workers with at most this many carriers beside theirs, for the time
+-- | A monitor for some workers with at most the given number of carriers beside theirs, for the time
 -- of an action, at whose end no worker runs any more. The function is called on a
 -- bound OS thread, masked, with the index of a worker and the number of its new owner, or
 -- with one of the negative numbers of @cbits/weft_monitor.h@, and must not throw.
@@ -78,7 +78,7 @@ withMonitor workers others shared carry = bracket begin end
 wakeMonitor :: Monitor -> IO ()
 wakeMonitor (Monitor m) = c_wake m
 
--- | The run is to end: workers may be taken over this many times more, beyond the limit. First
+-- | The run is to end: workers may be taken over the given number of times more, beyond the limit. First
 -- so that they cancel their threads ('endReserve'), and then once each to be stopped.
 monitorEnding :: Monitor -> Int -> IO ()
 monitorEnding (Monitor m) = c_ending m . fromIntegral

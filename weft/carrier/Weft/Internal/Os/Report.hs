@@ -6,7 +6,7 @@
 -- All that this project says on standard error goes through here: a message is written
 -- whole, by one @write(2)@ under one lock of the process, so that those of several OS
 -- threads do not mix. GHC's own handle writes an unbuffered 'String' letter by letter.
--- From any OS thread; blocks while nobody reads standard error.
+-- From any OS thread; blocks while standard error is not read.
 module Weft.Internal.Os.Report (reportToStderr, writeStderr, exceptionText) where
 
 import Control.Exception (SomeException (..), displayException)

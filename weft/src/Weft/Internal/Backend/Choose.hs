@@ -61,7 +61,7 @@ backendFromEnvironment =
     Just "" -> pure Auto
     Just name -> either (throwIO . userError . ("WEFT_BACKEND: " <>)) pure (parseBackend name)
 
--- | A choice, and whether the operator was told that it could not be had.
+-- | A choice, and whether the operator was told that it was not available.
 data Chosen = Chosen !BackendChoice !(IORef Bool)
 
 -- | Settle the choice for one run.

@@ -17,8 +17,8 @@ import Weft.Internal.Backend.Readiness.Poller
 import Weft.Internal.Os.Pool (Pool)
 import Weft.Internal.Os.Sys qualified as Sys
 
--- | An event source on a new epoll instance. Files go to the pool; what comes
--- back from it goes through the post. Throws an 'IOError' when the kernel
+-- | An event source on a new epoll instance. Files go to the pool; a result comes
+-- back through the post. Throws an 'IOError' when the kernel
 -- refuses the instance.
 newEpoll :: Pool -> Post -> IO (Backend w)
 newEpoll pool post = do

@@ -50,7 +50,7 @@ newEventManager source = mask_ do
         <*> Timers.new
         <*> newMVar ()
         <*> newIORef Nothing
-        <*> newIORef []
+        <*> newIORef nonePending
         <*> newIORef IntSet.empty
         <*> (newBuffer 256 >>= newIORef)
         <*> newIORef 0
@@ -76,11 +76,14 @@ wakeupKey w = makeKey (wakeupDescriptor w) 0
 asStepper :: EventManager -> String -> IO a -> IO a
 asStepper m place action = do
   refuseInCallback m place
+  bracket_ (enterStep m) (leaveStep m) action
+
+enterStep, leaveStep :: EventManager -> IO ()
+enterStep m = do
   me <- myThreadId
-  bracket_
-    (takeMVar (managerStepping m) >> writeIORef (managerStepper m) (Just me))
-    (writeIORef (managerStepper m) Nothing >> putMVar (managerStepping m) ())
-    action
+  takeMVar (managerStepping m)
+  writeIORef (managerStepper m) (Just me)
+leaveStep m = writeIORef (managerStepper m) Nothing >> putMVar (managerStepping m) ()
 
 -- | See 'Weft.EventManager.step'.
 step :: EventManager -> Maybe Duration -> IO Int
@@ -125,7 +128,7 @@ collect m limit = do
   let look = throwing (pollerLook poller buffer capacity)
       wait = throwing (pollerWait poller buffer capacity limit)
   -- To block is to give the capability away and get it back, which costs more than all the rest
-  -- of a step. Who was woken goes first, and may make something ready.
+  -- of a step. A thread that was woken goes first, and may make something ready.
   unless (limit == 0) yield
   n <- look
   writeIORef (managerEnd m)
@@ -160,7 +163,7 @@ handleAll restore m = go 0
 loop :: EventManager -> IO ()
 loop m = do
   stopped <- atomicModifyIORef' (managerIsStopped m) (False,)
-  -- Asked as the stepper: who frees the manager is one too, and not between this and the turn.
+  -- Asked as the stepper: the thread that frees the manager is one too, and so cannot come in between.
   ended <- asStepper m "loop" do
     isFree <- readIORef (managerIsFree m)
     if stopped || isFree then pure True else False <$ turn m Nothing
@@ -178,16 +181,20 @@ stop m = do
 
 -- | See 'Weft.EventManager.freeEventManager'.
 freeEventManager :: EventManager -> IO ()
-freeEventManager m = do
+freeEventManager m = mask \restore -> do
   refuseInCallback m "freeEventManager"
   already <- atomicModifyIORef' (managerIsFree m) (True,)
   unless already do
     stop m
-    asStepper m "freeEventManager" $ flip finally release do
+    -- Interrupted while another thread is in a step, it has freed nothing: one that comes later does.
+    enterStep m `onException` writeIORef (managerIsFree m) False
+    flip finally (release >> leaveStep m) do
       drain (managerInbox m)
       closeAll m
+      -- What was left by a close that this has waited for.
+      drain (managerInbox m)
       dropAll m
-      runPendingToTheEnd m
+      restore (runPendingToTheEnd m)
   where
     release = do
       freeWakeup (managerWakeup m)

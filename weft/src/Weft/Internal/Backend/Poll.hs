@@ -48,8 +48,8 @@ data WatchSet = WatchSet
     setIndex :: !(MutableByteArray RealWorld)
   }
 
--- | An event source on @poll(2)@. Files go to the pool; what comes back from it
--- goes through the post.
+-- | An event source on @poll(2)@. Files go to the pool; a result comes back
+-- through the post.
 newPoll :: Pool -> Post -> IO (Backend w)
 newPoll pool post = do
   poller <- poll

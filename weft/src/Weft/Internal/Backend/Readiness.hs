@@ -72,11 +72,11 @@ newReadiness poller pool post = do
         shutdown = shutdownSource src
       }
 
--- No descriptor has the serial 0, and nobody else waits for this number.
+-- No descriptor has the serial 0, and no operation waits for this number.
 wakeupKey :: Wakeup -> Key
 wakeupKey w = makeKey (wakeupDescriptor w) 0
 
--- | As of 'submit'.
+-- | 'submit' of a readiness backend.
 submitTo :: Source w -> Operation -> Completion w -> IO Answer
 submitTo src op done = case op of
   Receive d _ _ -> onStream src Reading d op done
@@ -114,7 +114,7 @@ inPool src descriptors op done system = do
     enqueue src (Complete (jobOperation job) (jobCompletion job) r)
   pure if started then pending (jobToken key) else Sys.canceled
 
--- | As of 'cancel'.
+-- | 'cancel' of a readiness backend.
 cancelIn :: Source w -> Token -> IO ()
 cancelIn src token
   | partInPool parts = withdrawJob src (partSequence parts)
@@ -140,7 +140,7 @@ cancelIn src token
 portion :: Int
 portion = 16
 
--- | As of 'poll'.
+-- | 'poll' of a readiness backend.
 pollOnce :: Source w -> PollLimit -> IO Int
 pollOnce src limit = do
   delivered <- deliverAll src
@@ -251,7 +251,7 @@ visitSource src f z =
       Complete op done _ : rest -> f op (completionFor done) acc >>= (`onDeliveries` rest)
       Finish _ : rest -> onDeliveries acc rest
 
--- | As of 'pendingTokens'. What is over has no token that is good for anything.
+-- | 'pendingTokens' of a readiness backend. An operation that is over has no valid token.
 tokensOf :: Source w -> (w -> Bool) -> IO [Token]
 tokensOf src wanted = do
   waiting <- foldSlots inSlot [] (sourceTable src)

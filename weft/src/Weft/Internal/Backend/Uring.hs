@@ -83,7 +83,7 @@ import Weft.Internal.Os.Sys qualified as Sys
 --
 --   (ended)      the kernel cancels what A had submitted, at A's end or (seen on
 --                Linux 6.18) only when the descriptor is ready: the request
---                completes with ECANCELED that nobody asked for, or with EFAULT if
+--                completes with ECANCELED that no thread asked for, or with EFAULT if
 --                it was about to be tried. 'after' submits it again. What had an
 --                effect completes with its result, so nothing is done twice; a
 --                connection attempt goes on without its request, see 'Resumed'.
@@ -93,7 +93,7 @@ import Weft.Internal.Os.Sys qualified as Sys
 --   (computes)   without COOP_TASKRUN the kernel interrupts A. With it, A does the
 --                work at the next clock tick: measured 1.9 ms late on average and
 --                5.5 ms at most, at 250 ticks a second. That is once for each
---                request: what is submitted from now on is ours.
+--                request: requests from now on are ours.
 --   (sleeps)     in a lock or a system call that signals can interrupt: A is woken
 --                and does the work at once.
 --   (in a wait that nothing interrupts: a disk, vfork)  A's requests wait for the
@@ -123,7 +123,7 @@ uringBackend u =
       poll = pollRing u,
       wake = Ring.wake (ring u),
       forget = forgetDescriptor u,
-      -- Queued or flying: what is pending is in the table.
+      -- Queued or flying: a pending operation is in the table.
       pendingTokens = \wanted -> Slots.foldM (\found key p -> pure (if wanted (completionFor (completion p)) then Token (keyNumber key) : found else found)) [] (table u),
       visit = \f z -> Slots.foldM (\acc _ !p -> f (operation p) (completionFor (completion p)) acc) z (table u),
       adopt = Ring.adopt (ring u),
@@ -240,7 +240,7 @@ pollRing u t = do
       else Ring.wait (ring u) t
   collect u ran n
 
--- | Complete this many events, and those that came in the meantime if there may be
+-- | Complete the given number of events, and those that came in the meantime if there may be
 -- more than were shown.
 collect :: Uring w -> Int -> Int -> IO Int
 collect u = go

@@ -85,7 +85,7 @@ newWakeup = do
   number <- Sys.throwFailure "eventfd" Sys.newEventCounter
   Wakeup (fromIntegral number) (fromIntegral number) <$> newPrimVar 0 <*> newPrimVar 0
 
--- | With a pipe for a counter, for event sources that refuse one (libkqueue). What is read of it is one
+-- | With a pipe for a counter, for event sources that refuse one (libkqueue). A read takes one
 -- write, so several take several reads.
 newPipeWakeup :: IO Wakeup
 newPipeWakeup = do

@@ -75,7 +75,7 @@ lookCell cell use = readCell cell (\a -> use (Seen (unsafeCoerce# a)) a)
 -- as much as GHC needs to take an MVar and to put it back.
 --
 -- Hence every change needs its worker. Other OS threads send it a message, or share a variable
--- that everybody changes by 'swapAtomically' only.
+-- that all threads change by 'swapAtomically' only.
 
 -- | Replace what was seen, if it is still there. The new value is evaluated first.
 -- A full memory barrier, unless the worker is the only one.

@@ -62,21 +62,21 @@ copyBuffer (Buffer memory size) offset count =
   where
     from = max 0 (min size offset)
 
--- | This many bytes from an offset, without a copy, within the buffer. The whole buffer stays in
--- memory as long as the result does.
+-- | The given number of bytes from an offset, without a copy, within the buffer. The whole buffer stays
+-- in memory as long as the result does.
 --
 -- The receiver of a 'ByteString' may keep it, also in a thunk. So there are two sound uses. Either
--- nobody writes to this part of the memory again (the part after it may still be received into).
+-- no thread writes to this part of the memory again (the part after it may still be received into).
 -- Or the result, and all that is made of it, is consumed before the next write, and goes to
--- nobody who could keep it.
+-- no code that could keep it.
 unsafeSlice :: Buffer -> Int -> Int -> ByteString
 unsafeSlice (Buffer memory size) offset count =
   ByteString.fromForeignPtr memory from (max 0 (min (size - from) count))
   where
     from = max 0 (min size offset)
 
--- | This many bytes at the start of a buffer that nobody writes to again. A few of them are copied,
--- so as not to keep a large buffer alive.
+-- | The given number of bytes at the start of a buffer that is not written to again. A few of them are
+-- copied, so as not to keep a large buffer alive.
 unsafeFreeze :: Buffer -> Int -> Thread ByteString
 unsafeFreeze buffer count
   | 2 * count >= bufferSize buffer = pure (unsafeSlice buffer 0 count)

@@ -53,7 +53,7 @@ import Weft.Internal.Core.Trace
 -- Note [Cancellation]
 -- ~~~~~~~~~~~~~~~~~~~
 -- A thread lives on one worker, its home. Only the home, outside user code, acts on a status or
--- writes it; everybody else only reads which worker is the home, and posts a message there. So a
+-- writes it; other threads only read which worker is the home, and post a message there. So a
 -- status has no races, and these are all its changes:
 --
 --   Going     --condemn-->    Condemned    noticed at the next system call
@@ -76,7 +76,7 @@ import Weft.Internal.Core.Trace
 -- there. So an operation that succeeded is never lost. A wait under an uninterruptible mask
 -- never becomes Waiting.
 
--- | Raised in a thread that somebody cancelled. An asynchronous exception: code
+-- | Raised in a thread that was cancelled. An asynchronous exception: code
 -- that handles "all synchronous exceptions" lets it pass. It ends a thread
 -- silently.
 data Cancelled = Cancelled
@@ -193,7 +193,7 @@ interruption tcb = case tcbIdentity tcb of
 
 -- | How a thread goes on whose wait has ended with @ECANCELED@: with the exception
 -- that was on its way, or as given when there was none, or none may be raised: an
--- operation also ends so when somebody else closes its descriptor.
+-- operation also ends so when another thread closes its descriptor.
 orInterrupted :: Tcb -> Resume -> IO Resume
 orInterrupted tcb resume
   | stateMasking (tcbState tcb) == MaskedUninterruptible = pure resume

@@ -106,7 +106,7 @@ import Weft.Internal.Os.Masked
 --     frames and calls that action without a safe point in between; whatever came before,
 --     even a stack check of the continuation itself, came while the node was stored.
 --   * The scheduler receives what unwinds a carrier. If the 'Unentered' has a node, the segment
---     has not begun: the exception was meant for nobody who runs. It is a stray (Note
+--     has not begun: the exception was meant for no running thread. It is a stray (Note
 --     [Strays] in "Weft.Internal.Core.Scheduler"), and the scheduler runs that node again.
 --
 -- No test for a pending exception precedes a segment: unmasking raises it. The unmasking is outside
@@ -119,7 +119,7 @@ import Weft.Internal.Os.Masked
 -- would run twice. So `await` gives away a variable that holds the continuation, and its taker
 -- leaves a failure there. (That also frees the frames as soon as they are in use.) For the short
 -- cut the ready queue guarantees it: it gives back every thread once (`Queue` in
--- "Weft.Internal.Core.Policy"), and nobody else is given the node.
+-- "Weft.Internal.Core.Policy"), and gives the node to no other.
 
 -- | The one prompt tag. One is enough: a segment never runs inside another one of the
 -- same stack but through a scheduler of its own (a nested 'Weft.run' has its own

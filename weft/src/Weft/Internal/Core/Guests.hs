@@ -64,7 +64,7 @@ engage end guests work = do
 
 data Found = One !GuestBox | None | First
 
--- | A guest's life. It waits interruptibly: what is thrown at it then was meant for what it
+-- | A guest's life. It waits interruptibly: an exception that is thrown at it then was meant for what it
 -- did before, and is dropped.
 serve :: Guests -> IO () -> GuestBox -> IO ()
 serve guests work box = do

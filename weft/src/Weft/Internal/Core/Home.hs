@@ -52,7 +52,7 @@ data Home = Home
     -- | A control block with an identity of its own, for a thread that is to wait. On
     -- the worker only.
     homeIdentify :: !(Tcb -> IO Tcb),
-    -- | The status of its threads that nobody has cancelled, shared.
+    -- | The status of its threads that are not cancelled, shared.
     homeGoing :: Status,
     -- | Its parked threads ("Weft.Internal.Core.Park"), whatever they offer and wait for. On the
     -- worker only.
@@ -111,7 +111,7 @@ data Why
     Accepted
   | -- | Another operation on a connection, pipe or file has completed.
     Completed
-  | -- | It slept, or somebody woke it.
+  | -- | It slept, or another thread woke it.
     Woken
   deriving stock (Eq, Ord, Show, Enum, Bounded)
 

@@ -44,7 +44,7 @@ instance Show Socket where
 -- | Memory that the garbage collector does not move, and its size in bytes.
 --
 -- Ownership: between a system call that names a buffer and its answer the kernel
--- owns the named part, and nobody else may read or write it. At all other times
+-- owns the named part, and no thread may read or write it. At all other times
 -- it belongs to the thread that made it or was given it. A 'ByteString' made
 -- from a buffer without copying shares its memory.
 data Buffer = Buffer
@@ -58,7 +58,7 @@ data Buffer = Buffer
 data Intake = Intake
   { intakeSocket :: !Socket,
     intakeBuffer :: !Buffer,
-    -- | Do the bytes stay where they came, so that the next go behind them? Otherwise each
+    -- | Do the bytes stay where they came, so that the next go after them? Otherwise each
     -- time the first goes to the start of the buffer.
     intakeStays :: !Bool,
     -- | Word 0: the offset for the next bytes. Word 1: since when the thread waits, for dumps.
@@ -85,7 +85,7 @@ setIntakeOffset :: Intake -> Int -> IO ()
 setIntakeOffset i = writeByteArray (intakeBytes i) 0
 {-# INLINE setIntakeOffset #-}
 
--- | The answer when this many bytes have come. For kernels.
+-- | The answer when the given number of bytes have come. For kernels.
 takeIn :: Intake -> Int -> IO Received
 takeIn i n = do
   offset <- intakeOffset i

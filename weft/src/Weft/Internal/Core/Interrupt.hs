@@ -48,7 +48,7 @@ import Weft.Internal.Os.Masked
 newtype JobControl = JobControl (MVar JobPhase)
 
 data JobPhase
-  = -- | Nobody has begun it, though it may have a thread.
+  = -- | It has not begun, though it may have a thread.
     NotBegun
   | -- | It is not to begin any more, for this reason.
     Withdrawn !SomeException
@@ -58,9 +58,9 @@ data JobPhase
   | Over
 
 data JobEnd a
-  = -- | It has ended by itself, whether somebody has thrown to it or not.
+  = -- | It has ended by itself, whether or not an exception was thrown to it.
     ByItself !(Either SomeException a)
-  | -- | It has failed, or did not begin, and somebody has thrown to it.
+  | -- | It has failed, or did not begin, after an exception was thrown to it.
     Interrupted !SomeException
 
 -- | Raised in an action that runs on the pool when the thread that waits for it is
@@ -78,7 +78,7 @@ instance Exception JobInterrupted where
 newJobControl :: IO JobControl
 newJobControl = JobControl <$> newMVar NotBegun
 
--- | Run a job in this masking state, unless 'interruptJob' came first. What was thrown to it
+-- | Run a job in this masking state, unless 'interruptJob' came first. The exception thrown to it
 -- by that has arrived, or never will, when this returns. Called masked uninterruptibly.
 runInterruptible :: JobControl -> Masking -> IO a -> IO (JobEnd a)
 runInterruptible (JobControl phase) masking action = do

@@ -2,7 +2,7 @@
 -- Taking control blocks apart, to pass their fields, rebuilds them wherever a thread
 -- is parked: 80 bytes. (As in "Weft.Internal.Core.Scheduler".)
 {-# OPTIONS_GHC -fno-spec-constr #-}
--- What is passed to the functions here has been evaluated.
+-- The arguments of the functions here are evaluated.
 {-# OPTIONS_GHC -fworker-wrapper-cbv #-}
 {-# OPTIONS_HADDOCK not-home #-}
 

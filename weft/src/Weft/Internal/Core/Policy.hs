@@ -99,7 +99,7 @@ priorities = Policy "priorities" $ do
         visitQueue = \f start -> readIORef levels >>= foldlM (foldRing' f) start
       }
 
--- | Knot's first policy (von Behren et al. 2003, section 5): what belongs to a
+-- | Knot's first policy (von Behren et al. 2003, section 5): a thread of a
 -- connection that is open runs before a new connection is taken on. Under
 -- overload the connections that were accepted are served quickly, and the others
 -- wait in the listen queue.
@@ -111,7 +111,7 @@ favourConnections = bands "favour-connections" 2 (\why _ -> if why == Accepted t
 favourAccepting :: Policy
 favourAccepting = bands "favour-accepting" 2 (\why _ -> if why == Accepted then 0 else 1)
 
--- | This many queues, each first in, first out; a thread goes into the one with the
+-- | The given number of queues, each first in, first out; a thread goes into the one with the
 -- given index (clamped), and the first that is not empty is served.
 bands :: String -> Int -> (Why -> Tcb -> Int) -> Policy
 bands name count choose = Policy name $ do

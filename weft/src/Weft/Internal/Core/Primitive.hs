@@ -93,9 +93,9 @@ onlyAlone home fast = if homeAlone home then fast else NoFast
 -- | The content of a place for a value: "Weft.Internal.Sync.MVar".
 type VariableState :: Type -> Type -> UnliftedType
 data VariableState r a
-  = -- | No value, and nobody waits.
+  = -- | No value, and no waiter.
     Empty
-  | -- | A value, and nobody waits.
+  | -- | A value, and no waiter.
     Full a
   | -- | No value, and one taker waits, the first since it was empty. (It may have been
     -- cancelled.)

@@ -53,7 +53,7 @@ data ReadyRing = ReadyRing
 -- Arrays whose elements are arrays: GHC's primitive operations are polymorphic in the levity of
 -- the elements, those of the package primitive are not, and a boxed chunk would cost a load and
 -- a test at every access. So these two functions read an array at the type that its slot has:
--- '_ringChunks', and slot 'linkSlot' of a linked chunk, only ever hold chunks, and nobody reads
+-- '_ringChunks', and slot 'linkSlot' of a linked chunk, only ever hold chunks, and no code reads
 -- them at another type.
 
 type RingChunk = SmallMutableArray RealWorld Any

@@ -75,13 +75,13 @@ import Weft.Internal.Os.Masked
 -- The rule: user code runs between 'enterUser' and 'leaveUser', and touches nothing of the
 -- worker. When 'leaveUser' answers that the worker was taken over meanwhile, the thread goes to
 -- the worker's inbox with its next node, and this carrier returns from 'runSlice' without
--- touching anything else. Note [Takeover] in "Weft.Internal.Os.Control" says who decides.
+-- touching anything else. Note [Takeover] in "Weft.Internal.Os.Control" says how this is decided.
 --
 -- So a kernel answers with an unforced trace, `pure (k a)`, and the maker of a node or a system
 -- call evaluates its content: the scheduler or the kernel would evaluate a lazy field where
--- nobody can take the worker over.
+-- the worker cannot be taken over.
 
--- | Run ready threads until the queue is empty, or this many were dispatched, or the
+-- | Run ready threads until the queue is empty, or the given number were dispatched, or the
 -- monitor wants the worker to look around. False: the worker was taken over, and
 -- this carrier must not touch it again.
 runSlice :: Scheduler -> Int -> IO Bool
@@ -100,7 +100,7 @@ runSlice s dispatches = do
             unentered <- readMutVar (schedulerUnentered s)
             writeMutVar (schedulerUnentered s) Parked
             let fuel = schedulerFuel s - cost * raised
-                -- It was meant for nobody who runs: Note [Strays] in
+                -- It was meant for no running thread: Note [Strays] in
                 -- "Weft.Internal.Core.Scheduler.Strays".
                 (stray, rest) = case unentered of
                   Parked -> (False, Throw e)
@@ -352,7 +352,7 @@ raise s (Tcb identity state) e fuel = go (stateFrames state) (stateMasking state
         enterUser (lineOf s)
         step s tcb lastWords fuel
     -- To evaluate an exception is code of the user, and so is what the program does
-    -- with one that nobody handles: the thread's last effect.
+    -- with one that is not handled: the thread's last effect.
     lastWords = Effect (pure $! if silent then Done else internally (\_ _ -> reported <$ bump s Uncaught 1))
     reported = unThread (myself >> self) (\own -> Effect (Done <$ schedulerUncaught s own e))
     silent = case fromException e of

@@ -41,7 +41,7 @@ numberedHere here =
 
 -- | As 'Control.Monad.IO.Class.liftIO', and the report of a simulation has this name and the
 -- place of the call where it has @effect@ otherwise. 'Control.Monad.IO.Class.liftIO' itself cannot
--- know who called it: it is a method of a class.
+-- know its caller: it is a method of a class.
 effectNamed :: (HasCallStack) => Text -> IO a -> Thread a
 effectNamed name = effectSeen (Accesses (AccessTo 0 name Affects) callStack)
 {-# INLINE effectNamed #-}

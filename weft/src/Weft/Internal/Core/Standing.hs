@@ -44,7 +44,7 @@ import {-# SOURCE #-} Weft.Internal.Core.Trace (Trace)
 --   stays     the waiter in the slot: its completion, for one thread and continuation
 --   changes   the slot's bytes: does it wait, where to receive; the intake's: offset, since when
 --
--- What is kept is used when all of this holds, and otherwise the receive is made anew, as any other:
+-- The waiter that stays is used when all of this holds, and otherwise the receive is made anew, as any other:
 --
 --   (1) The worker is the one that kept it. A thread that has moved keeps another at its new home.
 --       Bytes of a slot are touched on their own worker only.
@@ -92,7 +92,7 @@ data Place = Place
     placeKey :: {-# UNPACK #-} !Int
   }
 
--- | Have the waiter wait again, for bytes that go to this address, at most this many. False where
+-- | Have the waiter wait again, for bytes that go to this address, at most the given number. False where
 -- it may not: (3) and (4) of Note [Standing receives].
 waitAgain :: Place -> Ptr Word8 -> Int -> IO Bool
 waitAgain (Place bytes idle key) address room = do

@@ -85,7 +85,7 @@ data SystemCall a where
   SendFile :: !Socket -> !File -> !Int64 -> !Int -> SystemCall Int
   AwaitReadable :: !Socket -> SystemCall ()
   AwaitWritable :: !Socket -> SystemCall ()
-  -- Descriptors that somebody else owns, uses and closes
+  -- Descriptors that other code owns, uses and closes
   AwaitReadableFd :: !CInt -> SystemCall ()
   AwaitWritableFd :: !CInt -> SystemCall ()
   Shutdown :: !Socket -> !ShutdownHow -> SystemCall ()
@@ -276,7 +276,7 @@ newtype Waiter a = Waiter
 data Reason = Reason
   { -- | On one line.
     reasonText :: String,
-    -- | The number of the thread that holds what it waits for; 0 if nobody does, or
+    -- | The number of the thread that holds what it waits for; 0 if none does, or
     -- many. Must not block.
     reasonHolder :: IO Int,
     -- | What can end the wait.
@@ -288,7 +288,7 @@ data Ends
   = -- | Other threads of the run. When all that is left waits for this, it waits for
     -- ever.
     ByThreads
-  | -- | Anybody.
+  | -- | Other threads, and code outside the run.
     ByAnybody
   deriving stock (Eq, Show)
 

@@ -81,7 +81,7 @@ tcbPriority = contextPriority . stateContext . tcbState
 
 leaveFrame :: ThreadState -> ThreadState
 leaveFrame st = case stateFrames st of
-  -- Of a 'Catch' it is the state already; the body of an 'Await' has its own.
+  -- Of a 'Catch' it is the state already; the body of an @await@ has its own.
   HandlerFrame _ masking rest -> st {stateFrames = rest, stateMasking = masking}
   MaskFrame masking rest -> st {stateFrames = rest, stateMasking = masking}
   NoFrames -> st
@@ -113,7 +113,7 @@ identityNumber = \case
   Nobody -> 0
   Identity n _ -> n
 
--- | What is to become of a thread. Only its home worker changes this (see
+-- | Whether a thread runs, waits, is condemned or has ended. Only its home worker changes this (see
 -- "Weft.Internal.Core.Cancel").
 data Status
   = -- | Nothing in particular.

@@ -161,7 +161,7 @@ data Trace
   | -- | Raise an exception in this thread.
     Throw SomeException
   | -- | Start a thread; go on with its identity. Without options it is anonymous: numbered
-    -- only when somebody asks, and the identity names nobody.
+    -- only when asked for, and the identity names no thread.
     Fork !(Maybe ForkOptions) Resume (ThreadId -> Trace)
   | -- | The thread waits; the answer to its system call makes it ready again.
     -- Only kernels produce this node.

@@ -144,7 +144,7 @@ rLive = 2
 -- | The generation that the next key gets.
 rGeneration = 3
 
--- | 'tidy' when fewer than this many are live.
+-- | 'tidy' when fewer slots than this are live.
 rTidyBelow = 4
 
 -- | How many chunks are allocated; the outer array may have room for more.
@@ -314,7 +314,7 @@ extend s = do
   pure slot
 {-# NOINLINE extend #-}
 
--- | A quarter more room: what is not used stays below a fifth.
+-- | A quarter more room: the unused part stays below a fifth.
 grow :: Slots a -> Store a -> IO (Store a)
 grow s st = do
   let wanted = room st + max chunkSlots (room st `shiftR` 2)
@@ -326,7 +326,7 @@ grow s st = do
   setRegister s rCredit slots
   pure st'
 
--- | Replace the store by one with this room; keeps this many of the first slots.
+-- | Replace the store by one with this room; keeps the given number of the first slots.
 resized :: Slots a -> Store a -> Int -> Int -> IO (Store a)
 resized s st slots kept = do
   st' <- newStore slots

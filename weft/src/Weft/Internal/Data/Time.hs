@@ -46,7 +46,7 @@ instance Monoid Duration where
 nanoseconds :: Int -> Duration
 nanoseconds = Duration . fromIntegral
 
--- | This many microseconds.
+-- | The given number of microseconds.
 --
 -- >>> microseconds 250 == nanoseconds 250000
 -- True

@@ -6,7 +6,7 @@
 -- Description : What the operating system does at once or not at all
 --
 -- The system kernel's 'Attempts': called in plain 'IO' on any OS thread, also for a socket that
--- is being closed or was, because each call holds the descriptor (Note [Who may use the number] in
+-- is being closed or was, because each call holds the descriptor (Note [Use of the number] in
 -- "Weft.Internal.Os.Descriptor"). @cbits/weft_now.c@ has the calls.
 module Weft.Internal.Kernel.Attempts (systemAttempts) where
 

@@ -241,8 +241,9 @@ inPool env action (Wait anyone request _) k = do
       withdrawn <- cancelPool job
       withdrawn <$ unless withdrawn (interruptJob control (toException JobInterrupted))
 
--- | Close a descriptor once no event source knows it and no thread holds it (Note [Who may
--- use the number] in "Weft.Internal.Os.Descriptor"); closing it again does nothing. Threads that wait on it get @ECANCELED@.
+-- | Close a descriptor once no event source knows it and no thread holds it (Note [Use of
+-- the number] in "Weft.Internal.Os.Descriptor"); closing it again does nothing. Threads that wait on it get
+-- @ECANCELED@.
 closeDescriptor :: Env -> Descriptor -> Wait -> (() -> Trace) -> IO Trace
 closeDescriptor env d wait k = do
   markClosed d >>= \case

@@ -3,7 +3,7 @@
 -- |
 -- Description : The system kernel's files and directories
 --
--- Nothing here touches a disk on the worker: what is in memory is answered from there
+-- Nothing here touches a disk on the worker: a call about data in memory is answered from there
 -- ("Weft.Internal.Kernel.AtOnce"), all else goes to the backend (io_uring, or the pool
 -- of a readiness backend) or to the pool directly.
 module Weft.Internal.Kernel.Files

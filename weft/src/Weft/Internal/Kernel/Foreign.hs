@@ -3,7 +3,7 @@
 -- |
 -- Description : Waits for foreign descriptors, on the real system
 --
--- Puts a thread that waits for a descriptor of somebody else's into the table of the process,
+-- Puts a thread that waits for a foreign descriptor into the table of the process,
 -- by which it is told of a close, and has the backend wait. On the worker that owns the 'Env'.
 module Weft.Internal.Kernel.Foreign (awaitForeign) where
 

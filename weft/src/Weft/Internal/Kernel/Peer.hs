@@ -2,7 +2,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- |
--- Description : With whom a thread that waits talks
+-- Description : The peer of a waiting thread
 --
 -- For dumps: the address of the peer of a system call's socket, or the socket's own if it has no
 -- peer. Asks the operating system about the descriptor as it is now; says nothing of a closed one.

@@ -97,7 +97,7 @@ receiveAnew env !tcb request !intake k = do
         for_ place $ \p -> writeMutVar (intakeKept intake) $! Kept (homeWorker home) tcb k waiting p
 {-# OPAQUE receiveAnew #-}
 
--- | A wait, since when it really lasts: what is kept of a standing receive says when the first
+-- | A wait, since when it really lasts: the state of a standing receive says when the first
 -- began.
 lately :: Wait -> IO Wait
 lately wait = case wait of

@@ -90,7 +90,7 @@ data Entry = Entry
 data ThreadActivity
   = -- | It could run.
     IsReady
-  | -- | It holds an OS thread, and has for this many nanoseconds.
+  | -- | It holds an OS thread, and has for this number of nanoseconds.
     IsAway !Outside !Int
   | -- | It waits, since a time that may not be known.
     IsWaiting WaitingThread
@@ -117,7 +117,7 @@ awayState away =
         ThreadBlocked why -> pure (Blocked why)
         _ -> pure Unknown
 
--- | It is … .
+-- | What the OS thread of a thread does, in words.
 outsideText :: Outside -> Text
 outsideText = \case
   Running -> "running"
@@ -218,7 +218,7 @@ renderHeld homes = do
   now <- fromIntegral <$> monotonicNow
   groupLines (const True) now entries
 
--- | The same; does a thread with this number live, as far as we know? One that is on its
+-- | 'renderSnapshot', with a test whether the thread with a number lives, as far as is known. One that is on its
 -- way from one worker to another is seen by neither.
 render :: (Int -> Bool) -> Snapshot -> IO Text
 render lives s = do

@@ -59,7 +59,7 @@ runAll (AtEnd ref _) =
     Running _ acts -> mapM_ (void . try @SomeException) acts
     Over -> pure ()
 
--- | Somebody outside may make a thread of the run go on: threads that all wait for
+-- | Code outside the run may make a thread of the run go on: threads that all wait for
 -- each other are no deadlock.
 openDoor :: AtEnd -> IO ()
 openDoor (AtEnd _ doors) = atomicModifyIORef' doors (\n -> (n + 1, ()))

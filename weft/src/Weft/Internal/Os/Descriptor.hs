@@ -54,8 +54,8 @@ import GHC.Exts (MutableByteArray#)
 import System.IO.Unsafe (unsafePerformIO)
 import Weft.Internal.Os.Sys (Result, badDescriptor, failureCode)
 
--- Note [Who may use the number]
--- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
+-- Note [Use of the number]
+-- ~~~~~~~~~~~~~~~~~~~~~~~~~
 -- The operating system gives a closed number to the next connection at once, and what is then
 -- sent to it reaches the wrong client. So a number is used in two ways only, and closing waits for
 -- both:
@@ -87,7 +87,7 @@ data Descriptor = Descriptor
     descriptorNumber :: {-# UNPACK #-} !CInt,
     -- | Unique in the process (modulo 2^32).
     descriptorSerial :: {-# UNPACK #-} !Word32,
-    -- | The two words of Note [Who may use the number]. For this module, and for foreign
+    -- | The two words of Note [Use of the number]. For this module, and for foreign
     -- calls that hold the descriptor.
     descriptorWords :: {-# UNPACK #-} !(MutablePrimArray RealWorld Int)
   }

@@ -32,10 +32,10 @@ import Weft.Internal.Data.Buckets
 --   close(2)  from here on the number may be another file's;
 --   end       takes the note away; then the waits that were taken out are ended.
 --
--- Nobody enters while the note is there, since one who does could wait for the file that is
--- going: he tries again later (GHC's event manager holds a lock meanwhile). So everybody in
--- the table waits for the file that has the number now. However a wait ends, who waited
--- leaves the table; if he is not in it any more, then the descriptor was closed, whatever the
+-- No thread enters while the note is there, since it could wait for the file that is
+-- going: it tries again later (GHC's event manager holds a lock meanwhile). So every thread in
+-- the table waits for the file that has the number now. However a wait ends, its thread
+-- leaves the table; if it is not in it any more, then the descriptor was closed, whatever the
 -- event source has said.
 
 -- | A thread that waits.

@@ -79,13 +79,13 @@ data Pool = Pool
 --
 -- Invariants:
 --   (1) 'waiting' is empty unless all threads allowed exist and none is idle;
---   (2) a mailbox is in 'idle' if and only if its thread waits for it and nobody has promised to
+--   (2) a mailbox is in 'idle' if and only if its thread waits for it and no thread has promised to
 --       fill it: the thread that takes it out fills it, once;
 --   (3) 'threads' counts those between their start and their last step.
 
 -- | See Note [One state, one step].
 data PoolState = PoolState
-  { -- | Jobs nobody has taken, oldest first.
+  { -- | Jobs that no thread has taken, oldest first.
     waiting :: !(IntMap (IO ())),
     nextJob :: !Int,
     -- | The mailbox of each idle thread, the last to fall idle first, so that
@@ -220,8 +220,8 @@ runJobs pool = go
         Left e -> stray e >> await mailbox
         Right (Just mail) -> receive mail
         Right Nothing -> do
-          -- The thread that takes the mailbox out of the list decides: we, and then nobody
-          -- will fill it; or somebody else, and then its content is on the way.
+          -- The thread that takes the mailbox out of the list decides: this one, and then no job
+          -- comes; or another one, and then its content is on the way.
           gone <- atomicModifyIORef' (poolState pool) \s ->
             case partition (== mailbox) (idle s) of
               ([], _) -> (s, Nothing)

@@ -18,6 +18,6 @@ simulated = unsafePerformIO (newIORef False)
 everSimulated :: IO Bool
 everSimulated = readIORef simulated
 
--- | One begins.
+-- | Note that a simulation begins.
 noteSimulation :: IO ()
 noteSimulation = writeIORef simulated True

@@ -154,7 +154,7 @@ notPermitted = failureCode ePERM
 -- 'readStream', 'writeStream', 'accept', 'connect' and 'sendFile' need the
 -- descriptor to be in non-blocking mode.
 
--- | @recv@ into memory of this many bytes.
+-- | @recv@ into memory of the given number of bytes.
 foreign import ccall unsafe "weft_recv"
   recv :: CInt -> Ptr Word8 -> Int -> IO Result
 
@@ -175,7 +175,7 @@ foreign import ccall unsafe "weft_sendmsg"
 foreign import ccall unsafe "weft_accept"
   accept :: CInt -> Ptr () -> Ptr () -> IO Result
 
--- | @connect@ to an address of this many bytes; 'inProgress' when it continues in the background.
+-- | @connect@ to an address of the given number of bytes; 'inProgress' when it goes on by itself.
 foreign import ccall unsafe "weft_connect"
   connect :: CInt -> Ptr () -> Int -> IO Result
 
@@ -192,7 +192,7 @@ foreign import ccall unsafe "weft_read"
 foreign import ccall unsafe "weft_write"
   writeStream :: CInt -> Ptr Word8 -> Int -> IO Result
 
--- | @sendfile@ to a socket, from a file at an offset, at most this many bytes. It
+-- | @sendfile@ to a socket, from a file at an offset, at most the given number of bytes. It
 -- does wait for a disk where the bytes are not in the page cache: ask
 -- 'residentBytes' first.
 foreign import ccall unsafe "weft_sendfile"
@@ -238,7 +238,7 @@ foreign import ccall safe "weft_openat2"
 foreign import ccall safe "weft_statx"
   statAt :: CInt -> Ptr () -> Int -> Int -> Ptr () -> IO Result
 
--- | Bring this many bytes from an offset on into the page cache; answers how many
+-- | Bring the given number of bytes from an offset on into the page cache; answers how many
 -- of them the file has.
 foreign import ccall safe "weft_read_in"
   readIn :: CInt -> Int64 -> Int -> IO Result
@@ -323,7 +323,7 @@ foreign import ccall unsafe "weft_epoll_watch"
 foreign import ccall unsafe "weft_epoll_remove"
   epollRemove :: CInt -> CInt -> IO Result
 
--- | Wait for at most this many events for this many nanoseconds (negative: for
+-- | Wait for at most the given number of events for the given number of nanoseconds (negative: for
 -- ever). Each event is a key and readiness bits, 64 bits each.
 foreign import ccall safe "weft_epoll_wait"
   epollWait :: CInt -> Ptr Word64 -> Int -> Int64 -> IO Result

@@ -4,7 +4,7 @@
 -- Description : How the rest of the program reaches a worker
 --
 -- A worker's door is there before the worker is, and stays when another carrier takes the worker
--- over: the inbox of the messages for it, its ready queue, and who it is at the moment. This
+-- over: the inbox of the messages for it, its ready queue, and its current carrier. This
 -- module makes the doors of a run, and answers what others ask of a worker: its counters, its
 -- threads, whether it is stuck. "Weft.Internal.Run.Worker" is the worker itself.
 module Weft.Internal.Run.Door
@@ -57,10 +57,10 @@ import Weft.Internal.Run.Ending
 
 -- Note [The records of a worker]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
--- What is known of a worker is in a record for each owner: which threads may touch it, and for how
+-- The state of a worker is in a record for each owner: which threads may touch it, and for how
 -- long.
 --
---   Home       everybody in the run, as long as it lasts: what threads, kernels and other workers
+--   Home       all of the run, as long as it lasts: what threads, kernels and other workers
 --              may ask of the worker. A kernel has it as its 'Host'.
 --   Door       this room, as long as the run: what the functions of the home work on
 --   Worker     a carrier, as long as it has the worker: its scheduler, the kernel, the settings
@@ -86,7 +86,7 @@ data Door = Door
     doorQueue :: !ReadyQueue
   }
 
--- | The doors of this many workers, which have not started yet. The action tells the operator
+-- | The doors of the given number of workers, which have not started yet. The action tells the operator
 -- something.
 newDoors :: Policy -> (String -> IO ()) -> Int -> IO (Array Door)
 newDoors policy report count = do

@@ -72,15 +72,15 @@ data Settings = Settings
     settingForkOS :: !(IO () -> IO ()),
     -- | Report a thread, by its label, that has held its worker for longer than
     -- this: it computes, or blocks where Weft cannot see it. Others go on
-    -- meanwhile. Default 'Nothing': no report. Not exact to less than 5 milliseconds.
+    -- meanwhile. Default 'Nothing': no report. Not exact to less than 16 milliseconds.
     settingStall :: !(Maybe Duration),
     -- | What to do when all threads wait for each other, so that none can ever run
     -- again. Noticed within some tenths of a second. Default 'ReportDeadlock'.
     settingDeadlock :: !OnDeadlock,
-    -- | Print all threads to standard error on the signal @SIGUSR1@, if nobody has
+    -- | Print all threads to standard error on the signal @SIGUSR1@, if the program has not
     -- installed a handler for it when the run begins. Default true.
     settingDumpSignal :: !Bool,
-    -- | Signals that end the run if nobody has installed a handler for them when it begins,
+    -- | Signals that end the run if the program has not installed a handler for them when it begins,
     -- nor takes them by "Weft.Signal". Every thread is cancelled and finalized, as at
     -- the end of the main thread; then 'runWith' raises 'System.Exit.ExitFailure' with the
     -- negated number of the signal, with which GHC lets a program end as by that signal.
@@ -163,7 +163,7 @@ runWith settings main' = do
       -- [Strays] in "Weft.Internal.Core.Scheduler".
       carrying index worker = do
         ended <- try (carry worker)
-        -- What is thrown from here on ends with this thread, which remains masked.
+        -- An exception that is thrown from here on ends with this thread, which remains masked.
         receivePending (schedulerStray (workerScheduler worker))
         case ended of
           Right TakenOver -> pure ()

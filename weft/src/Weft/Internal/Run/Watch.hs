@@ -53,7 +53,7 @@ newDeadlockWatch :: IO DeadlockWatch
 newDeadlockWatch = DeadlockWatch <$> newIORef (-1)
 
 -- | Call when all workers have slept for a while. First a look from outside, which
--- disturbs nobody. Only if nothing speaks against a deadlock are the workers asked
+-- disturbs no worker. Only if nothing speaks against a deadlock are the workers asked
 -- for their threads, and not again before a thread has run. The last argument is
 -- called with what to tell.
 lookForDeadlock :: DeadlockWatch -> [Home] -> [Worker] -> (String -> IO ()) -> IO ()
@@ -156,7 +156,7 @@ withDumpSignal wanted homes = handling [Posix.sigUSR1 | wanted] (const (Posix.Ca
 --     else, and takes it all the same. If the signal's exception was among the interruptions, it is
 --     raised. A later signal ends the process, as it would have without us.
 --   * The handlers are set and taken away uninterruptibly. That waits for GHC's table of
---     handlers, which nobody holds for longer than an access to it.
+--     handlers, which no thread holds for longer than an access to it.
 --   * The signal has its default effect again from the moment it has come. So a second one
 --     ends the process at once, also where GHC does not get to run the handler.
 
@@ -191,6 +191,6 @@ handling signals handler action =
       before <- Posix.installHandler signal (handler signal) Nothing
       case before of
         Posix.Default -> pure (Just signal)
-        -- Somebody else's: put back.
+        -- Another handler: put it back.
         _ -> Nothing <$ Posix.installHandler signal before Nothing
     restore signal = Posix.installHandler signal Posix.Default Nothing

@@ -45,7 +45,7 @@ data Barrier = Barrier !Int !(MutVar RealWorld BarrierState) !BlockedOn
 -- last, and they themselves, by their numbers.
 data BarrierState = BarrierState !Int !Int !(IntMap (ParkedThread () Int))
 
--- | A barrier for this many threads.
+-- | A barrier for the given number of threads.
 --
 -- Throws 'ErrorCall' if the number is less than 1.
 newBarrier :: Int -> Thread Barrier

@@ -75,12 +75,12 @@ data Subscription a = Subscription !(Broadcast a) {-# UNPACK #-} !(PrimVar RealW
 data Message a
   = -- | The next message.
     Message a
-  | -- | This many messages were dropped, because this subscriber was slower than that; what
-    -- comes next is the oldest that is kept.
+  | -- | The number of messages dropped because this subscriber was slower than that; what comes
+    -- next is the oldest that is kept.
     Missed !Int
   deriving stock (Eq, Show, Functor)
 
--- | A broadcast that keeps this many messages for slow subscribers.
+-- | A broadcast that keeps the given number of messages for slow subscribers.
 --
 -- Throws 'ErrorCall' if the number is less than 1.
 newBroadcast :: Int -> Thread (Broadcast a)

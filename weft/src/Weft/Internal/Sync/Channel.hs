@@ -70,7 +70,7 @@ instance Eq (Channel a) where
 
 -- | The values that wait, and the threads that wait.
 data ChannelState a
-  = -- | Values (how many, the front, the back reversed); nobody waits.
+  = -- | Values (how many, the front, the back reversed); no waiter.
     Holding !Int [a] [a]
   | -- | No values; receivers, at least one (some may have been cancelled).
     Hungry !(WaitQueue () (Maybe a))
@@ -92,7 +92,7 @@ instance Show ChannelClosed where
 
 instance Exception ChannelClosed
 
--- | An empty channel in which this many values may wait; then senders wait.
+-- | An empty channel in which the given number of values may wait; then senders wait.
 --
 -- Throws 'ErrorCall' if the number is less than 1.
 newChannel :: Int -> Thread (Channel a)
@@ -318,7 +318,7 @@ tryReceive :: Channel a -> Thread (Received a)
 tryReceive c = attempt (using "try to receive from" (blockedReceive (channelNames c))) $ \home _ _ ->
   receiveNow c home (pure (Got NotYet)) (pure (Got EndOfChannel)) (pure . Got . Received)
 
--- | Close the channel. What was sent before can be received; then receivers get
+-- | Close the channel. Values that were sent before can be received; then receivers get
 -- 'Nothing', those that wait at once. Senders fail, those that wait at once too.
 -- Closing again does nothing. Neither waits nor notices a cancellation.
 close :: Channel a -> Thread ()

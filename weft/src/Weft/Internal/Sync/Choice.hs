@@ -39,7 +39,7 @@ import Weft.Internal.Sync (attempt)
 --     the thread continues when its worker reaches the end of the node.
 -- (B) An event comes after its choice was tried and before its queue is joined. Taking it
 --     could make two, because of (A). So the thread claims its own place first: if it was
---     answered, it is done; if not, nobody can answer it any more, and it leaves the queues
+--     answered, it is done; if not, no other thread can answer it any more, and it leaves the queues
 --     and tries again. Each retry means that another thread has made progress.
 -- (C) A cancellation claims the place like an answer: either nothing was taken, or the thread
 --     continues with what it got and is cancelled at its next system call.
@@ -54,7 +54,7 @@ data Choice a = forall o b.
   Choice
   { -- | What a dump says of it.
     _choiceBlockedOn :: BlockedOn,
-    -- | What is done to it, in a word; empty if that is nobody's business.
+    -- | What is done to it, in a word; empty if a report need not say it.
     _choiceVerb :: String,
     -- | Take it, if it is there: 'Later' if it is not.
     _choiceTry :: Home -> IO (Tried b),
@@ -83,7 +83,7 @@ andThen (Choice blockedOn verb try offer join use) next = Choice blockedOn verb 
 -- Cancellable; a cancelled thread has taken and given nothing. Throws what the chosen operation
 -- throws.
 select :: [Choice a] -> Thread a
--- The list is the user's, and evaluated as his code.
+-- The list is the user's, and evaluated as user code.
 select choices = Thread $ \k -> foldr seq (trySelect choices k) choices
 
 trySelect :: [Choice a] -> (a -> Trace) -> Trace

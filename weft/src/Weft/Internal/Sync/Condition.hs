@@ -31,7 +31,7 @@ import Weft.Internal.Sync.WaitQueue
 -- | What threads wait for that hold a mutex.
 data Condition = Condition !(MutVar RealWorld (WaitQueue () ())) !BlockedOn
 
--- | A condition that nobody waits for.
+-- | A condition without waiters.
 newCondition :: Thread Condition
 newCondition = newConditionNamed mempty
 

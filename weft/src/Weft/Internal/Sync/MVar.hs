@@ -129,7 +129,7 @@ takeAct ~mvar@MVar {mvarState = var, mvarBlockedOn = blockedOn} forget = \here _
   tcb <- currentTcb here
   let !home = hereHome here
   readCell var $ \case
-    -- Most often nobody waits yet.
+    -- Most often there is no waiter yet.
     Empty
       | homeAlone home,
         Identity {} <- tcbIdentity tcb -> do
@@ -190,7 +190,7 @@ takeNow var here none use = again
 -- | The variable is ours (Busy) and empty: the first putter that still waits puts.
 refill :: Cell (MVarState a) -> Home -> WaitQueue a () -> IO ()
 refill var here putters = dequeue putters (writeCell var Empty) $ \waiter rest ->
-  -- Nobody changes a Busy variable but us.
+  -- Only this thread changes a Busy variable.
   offered waiter >>= \case
     Nothing -> refill var here rest
     Just a -> do

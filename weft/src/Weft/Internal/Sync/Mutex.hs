@@ -41,10 +41,10 @@ import Weft.Internal.Sync.WaitQueue
 
 -- Note [The word of a mutex]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~
--- The word is twice the number of the holder, plus one if somebody may wait:
+-- The word is twice the number of the holder, plus one if a thread may wait:
 --
 --   0       free
---   2n      thread n holds it, and nobody waits
+--   2n      thread n holds it, and no thread waits
 --   2n + 1  thread n holds it, and must look into the queue when it unlocks
 --   1       on its way from one thread to the next
 --
@@ -204,8 +204,8 @@ handOver m here = writePrimVar (mutexWord m) 1 >> next
               claim here waiter >>= \case
                 WaitOver -> next
                 claimed@(Claimed _ tcb k) -> do
-                  -- Now, because it may run at once. Odd, even if nobody is left in the
-                  -- queue: a thread that joins now finds an odd word. Unless there is nobody else.
+                  -- Now, because it may run at once. Odd, even if the queue is now
+                  -- empty: a thread that joins now finds an odd word. Unless no thread can join.
                   let number = shiftL (tcbNumber tcb) 1
                   writePrimVar (mutexWord m) (if homeAlone here && isEmpty rest then number else number .|. 1)
                   letGo here claimed k
@@ -214,7 +214,7 @@ handOver m here = writePrimVar (mutexWord m) 1 >> next
       nobody <- isEmpty <$> readMutVar (mutexQueue m)
       unless nobody (announce m here)
 
--- | To the first that still waits, where the worker is the only one: nobody joins meanwhile.
+-- | To the first that still waits, where the worker is the only one: no thread joins meanwhile.
 handOverAlone :: Mutex -> Home -> IO ()
 handOverAlone m here = readMutVar (mutexQueue m) >>= go
   where
@@ -245,6 +245,6 @@ announce m here = atomicReadInt (mutexWord m) >>= go
             then go found
             else when (seen == 0) (handOver m here)
 
--- | Does anybody hold it, or is it on its way to somebody?
+-- | Does a thread hold it, or is it on its way to one?
 taken :: Mutex -> IO Bool
 taken m = (/= 0) <$> readPrimVar (mutexWord m)

@@ -41,7 +41,7 @@ data Reader = Reader
     receiveMore :: !(Thread Int)
   }
 
--- | The bytes between the two offsets are there; what is after them is free.
+-- | The bytes between the two offsets are there; the room after them is free.
 data ReaderState = ReaderState
   { _stateBuffer :: !Buffer,
     stateFrom :: !Int,
@@ -61,7 +61,7 @@ newReaderInto receiving = liftIO $ do
     n <- receiving buffer to (bufferSize buffer - to)
     n <$ liftIO (keep state n)
 
--- | A reader of anything that gives bytes, at most this many as it is asked for, and none at the
+-- | A reader of anything that gives bytes, at most as many as it is asked for, and none at the
 -- end: a connection with TLS, a pipe.
 newReaderFrom :: (Int -> Thread ByteString) -> Thread Reader
 newReaderFrom source = liftIO $ do
@@ -77,11 +77,11 @@ newReaderFrom source = liftIO $ do
 newState :: IO (IORef ReaderState)
 newState = newBuffer usual >>= \buffer -> newIORef (ReaderState buffer 0 0)
 
--- | This many bytes were received.
+-- | Note that the given number of bytes were received.
 keep :: IORef ReaderState -> Int -> IO ()
 keep state n = modifyIORef' state (\st -> st {stateTo = stateTo st + n})
 
--- | Have room for this many bytes: move what is there to the beginning, or to a larger
+-- | Have room for the given number of bytes: move what is there to the beginning, or to a larger
 -- buffer if it fills more than half of this one.
 makeRoom :: IORef ReaderState -> Int -> IO ReaderState
 makeRoom state n = do
@@ -103,14 +103,14 @@ makeRoom state n = do
 received :: Reader -> IO Int
 received reader = (\st -> stateTo st - stateFrom st) <$> readIORef (readerState reader)
 
--- | Take at most this many bytes of those.
+-- | Take at most the given number of bytes of those.
 takeBytes :: Reader -> Int -> IO ByteString
 takeBytes reader n = do
   bytes <- peekBytes reader n
   modifyIORef' (readerState reader) (\st -> st {stateFrom = stateFrom st + ByteString.length bytes})
   pure bytes
 
--- | A copy of at most this many bytes of those.
+-- | A copy of at most the given number of bytes of those.
 peekBytes :: Reader -> Int -> IO ByteString
 peekBytes reader n = do
   ReaderState buffer from to <- readIORef (readerState reader)
@@ -118,9 +118,9 @@ peekBytes reader n = do
 
 -- | What is to become of what was received.
 data Verdict
-  = -- | Give out this many bytes, and forget these and those up to there.
+  = -- | Give out as many bytes as the first number, and forget as many as the second.
     Take !Int !Int
-  | -- | Leave it; so much is known of it.
+  | -- | Leave it; no content ends within this number of bytes.
     Leave !Int
 
 -- | What has become of it.

@@ -60,7 +60,7 @@ import Weft.Internal.Sync (awaitIn)
 -- register only serves cancellation. The thread enters masked, so that no cancellation
 -- gets between. The races:
 --
--- (A) The scope begins to close between a thread's reservation and its arrival, so nobody
+-- (A) The scope begins to close between a thread's reservation and its arrival, so nothing
 --     cancels the unregistered thread. `arrive` finds the scope not open, and cancels it:
 --     unmasked, it ends before its body; forked masked, it begins, since it may own what it
 --     must release. The owner waits for it, because it is counted.
@@ -110,7 +110,7 @@ data ScopeState = ScopeState
     stateWaiting :: ![(Until, ParkedThread () ())]
   }
 
--- | What somebody waits for: the end of the children, or of the daemons too.
+-- | What an owner waits for: the end of the children, or of the daemons too.
 data Until = Childless | Empty
   deriving stock (Eq)
 
@@ -118,7 +118,7 @@ reached :: Until -> ScopeState -> Bool
 reached Childless st = stateChildren st == 0
 reached Empty st = stateChildren st == 0 && stateDaemons st == 0
 
--- | Is a thread waited for, or cancelled when nobody else is left?
+-- | Is a thread waited for, or cancelled when only daemons are left?
 data ChildKind = Awaited | Daemon
   deriving stock (Eq, Show)
 

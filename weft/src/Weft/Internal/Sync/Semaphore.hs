@@ -44,7 +44,7 @@ data Semaphore = Semaphore
     semaphoreNames :: SemaphoreNames
   }
 
--- | What it is called, and what those wait for that want one permit. Made when somebody
+-- | What it is called, and what a waiter for one permit is blocked on. Made when a thread
 -- waits.
 data SemaphoreNames = SemaphoreNames {semaphoreName :: !Name, blockedOnOne :: !BlockedOn}
 
@@ -52,7 +52,7 @@ data SemaphoreNames = SemaphoreNames {semaphoreName :: !Name, blockedOnOne :: !B
 -- grown or the first in the queue has changed, 'settle' follows.
 data SemaphoreState = SemaphoreState !Int !(WaitQueue Int ())
 
--- | A semaphore with this many permits (a negative number is a debt, to be released first).
+-- | A semaphore with the given number of permits (a negative number is a debt, to be released first).
 newSemaphore :: Int -> Thread Semaphore
 newSemaphore = newSemaphoreNamed mempty
 
@@ -75,13 +75,13 @@ withPermit :: Semaphore -> Thread a -> Thread a
 withPermit s = withPermits s 1
 {-# INLINE withPermit #-}
 
--- | Hold this many permits while a thread runs.
+-- | Hold the given number of permits while a thread runs.
 withPermits :: Semaphore -> Int -> Thread a -> Thread a
 withPermits s n body = acquire s n *> andFinally body (release s n)
 {-# INLINE withPermits #-}
 
--- | Take this many permits; wait until they are free and nobody has waited longer. Cancellable
--- while it waits; a cancelled thread has taken none. Asking for more than there will ever be
+-- | Take the given number of permits; wait until they are free and no other thread has waited longer.
+-- Cancellable while it waits; a cancelled thread has taken none. Asking for more than there will ever be
 -- blocks this thread for ever, and all that ask after it.
 --
 -- Throws 'ErrorCall' if the number is negative.
@@ -115,7 +115,7 @@ acquireLater s@Semaphore {semaphoreState = state, semaphoreNames = names} n here
       settle s home
 {-# OPAQUE acquireLater #-}
 
--- | Take this many permits if they are free and nobody waits: true. Never waits.
+-- | Take the given number of permits if they are free and no thread waits: true. Never waits.
 tryAcquire :: Semaphore -> Int -> Thread Bool
 tryAcquire s !n = attempt (using "try to acquire" (blockedOnOne (semaphoreNames s))) $ \home _ _ ->
   let go = look (semaphoreState s) $ \seen (SemaphoreState free queue) ->
@@ -126,7 +126,7 @@ tryAcquire s !n = attempt (using "try to acquire" (blockedOnOne (semaphoreNames 
           else pure (Got False)
    in go
 
--- | Give back this many permits, or add them; a thread need not have taken them.
+-- | Give back the given number of permits, or add them; a thread need not have taken them.
 -- Neither waits nor notices a cancellation.
 release :: Semaphore -> Int -> Thread ()
 release s !n = Thread (Perform (semaphoreRelease s) n)

@@ -102,7 +102,7 @@ data Handle = Handle
 -- | How an operation ends when its descriptor is closed.
 data Ending = CompletesNow | IsCanceled
 
--- | All disks are empty.
+-- | New disks, all empty.
 newDisks :: World -> IO Disks
 newDisks world = Disks world <$> newIORef IntMap.empty <*> newIORef IntMap.empty
 
@@ -149,7 +149,7 @@ setDiskErrors = setting diskErrors
 setDiskCapacity :: Disks -> Machine -> Int -> IO ()
 setDiskCapacity = setting diskRoom
 
--- | Every operation that begins from now on takes this many times as long as usual.
+-- | Every operation that begins from now on takes the given number of times as long as usual.
 setDiskSlowness :: Disks -> Machine -> Double -> IO ()
 setDiskSlowness disks machine = setting diskSlowness disks machine . max 0
 

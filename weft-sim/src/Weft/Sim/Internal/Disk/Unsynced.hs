@@ -173,7 +173,7 @@ data PageOutcome
   | -- | The sectors whose bits are set are new, the others old.
     Torn !Word8
   | -- | Of the added bytes ('appended'), those before this place in the page are new and the
-    -- rest is junk; without the flag, the other way round.
+    -- rest is junk; without the flag, the new bytes come after the junk.
     Ragged !Int !Bool !Junk
   deriving stock (Eq, Show)
 

@@ -47,7 +47,7 @@ moment d who text = do
   step <- readPrimVar (driverSteps d)
   pure (Moment step (now - driverStart d) who text)
 
--- | What was touched belongs to the line of the step. The flag: its thread waits now.
+-- | The objects that were touched belong to the line of the step. The flag: its thread waits now.
 finishRecord :: Driver -> Bool -> IO ()
 finishRecord d waits = for_ (planRecord (driverPlan d)) $ \ref -> do
   touches <- reverse <$> readIORef (driverTouches d)
@@ -75,7 +75,7 @@ observe detector number step = \case
     Uses uses -> forM_ uses $ \(Use _ (BlockedOn object _)) -> touched detector number (Numbered object)
     Accesses access stack | accessKind access /= Affects -> accessed detector number access step (fromMaybe "" (placeOf stack))
     _ -> pure ()
-  -- What waits so is answered by the library, or by what already was there.
+  -- Such a wait is answered by the library, or by state that was there.
   Call _ (Suspend _ _) _ -> touched detector number TheWorld >> touched detector number Library
   Call {} -> touched detector number TheWorld
   _ -> pure ()

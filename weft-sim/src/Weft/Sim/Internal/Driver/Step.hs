@@ -4,7 +4,7 @@
 -- |
 -- Description : One step of a simulated run
 --
--- Chooses who runs, a thread that is ready or a message between workers, and has the production
+-- Chooses what runs, a thread that is ready or a message between workers, and has the production
 -- scheduler run one node of the thread's trace (Note [A step] in "Weft.Sim.Internal.Driver").
 --
 -- The functions are top-level and out of line: as local functions of the loop each would hold the
@@ -172,7 +172,7 @@ isSeen :: Driver -> Bool
 isSeen d = isJust (planDetector (driverPlan d)) || isJust (planRecord (driverPlan d))
 {-# INLINE isSeen #-}
 
--- | Tell those who look on of a step that follows.
+-- | Tell the race detector and the recording of a step that follows.
 seen :: Driver -> Tcb -> Trace -> IO ()
 seen d tcb trace = do
   step <- readPrimVar (driverSteps d)
@@ -240,7 +240,7 @@ carryOut d workers i entry when' way = do
       found <- takeWhere ((== number) . tcbNumber . entryTcb) (driverReady d)
       for_ found $ \e -> runThread d workers e >> toItsEnd (left - 1) number
 
--- | Nothing can run: somebody may have waited for that.
+-- | Nothing can run: an interruption may have waited for that.
 nextStrike :: Driver -> Workers -> Interrupts -> IO Bool
 nextStrike d workers i = do
   closing <- readIORef (homeClosing (indexArray (workerHomes workers) 0))

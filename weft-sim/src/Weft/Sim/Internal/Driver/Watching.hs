@@ -111,7 +111,7 @@ learns d detector u =
     TheWorldItself -> touched detector u TheWorld
     _ -> pure ()
 
--- | Everybody has a number here.
+-- | Every thread has a number here.
 numberedNow :: Driver -> Int -> Tcb -> IO Tcb
 numberedNow d w tcb =
   readIORef (driverWorkers d) >>= \case

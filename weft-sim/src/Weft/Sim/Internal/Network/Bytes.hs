@@ -3,7 +3,7 @@
 -- |
 -- Description : A queue of bytes
 --
--- What has arrived on a stream and was not read: pieces of memory in order, and how many bytes
+-- The bytes that have arrived on a stream and were not read: pieces of memory in order, and how many bytes
 -- they are together. Bytes are copied into it and out of it, once each: the caller may use its
 -- memory again as soon as its call is answered.
 module Weft.Sim.Internal.Network.Bytes
@@ -54,7 +54,7 @@ append (Bytes ref) bytes
 clear :: Bytes -> IO ()
 clear (Bytes ref) = writeIORef ref (Pieces 0 Seq.empty)
 
--- | Move at most this many bytes from the beginning into a buffer, from an offset: how many
+-- | Move at most the given number of bytes from the beginning into a buffer, from an offset: how many
 -- they were.
 takeInto :: Bytes -> Buffer -> Int -> Int -> IO Int
 takeInto (Bytes ref) (Buffer memory _) offset wanted = do
@@ -79,7 +79,7 @@ takeInto (Bytes ref) (Buffer memory _) offset wanted = do
 copyTo :: Ptr Word8 -> ByteString -> IO ()
 copyTo to (BS from n) = withForeignPtr from (\p -> copyBytes to p n)
 
--- | Which part of a buffer a call may use, which asks for this many bytes from an offset: the
+-- | Which part of a buffer a call may use, which asks for the given number of bytes from an offset: the
 -- offset and the size.
 roomOf :: Buffer -> Int -> Int -> (Int, Int)
 roomOf buffer offset count = (from, room)

@@ -272,7 +272,7 @@ shutBox box how = do
       serve (boxSenders box)
       pure (Right ())
 
--- | Its socket is closed.
+-- | Dismiss the waiters of a box whose socket is closed.
 closeBox :: Box -> IO ()
 closeBox box = do
   dismiss (boxReaders box) canceled

@@ -78,7 +78,7 @@ resetConnections net machine = do
             _ -> pure ()
     _ -> pure ()
 
--- | A machine has lost its power: its sockets and pipes are gone, and nobody is told. A thread that
+-- | A machine has lost its power: its sockets and pipes are gone, and no peer is told. A thread that
 -- waits on one is not answered. Whether the machine is up, and in which life, is for the caller
 -- to say.
 crashMachine :: Network -> Machine -> IO ()

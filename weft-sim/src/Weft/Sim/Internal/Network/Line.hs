@@ -5,7 +5,7 @@
 --
 -- Whatever may have to wait on the network (to receive, to send, to accept) is an
 -- 'Attempt': it does the whole of its work or nothing. It is tried when it is asked for, and,
--- while it stands in a 'Line', again whenever somebody serves the line. So bytes
+-- while it stands in a 'Line', again whenever the line is served. So bytes
 -- move at the moment in which their receiver is answered, and one whose wait was cancelled
 -- before has moved none. Used by the simulating OS thread.
 module Weft.Sim.Internal.Network.Line
@@ -43,11 +43,11 @@ import Weft.Sim.Internal.World
 -- | The result, if there can be one now. 'Nothing' means that nothing was done.
 type Attempt a = IO (Maybe (Either SomeException a))
 
--- | It would have to wait.
+-- | An attempt that would have to wait.
 blocked :: Attempt a
 blocked = pure Nothing
 
--- | It is done.
+-- | An attempt that is done.
 success :: a -> Attempt a
 success a = pure (Just (Right a))
 
@@ -67,15 +67,15 @@ data Waiting = Waiting
     waitingRefuse :: Errno -> IO ()
   }
 
--- | Nobody waits.
+-- | A line without waiters.
 newLine :: IO Line
 newLine = Line <$> newIORef (Queue 0 IntMap.empty)
 
--- | Does nobody wait?
+-- | Are there no waiters?
 isDeserted :: Line -> IO Bool
 isDeserted (Line ref) = readIORef ref >>= \(Queue _ ws) -> pure $! IntMap.null ws
 
--- | Answer a call with an attempt: at once if nobody waits before it and it can be
+-- | Answer a call with an attempt: at once if none waits before it and it can be
 -- done, or when its turn has come, or with @ETIMEDOUT@ at the limit. The name of the operation is
 -- for its failures.
 standIn :: Why -> Line -> String -> Maybe Int64 -> Attempt a -> Answering a

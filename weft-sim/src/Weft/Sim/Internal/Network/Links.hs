@@ -112,7 +112,7 @@ pathFrom links a b
   | a == b = pure Loopback
   | otherwise = Over <$> linkFrom links a b
 
--- | When what is sent now arrives, if it is this many bytes and nothing gets lost.
+-- | When what is sent now arrives, if it is the given number of bytes and nothing gets lost.
 arrivalOver :: World -> Path -> Int -> IO Int64
 arrivalOver world path size = do
   now <- clock (worldEvents world)

@@ -67,7 +67,7 @@ startListening net s address backlog =
   where
     room = 1 + max 0 (min 4096 backlog)
 
--- | Nobody accepts any more: connections that wait are reset.
+-- | The listener accepts no more: connections that wait are reset.
 stopListening :: Network -> Listener -> IO ()
 stopListening net l = do
   writeIORef (listenerClosed l) True
@@ -220,7 +220,7 @@ familyOf = \case
   SockAddrUnix _ -> AF_UNIX
   _ -> AF_INET
 
--- | Connect to a path, where somebody listens and there is room, which may take waiting.
+-- | Connect to a path, where a socket listens and there is room, which may take waiting.
 connectUnix :: Network -> Sock -> String -> Maybe Int64 -> Answering ()
 connectUnix net s path limit ask k = do
   socketAt net here path >>= \case
@@ -257,7 +257,7 @@ connectUnix net s path limit ask k = do
 
 -- | Take the oldest connection, with a descriptor for it.
 --
--- What is not the caller's fault is not told it: it goes on waiting, as the real kernel has it
+-- An error that is not the caller's fault is not reported to it: it goes on waiting, as the real kernel has it
 -- do. When the machine has no descriptor left the operator is told, once a minute.
 acceptFrom :: Network -> Sock -> Listener -> Maybe Int64 -> Answering (Socket, SockAddr)
 acceptFrom net s l limit ask k = do

@@ -9,7 +9,7 @@
 -- system and ends with its socket. Used by the simulating OS thread.
 --
 -- A crash leaves the names as it leaves those of files: a recent one may be lost, and of those
--- that are left nobody is bound to any.
+-- that are left no socket is bound to any.
 module Weft.Sim.Internal.Network.Paths
   ( bindPath,
     socketAt,
@@ -50,8 +50,8 @@ bindPath net s address =
       modifyIORef' (netPaths net) (Map.insert place s)
       writeIORef (sockBound s) (BoundPath path (Just place))
 
--- | The socket that a path leads to, on this machine. @ECONNREFUSED@ if nobody is bound to
--- what is there.
+-- | The socket that a path leads to, on this machine. @ECONNREFUSED@ if no socket is bound to
+-- the file there.
 socketAt :: Network -> Machine -> String -> IO (Either Errno Sock)
 socketAt net machine path = case path of
   '\0' : _ -> bound (Abstract here path)
@@ -64,7 +64,7 @@ socketAt net machine path = case path of
 releasePath :: Network -> SocketPath -> IO ()
 releasePath net place = modifyIORef' (netPaths net) (Map.delete place)
 
--- | A machine has lost its power: nobody there is bound to anything.
+-- | A machine has lost its power: no socket there is bound to anything.
 forgetPaths :: Network -> Machine -> IO ()
 forgetPaths net machine = modifyIORef' (netPaths net) (Map.filterWithKey (\place _ -> placeMachine place /= machineNumber machine))
   where

@@ -4,8 +4,8 @@
 -- |
 -- Description : Pipes
 --
--- A pipe holds 65,536 bytes unless it is told otherwise; what is written with one call of at most
--- 4,096 (@PIPE_BUF@) stays together. Both ends are on one machine. Used by the simulating OS thread.
+-- A pipe holds 65,536 bytes unless it is told otherwise; the bytes of one write of at most
+-- 4,096 (@PIPE_BUF@) stay together. Both ends are on one machine. Used by the simulating OS thread.
 module Weft.Sim.Internal.Network.Pipes (newPipe, readFrom, writeTo, capacityOf, closePipeEnd) where
 
 import Data.ByteString (ByteString)
@@ -22,7 +22,7 @@ import Weft.Sim.Internal.Network.Types
 newPipe :: IO PipeBuffer
 newPipe = PipeBuffer <$> newBytes <*> newIORef 65_536 <*> newIORef True <*> newIORef True <*> newLine <*> newLine
 
--- | Take bytes; 0 when there are none and nobody can write any.
+-- | Take bytes; 0 when there are none and no writer is left.
 readFrom :: PipeBuffer -> Buffer -> Int -> Int -> Attempt Int
 readFrom pipe buffer offset count
   | room == 0 = success 0

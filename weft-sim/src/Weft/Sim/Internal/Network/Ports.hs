@@ -4,8 +4,8 @@
 -- |
 -- Description : Which socket has which address
 --
--- The ports of every machine: who is bound to them, who may be bound beside whom, and who
--- receives what is sent to one. And whose address is whose.
+-- The ports of every machine: the sockets that are bound to them, which may be bound together, and which
+-- receives what is sent to one. And the owner of each address.
 module Weft.Sim.Internal.Network.Ports
   ( -- * Machines
     destination,
@@ -64,7 +64,7 @@ owners net = do
 -- | Where an address leads.
 data Destination
   = ToMachine !Machine
-  | -- | It could be a machine's of the same network, but is nobody's.
+  | -- | It could be a machine's of the same network, but is no machine's.
     ToNobody
   | -- | No way leads there.
     NoRoute

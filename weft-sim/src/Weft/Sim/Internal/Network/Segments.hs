@@ -186,7 +186,7 @@ arrive net from to segment = do
     _ | not here -> answerReset
     Reset -> do
       told
-      -- Whose peer has ended its direction only learns that it cannot send.
+      -- An end whose peer has ended its direction only learns that it cannot send.
       ended <- readIORef (flowEnded flow)
       unless closed (die net to (if ended then ePIPE else eCONNRESET))
     Broken -> do
@@ -276,7 +276,7 @@ die net end e = do
       serve (endReaders end)
       serve (endWriters end)
 
--- | This many bytes were read at an end: its peer, if it waits for room, hears of it.
+-- | The given number of bytes were read at an end: its peer, if it waits for room, hears of it.
 roomFreed :: Network -> End -> Int -> IO ()
 roomFreed net to n = do
   modifyIORef' (flowHeld (endIn to)) (subtract n)

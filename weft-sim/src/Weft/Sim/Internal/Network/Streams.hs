@@ -69,7 +69,7 @@ isOver end = do
     Unconnected -> True
     _ -> ended || shut
 
--- | What stands against sending: an error, or that it is too early, or the room that there is.
+-- | Whether an end can send: an error, or that it is too early, or the room that there is.
 data Sending = Refused !Errno | TooEarly | Room !Int
 
 sending :: End -> IO Sending
@@ -122,7 +122,7 @@ sendToEnd net end what pieces =
     !total = sum (map ByteString.length pieces)
 {-# INLINE sendToEnd #-}
 
--- | Send bytes of a file, given how to get at most this many from an offset.
+-- | Send bytes of a file, given how to get at most a number of them from an offset.
 sendFileToEnd :: Network -> End -> (Int64 -> Int -> IO (Either Errno ByteString)) -> Int64 -> Int -> Attempt Int
 sendFileToEnd net end contents offset count =
   sending end >>= \case
@@ -182,7 +182,7 @@ shutEnd net end how =
       pure (Right ())
     _ -> pure (Left eNOTCONN)
 
--- | Its socket is closed. With bytes that nobody has read, or if it is to be so, the
+-- | Its socket is closed. With unread bytes, or if it is to be so, the
 -- connection is reset; otherwise what was sent arrives, and then the end.
 closeEnd :: Network -> End -> Bool -> IO ()
 closeEnd net end abruptly = do
@@ -199,7 +199,7 @@ closeEnd net end abruptly = do
     Connecting -> pure ()
     _
       | abruptly || unread > 0 -> do
-          -- What could not be delivered yet is given up.
+          -- Bytes that could not be delivered yet are given up.
           stalled <- readIORef (flowStalled (endOut end))
           for_ stalled $ \_ -> writeIORef (flowFlight (endOut end)) Seq.empty
           push net end Reset

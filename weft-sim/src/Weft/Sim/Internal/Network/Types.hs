@@ -85,7 +85,7 @@ data Network = Network
     netAccepted :: !(IORef (IntMap Int)),
     -- | Where the search for a free port goes on, for each machine and protocol.
     netNextPort :: !(IORef (IntMap Port)),
-    -- | Whose IPv4 addresses are whose; made again when there is a new machine.
+    -- | The owners of IPv4 addresses; made again when there is a new machine.
     netOwners :: !(IORef (Int, IntMap Machine)),
     -- | For the names of Unix-domain sockets, and the sockets that are bound to them.
     netDisks :: !Disks,
@@ -162,9 +162,9 @@ data End = End
     -- | The life of the machine in which the connection began.
     endLife :: !Int,
     endLocal, endRemote :: SockAddr,
-    -- | What comes here; what goes to the peer.
+    -- | The flow from the peer, and the flow to it.
     endIn, endOut :: !Flow,
-    -- | Nobody until somebody at the other side knows of the connection.
+    -- | 'Nothing' until the other side knows of the connection.
     endPeer :: !(IORef (Maybe End)),
     endPhase :: !(IORef Phase),
     -- | What the next operation fails with.
@@ -200,7 +200,7 @@ data Flow = Flow
     flowUnread :: !Bytes,
     -- | Has the end of the stream arrived (after what is unread)?
     flowEnded :: !(IORef Bool),
-    -- | What is on its way, oldest first, and when it arrives.
+    -- | The segments on their way, oldest first, with their times of arrival.
     flowFlight :: !(IORef (Seq (Int64, Segment))),
     -- | When the last one arrives that was sent: none overtakes another.
     flowLast :: !(IORef Int64),
@@ -235,7 +235,7 @@ newFlow path limit =
     <*> newIORef False
     <*> newIORef Nothing
 
--- | An end between two flows: what comes, what goes.
+-- | An end between two flows, the incoming and the outgoing.
 newEnd :: Machine -> SockAddr -> SockAddr -> Flow -> Flow -> Maybe End -> Phase -> IO End
 newEnd machine local remote incoming outgoing peer phase = do
   life <- readIORef (machineLife machine)
@@ -291,7 +291,7 @@ data Listener = Listener
     listenerConnecting :: !Line
   }
 
--- | Nobody has come.
+-- | A listener without connections.
 newListener :: SockAddr -> Int -> IO Listener
 newListener address room =
   Listener address <$> newIORef room <*> newIORef Seq.empty <*> newIORef 0 <*> newIORef False <*> newIORef False <*> newLine <*> newLine

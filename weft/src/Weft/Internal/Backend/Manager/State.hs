@@ -28,6 +28,8 @@ module Weft.Internal.Backend.Manager.State
     refuseWhenFree,
 
     -- * Callbacks
+    Pending,
+    nonePending,
     enqueue,
     runPending,
     runPendingToTheEnd,
@@ -67,7 +69,7 @@ data EventManager = EventManager
     managerStepping :: !(MVar ()),
     managerStepper :: !(IORef (Maybe ThreadId)),
     -- | Callbacks that are to run, first come first: Note [Exceptions of callbacks]. The stepper's.
-    managerPending :: !(IORef [IO Bool]),
+    managerPending :: !(IORef Pending),
     -- | Numbers that are always ready, regular files. The stepper's.
     managerAlways :: !(IORef IntSet),
     -- | Where the poller puts events, which of them was not handled yet, and how many there
@@ -162,7 +164,7 @@ leave m action = do
   post (managerInbox m) (pure ()) action
   wakeUp (managerWakeup m)
 
--- | What waits for a step cannot be called from inside of one.
+-- | A call that waits for a step cannot be made inside of one.
 refuseInCallback :: EventManager -> String -> IO ()
 refuseInCallback m place = do
   here <- isStepper m
@@ -182,7 +184,7 @@ illegal place reason =
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
 -- Callbacks of all kinds, of descriptors, closes and timeouts, are put into one queue and run
 -- from there, and nothing is between the queue and the caller of a step: what a callback throws
--- is thrown to him. It is off the queue by then, and the others are not: the next step runs them
+-- is thrown to that caller. It is off the queue by then, and the others are not: the next step runs them
 -- first. A turn is masked but for callbacks. What fills the queue (events, messages, what is due)
 -- runs none, and is masked uninterruptibly from the moment on in which it is taken from where
 -- it was, so that an asynchronous exception loses nothing either; it ends the callback that runs.
@@ -190,9 +192,19 @@ illegal place reason =
 -- Whether a callback still is to run is asked when its turn has come, since one before it
 -- may have unregistered it, cancelled it or put it off. It answers whether it has run.
 
+-- | Callbacks that are to run, the first first, and those that came after them, the last first: many closes leave one
+-- each before a step.
+data Pending = Pending [IO Bool] [[IO Bool]]
+
+nonePending :: Pending
+nonePending = Pending [] []
+
 -- | Have callbacks run after those that are to run already. On the stepper.
 enqueue :: EventManager -> [IO Bool] -> IO ()
-enqueue m actions = unless (null actions) $ modifyIORef' (managerPending m) (<> actions)
+enqueue m actions =
+  unless (null actions) . modifyIORef' (managerPending m) $ \case
+    Pending [] [] -> Pending actions []
+    Pending first later -> Pending first (actions : later)
 
 -- | Run the callbacks that are to run, each by the first argument; answers how many have run. On
 -- the stepper, masked.
@@ -201,12 +213,13 @@ runPending restore m = go 0
   where
     go !count =
       readIORef (managerPending m) >>= \case
-        [] -> pure count
-        action : rest -> do
+        Pending (action : rest) later -> do
           -- First, so that an exception does not have it run twice.
-          writeIORef (managerPending m) rest
+          writeIORef (managerPending m) (Pending rest later)
           ran <- restore action
           go (if ran then count + 1 else count)
+        Pending [] [] -> pure count
+        Pending [] later -> writeIORef (managerPending m) (Pending (concat (reverse later)) []) >> go count
 
 -- | Run them all, whatever they throw; then throw the first of it. On the stepper.
 runPendingToTheEnd :: EventManager -> IO ()

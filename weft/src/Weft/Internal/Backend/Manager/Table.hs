@@ -4,7 +4,7 @@
 -- |
 -- Description : The descriptors of an event manager
 --
--- Who has registered for which descriptor, and what the poller was told of it. Any thread
+-- The registrations of each descriptor, and what the poller was told of them. Any thread
 -- registers, unregisters and closes; the stepper looks up what an event is for.
 --
 -- See Note [Stripes] and Note [What the poller is told].
@@ -22,8 +22,8 @@ module Weft.Internal.Backend.Manager.Table
 where
 
 import Control.Concurrent.MVar
-import Control.Exception (mask_, onException)
-import Control.Monad (join, replicateM, unless, when)
+import Control.Exception (SomeException, mask_, onException, throwIO, try)
+import Control.Monad (replicateM, unless, when)
 import Data.Bits ((.&.), (.|.))
 import Data.Foldable (for_)
 import Data.IORef
@@ -54,15 +54,15 @@ import Weft.Internal.Os.Sys qualified as Sys
 
 -- Note [What the poller is told]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
--- Where all who wait for a descriptor wait for one event, the poller is asked for one
+-- Where all waiters for a descriptor want one event, the poller is asked for one
 -- ('Once'), if it knows that: then no call is needed after the event, and the next
 -- registration is one call. Else it is asked for 'Level'.
 --
--- A poller that any thread may use is told at once. Another one is told by the stepper, who
--- gets a message; until then the poller may report what nobody waits for any more, which
+-- A poller that any thread may use is told at once. Another one is told by the stepper, which
+-- gets a message; until then the poller may report an event for which no thread waits any more; it
 -- finds no registration.
 --
--- Who registers has the poller told even of what it should know already: the number may
+-- Each registration tells the poller even of what it should know already: the number may
 -- have been closed, without notice, and given to another file, and then it knows nothing.
 
 stripeCount :: Int
@@ -115,14 +115,17 @@ unregister registration = mask_ do
   live <- atomicModifyIORef' (registrationIsLive registration) (False,)
   when live do
     now <- maySettle m
-    known <- changeStripe m number \stripe -> case IntMap.lookup (fromIntegral number) (stripeSlots stripe) of
+    changeStripe m number \stripe -> case IntMap.lookup (fromIntegral number) (stripeSlots stripe) of
       Just slot
         | registration `elem` slotRegistrations slot -> do
             let left = slot {slotRegistrations = filter (/= registration) (slotRegistrations slot)}
-            told <- if now then snd <$> settle m False number left else pure (Just left)
-            pure (put number told stripe, True)
-      _ -> pure (stripe, False)
-    when (known && not now) $ leave m (settleLater m False number)
+            if now
+              then do
+                (stripe', refusals) <- settleIn m False number left stripe
+                unless (null refusals) $ onStepper m (enqueue m refusals)
+                pure (stripe', ())
+              else (put number (Just left) stripe, ()) <$ leave m (settleLater m False number)
+      _ -> pure (stripe, ())
   pure live
   where
     m = registrationManager registration
@@ -132,31 +135,31 @@ unregister registration = mask_ do
 closeWith :: EventManager -> Fd -> (Fd -> IO ()) -> IO ()
 closeWith m fd@(Fd number) close = mask_ do
   now <- maySettle m
-  notice <- newIORef (pure ())
-  let notify = join (readIORef notice)
-  changeStripe m number \stripe -> do
-    stripe' <- case IntMap.lookup (fromIntegral number) (stripeSlots stripe) of
-      Nothing -> pure stripe
+  r <- changeStripe m number \stripe -> do
+    (stripe', notify) <- case IntMap.lookup (fromIntegral number) (stripeSlots stripe) of
+      Nothing -> pure (stripe, pure ())
       Just slot -> do
         let serial = stripeSerial stripe + 1
             emptied = slot {slotSerial = serial, slotRegistrations = []}
             told = firing closed (slotRegistrations slot)
         told' <- if now then snd <$> settle m False number emptied else pure (Just emptied)
-        writeIORef notice do
-          leave m do
-            enqueue m told
-            unless now $ settleLater m False number
-        pure (put number told' stripe {stripeSerial = serial})
-    -- Nobody is registered any more, whatever becomes of the close.
-    ((stripe', ()) <$ close fd) `onException` notify
-  notify
+        let notify = leave m do
+              enqueue m told
+              unless now $ settleLater m False number
+        pure (put number told' stripe {stripeSerial = serial}, notify)
+    r <- try (close fd)
+    -- Nobody is registered any more, whatever has become of the close. Under the lock: who frees the manager looks
+    -- for messages after he has had each lock.
+    notify
+    pure (stripe', r)
+  either (throwIO :: SomeException -> IO ()) pure r
 
 -- | An event: run, or have run, what it is for. On the stepper.
 handleEvent :: EventManager -> Key -> Int -> IO ()
 handleEvent m key bits = handle m (keyNumber key) \slot ->
   if slotSerial slot /= keySerial key then Nothing else Just (Events bits)
 
--- | What is always ready has an event in each step. On the stepper.
+-- | A descriptor that is always ready has an event in each step. On the stepper.
 handleAlways :: EventManager -> CInt -> IO ()
 handleAlways m number = do
   handle m number \slot -> if isAlways slot then Just (readable <> writable) else Nothing
@@ -180,11 +183,7 @@ handle m number eventsFor = do
             reports
               | isInvalid = firing closed all'
               | otherwise = firing events (filter (concerns events) all')
-        (r, settled) <- settle m False number left
-        pure
-          if Sys.isFailure r
-            then (put number Nothing stripe, reports <> firing refused (slotRegistrations left))
-            else (put number settled stripe, reports)
+        fmap (reports <>) <$> settleIn m False number left stripe
       _ -> pure (stripe, [])
   enqueue m run
 
@@ -194,7 +193,7 @@ concerns (Events bits) r = bits .&. (interestBits (registrationInterest r) .|. a
   where
     always = eventBits (failed <> invalid)
 
--- | The callbacks of registrations, first come first, of which each hears what it waits for
+-- | The callbacks of registrations, oldest first, of which each hears what it waits for
 -- and what ends the descriptor.
 firing :: Events -> [Registration] -> [IO Bool]
 firing events registrations = [report r | r <- reverse registrations]
@@ -258,17 +257,22 @@ settle m forced number slot = case slotRegistrations slot of
   where
     poller = managerPoller m
 
+-- | 'settle', and the stripe with the slot, if it is still needed. One that the poller refuses is dropped, there too: it
+-- would go on to report what it knows. Answers the callbacks that are to hear of that.
+settleIn :: EventManager -> Bool -> CInt -> WatchSlot -> Stripe -> IO (Stripe, [IO Bool])
+settleIn m forced number slot stripe = do
+  (r, settled) <- settle m forced number slot
+  if Sys.isFailure r
+    then do
+      pollerRemove (managerPoller m) number
+      pure (put number Nothing stripe, firing refused (slotRegistrations slot))
+    else pure (put number settled stripe, [])
+
 -- | 'settle' for a message. On the stepper.
 settleLater :: EventManager -> Bool -> CInt -> IO ()
 settleLater m forced number = do
   refusals <- changeStripe m number \stripe ->
     case IntMap.lookup (fromIntegral number) (stripeSlots stripe) of
       Nothing -> pure (stripe, [])
-      Just slot -> do
-        (r, settled) <- settle m forced number slot
-        if Sys.isFailure r
-          then do
-            pollerRemove (managerPoller m) number
-            pure (put number Nothing stripe, firing refused (slotRegistrations slot))
-          else pure (put number settled stripe, [])
+      Just slot -> settleIn m forced number slot stripe
   enqueue m refusals

@@ -42,12 +42,12 @@ import Weft.Internal.Data.Timers qualified as Timers
 -- deadline. So to put a deadline off is one atomic store, however often it happens; only to
 -- bring it forward takes a message.
 --
--- The stepper writes when the entry is due and then reads the deadline. Who updates
+-- The stepper writes when the entry is due and then reads the deadline. An update
 -- changes the deadline and then reads when the entry is due. Both are atomic with full
 -- barriers, so one of them sees the other, and (early) holds.
 --
--- Who turns the deadline into 'gone' decides what becomes of the timeout: the stepper runs
--- it, or who cancels has cancelled it.
+-- The thread that turns the deadline into 'gone' decides what becomes of the timeout: the stepper
+-- runs it, or the canceller has cancelled it.
 
 -- | In place of a deadline.
 gone :: Int
@@ -61,7 +61,7 @@ setTimeout m d action dropped = do
   deadline <- deadlineIn m d
   timeout <- Timeout m <$> newPrimVar deadline <*> newPrimVar minBound <*> newIORef Nothing <*> pure action <*> pure dropped
   onStepper m (queue timeout)
-  -- It may have been freed meanwhile, and nobody reads messages any more.
+  -- The manager may have been freed meanwhile, and then no stepper reads messages.
   free <- readIORef (managerIsFree m)
   when free $ void (dropTimeout timeout)
   pure timeout

@@ -3,7 +3,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- |
--- Description : Waiting for descriptors that somebody else owns
+-- Description : Waiting for descriptors that Weft does not own
 --
 -- The operations of a readiness backend on foreign numbers. For the worker that owns the
 -- backend only. See Note [Foreign numbers].
@@ -16,7 +16,7 @@ module Weft.Internal.Backend.Readiness.Foreign
     cancelForeign,
     cancelForeigners,
 
-    -- * Who waits
+    -- * Waiters
     foreigners,
     foreignTokens,
   )
@@ -46,8 +46,8 @@ import Weft.Internal.Os.Sys qualified as Sys
 -- Weft registers a descriptor of its own once, and knows when it is closed. A foreign one is used
 -- between two waits by code that does not say so, and closed by it. So each wait has the poller
 -- told anew, for one level-triggered event ('Once'; where the poller does not know that, it is
--- told to drop what nobody waits for). What it still knows of a file that is gone is replaced,
--- or finds nobody.
+-- told to drop what no operation waits for). What it still knows of a file that is gone is replaced,
+-- or finds no waiter.
 --
 -- All events of foreign numbers have one serial, which no descriptor of Weft's has. An event
 -- that was collected before the number was closed can end a wait for the next file of the
@@ -56,7 +56,7 @@ import Weft.Internal.Os.Sys qualified as Sys
 --
 -- A number can be Weft's on this worker, because the program has given the number of its
 -- socket to a library: then the operation waits in the slot, as those of Weft do, since the
--- poller has one registration for a number. The number can become Weft's while somebody
+-- poller has one registration for a number. The number can become Weft's while an operation
 -- waits for it as a foreign one ('Weft.Socket.adoptSocket'): these waits end
 -- ('dismissForeign').
 
@@ -64,7 +64,7 @@ import Weft.Internal.Os.Sys qualified as Sys
 foreignSerial :: Word32
 foreignSerial = 0
 
--- | As of 'submit'.
+-- | 'submit' for a wait for a foreign number.
 awaitForeign :: Source w -> Direction -> CInt -> Operation -> Completion w -> IO Answer
 awaitForeign src direction number op done
   | number < 0 = pure Sys.badDescriptor
@@ -116,7 +116,7 @@ settleForeign src number = \case
       then writeWaiting src number [] >> finish r left
       else 0 <$ writeWaiting src number left
 
--- | Complete these, first come first; answers how many there were.
+-- | Complete these, oldest first; answers how many there were.
 finish :: Result -> [Foreigner w] -> IO Int
 finish r waiting = do
   for_ (reverse waiting) \w -> complete (foreignCompletion w) r

@@ -6,8 +6,8 @@
 --
 -- A file is always "ready", and still its disk makes the caller wait; so what
 -- touches a disk goes to the pool. This module owns the way there and back:
--- what is under way, which descriptors must stay open for it, and what becomes
--- of it when it is cancelled. For the worker that owns the backend only.
+-- the jobs under way, which descriptors must stay open for them, and what becomes
+-- of a cancelled job. For the worker that owns the backend only.
 module Weft.Internal.Backend.Readiness.Jobs
   ( startJob,
     withdrawJob,
@@ -120,7 +120,7 @@ withdrawJobsOf src d = do
   mapM_ (withdrawJob src) keys
   pure (length keys)
 
--- | Run an action after the end of this many jobs, which is not 0.
+-- | Run an action after the end of the given number of jobs, which is not 0.
 closeAfterJobs :: Source w -> Descriptor -> Closing -> IO ()
 closeAfterJobs src d closing =
   modifyIORef' (sourceClosing src) (IntMap.insert (fromIntegral (descriptorSerial d)) closing)

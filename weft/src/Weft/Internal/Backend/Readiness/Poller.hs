@@ -96,10 +96,10 @@ data Poller = Poller
     pollerWatch :: !(CInt -> Key -> Trigger -> Interest -> IO Result),
     -- | Drop a descriptor. Harmless for one that is not registered.
     pollerRemove :: !(CInt -> IO ()),
-    -- | Collect events, at most this many: for each the key and the bits of its
+    -- | Collect events, at most the given number: for each the key and the bits of its
     -- 'Events', 64 bits each ('putEvents'). Never blocks.
     pollerLook :: !(Ptr Word64 -> Int -> IO Result),
-    -- | As 'pollerLook', but when there is none block for at most this many nanoseconds
+    -- | As 'pollerLook', but when there is none block for at most the given number of nanoseconds
     -- (negative: for ever). One @safe@ foreign call. It must return, with no events if
     -- need be, when a descriptor that it watches becomes ready, and may return sooner.
     pollerWait :: !(Ptr Word64 -> Int -> Int64 -> IO Result),
@@ -121,7 +121,7 @@ putEvents buffer capacity events = do
 -- | Memory for events, and for how many.
 data EventBuffer = EventBuffer !(Ptr Word64) !Int
 
--- | Memory for this many events, to be freed.
+-- | Memory for the given number of events, to be freed.
 newBuffer :: Int -> IO EventBuffer
 newBuffer capacity = (`EventBuffer` capacity) <$> mallocBytes (16 * capacity)
 
@@ -170,13 +170,13 @@ newtype Interest = Interest
 instance Semigroup Interest where
   Interest a <> Interest b = Interest (a .|. b)
 
--- | One direction.
+-- | Interest in one direction.
 interestIn :: Direction -> Interest
 interestIn = \case
   Reading -> Interest Sys.readableBit
   Writing -> Interest Sys.writableBit
 
--- | None.
+-- | Interest in neither direction.
 noInterest :: Interest
 noInterest = Interest 0
 

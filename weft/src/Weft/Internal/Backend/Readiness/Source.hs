@@ -84,9 +84,22 @@ data Foreigner w = Foreigner
     foreignCompletion :: {-# UNPACK #-} !(Completion w)
   }
 
--- | A number for a pending operation: the part of its token that is its own.
+-- | A number for a pending operation: the part of its token that is its own. A job is found by its number alone and
+-- may last for longer than the numbers do (the open of a FIFO), so the numbers of jobs are passed over.
 nextSequence :: Source w -> IO Int
 nextSequence src = do
+  n <- advance src
+  jobs <- readIORef (sourceJobs src)
+  if IntMap.null jobs then pure n else noJob src jobs n
+{-# INLINE nextSequence #-}
+
+noJob :: Source w -> IntMap (Job w) -> Int -> IO Int
+noJob src jobs n
+  | IntMap.member n jobs = advance src >>= noJob src jobs
+  | otherwise = pure n
+
+advance :: Source w -> IO Int
+advance src = do
   n <- readPrimVar (sourceSequence src)
   writePrimVar (sourceSequence src) ((n + 1) .&. 0x1fffffff)
   pure n
@@ -163,7 +176,7 @@ moveIn src slot d = do
 {-# NOINLINE moveIn #-}
 
 -- | Weft owns the number from now on, so that its slot has the events. Operations that wait for
--- it as a foreign one end, as if it had been ready; who asks again waits in the slot.
+-- it as a foreign one end, as if it had been ready; a thread that asks again waits in the slot.
 dismissForeign :: Source w -> CInt -> IO ()
 dismissForeign src number = do
   let bucket = bucketOf (sourceForeign src) number
@@ -197,5 +210,5 @@ data JobPart
     PreparationInVain
   deriving stock (Eq)
 
--- | A descriptor that is to be closed when this many jobs have ended.
+-- | A descriptor that is to be closed when the given number of jobs have ended.
 data Closing = Closing !Word32 !(IO ())

@@ -216,7 +216,7 @@ wakeSlot src slot number bits
       | bits .&. readyBit /= 0 = wakeDirection src slot direction Ready
       | otherwise = pure 0
 
--- | An event of one direction. Mostly it is of one in which nobody waits: who sends to us
+-- | An event of one direction. Mostly it is of one without a waiter: a peer that sends to us
 -- makes room for what we send, too.
 wakeDirection :: Source w -> Slot w -> Direction -> Flag -> IO Int
 wakeDirection src slot direction news = do
@@ -342,8 +342,8 @@ cancelWaiters src slot = do
   for_ ws \w -> enqueue src (Complete (waiterOperation w) (waiterCompletion w) Sys.canceled)
   pure (length ws)
 
--- | As of 'stand'. A receive stays if nobody else waits to read. Where the poller forgets a
--- descriptor for which nobody waits, nothing is won by it.
+-- | 'stand' of a readiness backend. A receive stays if no other operation waits to read. Where the poller
+-- forgets a descriptor without a waiter, it gains nothing.
 standWaiter :: Source w -> Token -> IO (Maybe Place)
 standWaiter src token
   | pollerTrigger (sourcePoller src) /= Edge || partInPool parts = pure Nothing

@@ -86,7 +86,7 @@ import Weft.Internal.Core.Standing (Place (..), waitAgain)
 
 -- | What is known about the descriptor that has, or had, a number.
 data Slot w = Slot
-  { -- | @0..3@ serial, @4@ phase, @5@ reading flag, @6@ who waits to read (1: the standing
+  { -- | @0..3@ serial, @4@ phase, @5@ reading flag, @6@ what waits to read (1: the standing
     -- waiter, 2: others, or both), @7@ registration; @8@ writing flag, @9@ interest, @12..15@ jobs;
     -- @16..23@ key of the standing waiter, or 0, @24..31@ its address, @32..39@ its room. The first
     -- eight are one word to "Weft.Internal.Core.Standing".
@@ -210,7 +210,7 @@ readWaiters :: Slot w -> Direction -> IO (StreamWaiters w)
 readWaiters s d = readIORef (waitersOf s d)
 {-# INLINE readWaiters #-}
 
--- | Replace them. Evaluated first: what is written here waits for long, and unevaluated it is
+-- | Replace them. Evaluated first: the value waits for long, and unevaluated it is
 -- larger.
 writeWaiters :: Slot w -> Direction -> StreamWaiters w -> IO ()
 writeWaiters s d !waiters = case d of
@@ -254,8 +254,8 @@ nowDone :: Slot w -> IO ()
 nowDone s = byteAt s readersByte >>= setByteAt s readersByte . (.&. 2)
 {-# INLINE nowDone #-}
 
--- | Make this the standing waiter, which waits for bytes at the address, at most this many. It must be
--- the only one that waits to read, and in no list any more.
+-- | Make this the standing waiter, which waits for bytes at the address, at most the given number. It
+-- must be the only one that waits to read, and in no list any more.
 takePlace :: Slot w -> StreamWaiter w -> Ptr Word8 -> Int -> IO Place
 takePlace s !w address room = do
   writeIORef (slotStanding s) (OneWaiter w)
@@ -315,7 +315,7 @@ readJobs s = readByteArray (slotBytes s) 3
 writeJobs :: Slot w -> Word32 -> IO ()
 writeJobs s = writeByteArray (slotBytes s) 3
 
--- | All that wait on a descriptor, first come first in each direction.
+-- | All that wait on a descriptor, oldest first in each direction.
 allWaiters :: Slot w -> IO [StreamWaiter w]
 allWaiters s = do
   first <- standing s

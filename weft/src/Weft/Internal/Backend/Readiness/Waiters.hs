@@ -1,7 +1,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- |
--- Description : Operations that wait in a slot, first come first
+-- Description : Operations that wait in a slot, oldest first
 --
 -- A part of "Weft.Internal.Backend.Readiness.Table": the list of those that wait in one direction,
 -- which has nearly always none or one.
@@ -28,7 +28,7 @@ data StreamWaiter w = StreamWaiter
     waiterCompletion :: {-# UNPACK #-} !(Completion w)
   }
 
--- | The operations that wait in one direction, first come first. Nearly always
+-- | The operations that wait in one direction, oldest first. Nearly always
 -- none or one.
 data StreamWaiters w
   = NoWaiter
@@ -44,7 +44,7 @@ appendWaiter !w = \case
   ManyWaiters first next latest -> ManyWaiters first next (w : latest)
 {-# INLINE appendWaiter #-}
 
--- | All but the first.
+-- | All waiters but the first.
 dropFirst :: StreamWaiters w -> StreamWaiters w
 dropFirst = \case
   ManyWaiters _ next latest -> case next of
@@ -58,7 +58,7 @@ takeWaiter number ws = case partition ((== number) . waiterSequence) (listWaiter
   (w : _, rest) -> Just (w, fromList rest)
   ([], _) -> Nothing
 
--- | All, first come first.
+-- | All waiters, oldest first.
 listWaiters :: StreamWaiters w -> [StreamWaiter w]
 listWaiters = \case
   NoWaiter -> []

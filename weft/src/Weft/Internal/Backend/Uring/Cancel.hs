@@ -57,7 +57,7 @@ forgetDescriptor u d act
           Descriptors.beginClosing (descriptors u) d
           modifyIORef' (forgetting u) (IntMap.insertWith (flip (>>)) number act)
           queue u (QueuedCancelDescriptor fd) (Ring.cancelDescriptor fd (ring u))
-          -- What sends this file waits on another descriptor.
+          -- An operation that sends this file waits on another descriptor.
           when source (Slots.foldM (\() key p -> when (sends p) (cancelOperation u key)) () (table u))
   where
     fd = descriptorNumber d

@@ -40,11 +40,11 @@ import Weft.Internal.Os.Sys qualified as Sys
 -- kernel with its wait, in one system call.
 --
 -- Each request has a key of its own (a flight). A descriptor that is watched anew, or no more, has the
--- old request cancelled and forgets its flight, so that its completion finds nobody. Until then
+-- old request cancelled and forgets its flight, so that its completion finds no watch. Until then
 -- the request keeps the old file open.
 --
 -- A request belongs to the OS thread that was in the kernel with it. When that thread ends, the kernel
--- cancels it, which nobody has asked for: it is asked for again.
+-- cancels it, unasked: the poller submits it again.
 
 -- | A descriptor that is watched.
 data Watch = Watch
@@ -130,7 +130,7 @@ collect polls limit buffer capacity = do
           for_ [0 .. n - 1] (completion polls)
           if n == Ring.eventsAtOnce then Ring.turn ring >>= takeAll else pure n
 
--- | Cancel the requests that nobody wants. False if there was no room for all.
+-- | Cancel the requests that are not wanted. False if there was no room for all.
 cancelUnwanted :: Polls -> IO Bool
 cancelUnwanted polls = readIORef (pollsUnwanted polls) >>= go
   where

@@ -124,7 +124,7 @@ stepNumbered = \case
   3 -> ProbingOperations
   _ -> CreatingEventfd
 
--- | Give the ring back. Nothing but 'wake' may be called afterwards. What is
+-- | Give the ring back. Nothing but 'wake' may be called afterwards. A request that is
 -- still in flight is cancelled by the kernel, but only some time later.
 close :: Ring -> IO ()
 close r = with r c_close
@@ -144,12 +144,12 @@ turn :: Ring -> IO Int
 turn r = fromIntegral <$> with r c_turn
 {-# INLINE turn #-}
 
--- | As 'turn', but block for this many nanoseconds at most (negative: for ever)
+-- | As 'turn', but block for at most the given number of nanoseconds (negative: for ever)
 -- when nothing has completed.
 wait :: Ring -> Int64 -> IO Int
 wait r t = fromIntegral <$> with r (`c_wait` t)
 
--- | When a 'turn' collects this many, another may find more at once.
+-- | When a 'turn' collects as many as this, another may find more at once.
 eventsAtOnce :: Int
 eventsAtOnce = 256
 

@@ -4,7 +4,7 @@
 -- Description : What a worker knows about its ring
 --
 -- The record that "Weft.Internal.Backend.Uring" and its parts work on: the operations that are
--- pending, what could not be submitted yet, and who is to be told when a descriptor is free. Used
+-- pending, what could not be submitted yet, and what to call when a descriptor is free. Used
 -- on the worker that owns the ring only.
 module Weft.Internal.Backend.Uring.State
   ( -- * Settings
@@ -88,7 +88,7 @@ data Pending w = Pending
     completion :: {-# UNPACK #-} !(Completion w)
   }
 
--- | What waits for room in the submission queue.
+-- | An operation or cancellation that waits for room in the submission queue.
 data Queued
   = QueuedOperation !SlotKey
   | QueuedCancel !SlotKey

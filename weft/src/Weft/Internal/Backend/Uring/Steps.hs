@@ -150,7 +150,7 @@ eInProgress = -115
 
 -- | What follows when a stage of an operation completes with a result.
 --
--- A completion with @-ECANCELED@ that nobody asked for means that the thread that
+-- A completion with @-ECANCELED@ that no thread asked for means that the thread that
 -- had submitted the request has ended: it is submitted again, from the thread
 -- that owns the ring now. @-EFAULT@ means the same when the request was about to go
 -- on at that moment; it is believed when it is said again.

@@ -16,7 +16,7 @@ data CannotSuspend
   = -- | There is no @direct@ around the call, or something is in between that GHC
     -- must finish in one go.
     NothingToSuspend
-  | -- | The call is masked uninterruptibly, and meanwhile somebody threw an
+  | -- | The call is masked uninterruptibly, and meanwhile a thread threw an
     -- asynchronous exception of GHC at the worker that runs it. (In an action of
     -- 'Weft.Outside.onGhcThread' it waits, and the exception stays pending.)
     ExceptionPending

@@ -20,13 +20,13 @@ import Weft.Internal.Os.Capture (newTag)
 
 -- Note [Await on a thread of GHC's]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
--- An action of `hosted` has the operations of a direct thread, but nobody to suspend to: an await
+-- An action of `hosted` has the operations of a direct thread, but no scheduler to suspend to: an await
 -- there blocks. The prompt of `hosted` knows the performer: an await that finds no prompt of a
 -- segment leaves to that one with a question, and is entered again at once with the answer, on
 -- the same thread. Where there is neither, it cannot suspend.
 --
 -- Outside of that prompt GHC is masked, as around a segment (Note [Masking of direct threads]):
--- what is thrown at the thread while `hosted` has the action waits until the action is entered
+-- an exception that is thrown at the thread while `hosted` has the action waits until the action is entered
 -- again. Raised before, it would unwind past the action's handlers. An await that is masked
 -- uninterruptibly asks for the performer even so, without looking for a segment.
 --

@@ -75,8 +75,8 @@ withOptions s (ForkOptions label priority _ _) !state
 {-# OPAQUE withOptions #-}
 
 -- | The current thread with an identity of its own. In a run that is closing it is
--- cancelled with that: nobody can have done so before, and a number that is given now says
--- that somebody has (Note [The end of a run] in "Weft.Internal.Run.Ending").
+-- cancelled with that: no thread can have done so before, and a number that is given now says
+-- that one has (Note [The end of a run] in "Weft.Internal.Run.Ending").
 numbered :: Scheduler -> Tcb -> IO Tcb
 numbered s tcb = case tcbIdentity tcb of
   Identity {} -> pure tcb

@@ -20,7 +20,7 @@ import Weft.Internal.Core.Trace
 --
 -- Only in front of an effect: not between an operation that has succeeded and the frames
 -- that are entered or left with its result. 'Weft.Mutex.withMutex' locks and then enters the
--- frame that unlocks, 'Weft.timeout' leaves the frames of its body; with little fuel a
+-- frame that unlocks, 'Weft.Timeout.timeout' leaves the frames of its body; with little fuel a
 -- cancelled thread would lose what it holds.
 dueAtPause :: Scheduler -> Tcb -> Trace -> IO (Maybe SomeException)
 dueAtPause s tcb trace

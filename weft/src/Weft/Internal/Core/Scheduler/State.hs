@@ -162,7 +162,7 @@ threadDropped :: Scheduler -> IO ()
 threadDropped s = void (bump s ThreadsEnded 1)
 
 -- | A scheduler over a ready queue, for the first carrier of the worker with this
--- home, with so much fuel for each dispatch, at least 1.
+-- home, with the fuel of each dispatch, at least 1.
 newScheduler :: ReadyQueue -> Carrier -> Home -> Int -> AnswerCall -> (Tcb -> SomeException -> IO ()) -> (SomeException -> IO ()) -> IO Scheduler
 newScheduler queue carrier home fuel answer uncaught stray = do
   running <- newMutVar nobody

@@ -1,7 +1,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- |
--- Description : Exceptions of GHC's that were meant for nobody who runs
+-- Description : Exceptions of GHC's that were meant for no running thread
 --
 -- Receives them between two threads and reports them. See Note [Strays].
 module Weft.Internal.Core.Scheduler.Strays (receiveStrays) where
@@ -22,12 +22,12 @@ import Weft.Internal.Os.Masked (receivePending)
 --     arrives there is raised there, and if the thread that was meant has not left that
 --     effect or segment it is the right one.
 --   * What has arrived while the worker's own code ran (in a poll, most often) was meant
---     for nobody who runs, and must not wait for the next effect of anybody. It is a stray:
+--     for no running thread, and must not wait for the next effect of any thread. It is a stray:
 --     received at the next turn, or on the way into the next segment of a direct thread
 --     (Note [Continuations are held or entered] in "Weft.Internal.Core.Direct"), and reported.
 --   * A carrier that leaves its worker receives for the last time; it is masked to its end
---     (`call_carry` in @cbits/weft_monitor.c@), which lets go of what comes after that.
---   * What arrives while another thread runs is raised there. Nobody can tell. A thread
+--     (`call_carry` in @carrier/cbits/weft_monitor.c@), which lets go of what comes after that.
+--   * What arrives while another thread runs is raised there. The scheduler cannot tell. A thread
 --     that others depend on masks itself, as an acceptor does: waiting calls are
 --     interruptible all the same.
 --

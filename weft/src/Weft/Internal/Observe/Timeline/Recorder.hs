@@ -72,7 +72,7 @@ import Weft.Internal.Os.Sys qualified as Sys
 data Recorder = Recorder
   { -- | The index of the worker.
     recorderWorker :: !Int,
-    -- | Nobody writes the file any more when this is 0. For all workers.
+    -- | When this is 0 the file is not written any more. For all workers.
     recorderSwitch :: {-# UNPACK #-} !(PrimVar RealWorld Int),
     recorderOrigin :: !Int,
     recorderRing :: {-# UNPACK #-} !(MutableByteArray RealWorld),
@@ -115,12 +115,12 @@ newSwitch = newPrimVar 1
 switchOff :: PrimVar RealWorld Int -> IO ()
 switchOff switch = atomicWriteInt switch 0
 
--- | Is anybody to read what is recorded?
+-- | Will what is recorded be read?
 recording :: Recorder -> IO Bool
 recording r = (/= 0) <$> readPrimVar (recorderSwitch r)
 {-# INLINE recording #-}
 
--- | A ring for a worker, of this many bytes or a little more, for times since this
+-- | A ring for a worker, of the given number of bytes or a little more, for times since this
 -- origin.
 newRecorder :: PrimVar RealWorld Int -> Int -> Int -> Int -> IO Recorder
 newRecorder switch origin bytes worker = do
@@ -145,7 +145,7 @@ timelineNow :: Recorder -> IO Int
 timelineNow r = subtract (recorderOrigin r) . fromIntegral <$> Sys.monotonicNow
 {-# INLINE timelineNow #-}
 
--- | A slice begins now, with this many threads ready.
+-- | A slice begins now, with the given number of threads ready.
 openSlice :: Recorder -> Int -> Int -> IO ()
 openSlice r now ready = do
   sampleReady r now ready
@@ -169,7 +169,7 @@ endDispatch r began now tcb = do
     else get r Dropped >>= set r Dropped . (+ 1)
   set r Began (-1)
 
--- | The slice has ended; this many threads are ready.
+-- | The slice has ended; the given number of threads are ready.
 closeSlice :: Recorder -> Int -> Int -> IO ()
 closeSlice r now ready = do
   position <- get r OpenedAt
@@ -239,7 +239,7 @@ record r kind at long thread label = do
     else get r Dropped >>= set r Dropped . (+ 1)
   pure fits
 
--- | Of a record with a label of this many bytes.
+-- | Of a record with a label of the given number of bytes.
 words' :: Int -> Int
 words' size = 4 + (size + 7) `shiftR` 3
 {-# INLINE words' #-}
@@ -256,7 +256,7 @@ publish :: Recorder -> IO ()
 publish r = get r Head >>= atomicWriteInt (recorderPublished r)
 {-# INLINE publish #-}
 
--- | Take events, this many at most, oldest first. By one thread at a time.
+-- | Take events, at most the given number, oldest first. By one thread at a time.
 takeEvents :: Recorder -> Int -> IO [TimelineEvent]
 takeEvents r most = do
   end <- atomicReadInt (recorderPublished r)

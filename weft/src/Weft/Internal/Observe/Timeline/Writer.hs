@@ -35,7 +35,7 @@ import Weft.Internal.Os.Sys qualified as Sys
 
 -- | Where and how a timeline is recorded.
 data Timeline = Timeline
-  { -- | The file. It is replaced. It may be a FIFO that somebody reads.
+  { -- | The file. It is replaced. It may be a FIFO that another process reads.
     timelineFile :: !FilePath,
     -- | Memory for what each worker has recorded and the file has not, in bytes; rounded
     -- up to a power of two, at least 32 KiB. Default 4 MiB, some hundred thousand events.
@@ -51,7 +51,7 @@ data Timeline = Timeline
 timelineTo :: FilePath -> Timeline
 timelineTo file = Timeline file 4_194_304 50_000
 
--- | Record a timeline, if one is wanted, of this many workers; the functions report what goes
+-- | Record a timeline, if one is wanted, of the given number of workers; the functions report what goes
 -- wrong later, read the counters, and run with the recorder of each worker. A file that cannot be
 -- opened is an 'IOError' here. At the end the rest is written, for five seconds at most.
 withTimeline :: Maybe Timeline -> Int -> (String -> IO ()) -> IO Counters -> ((Int -> Maybe Recorder) -> IO a) -> IO a
@@ -137,7 +137,7 @@ writeEvents writer recorder = go (0 :: Int)
         _ -> do
           put writer (foldMap (\e -> separator <> renderEvent (writerProcess writer) (recorderWorker recorder) e) events)
           if n < enough then go (n + length events) else pure True
-    -- This many in one write; this many in one turn, before the others'.
+    -- Events in one write, and in one turn before the other workers' come.
     batch = 512
     enough = 16_384
     pressing = recorderCapacity recorder `div` 2
