@@ -17,6 +17,7 @@ import Weft.Bench.ProcSpec qualified
 import Weft.Bench.ReportSpec qualified
 import Weft.Bench.StatisticsSpec qualified
 import Weft.Bench.TcpSpec qualified
+import Weft.Bench.WebSpec qualified
 import Weft.Bench.WorksSpec qualified
 import Weft.Bench.WrkSpec qualified
 
@@ -38,6 +39,7 @@ main =
         Weft.Bench.ExperimentSpec.tests,
         Weft.Bench.PlotSpec.tests,
         Weft.Bench.TcpSpec.tests,
+        Weft.Bench.WebSpec.tests,
         Weft.Bench.PeersSpec.tests,
         Weft.Bench.HarnessSpec.tests,
         Weft.Bench.ChildSpec.tests

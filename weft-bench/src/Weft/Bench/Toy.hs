@@ -1,27 +1,28 @@
 -- |
 -- Description : Toy servers in Haskell: a thread for each connection, a connection for each request
 --
--- What @peers\/toy.c@ does with processes and the threads of C, with Weft's threads and GHC's:
--- one thread accepts and forks another for each connection, which reads one request, sends the
--- page and closes (Kerneis & Chroboczek 2009, section 3). Runs until it is killed.
+-- What @peers\/toy.c@ does with processes and the threads of C, with Weft's threads: one thread
+-- accepts and forks another for each connection, which reads one request, sends the page and closes
+-- (Kerneis & Chroboczek 2009, section 3). Other threads for plain 'IO' run "Weft.Bench.Web". Runs until it is
+-- killed.
 module Weft.Bench.Toy
   ( serveToy,
     toyFlags,
   )
 where
 
-import Control.Concurrent (forkIO)
 import Control.Exception (IOException, catch, finally)
 import Control.Monad (forever, unless)
 import Data.ByteString (ByteString)
 import Data.ByteString.Char8 qualified as Bytes
+import Data.Maybe (isJust)
 import Data.Text qualified as Text
 import Network.Socket qualified as Net
-import Network.Socket.ByteString qualified as Net
 import Weft hiding (catch, finally)
 import Weft qualified
-import Weft.Bench.Contest.Kind (Kind (..), kindName)
+import Weft.Bench.Contest.Kind (Kind (..), kindName, onHecs)
 import Weft.Bench.Http.Page
+import Weft.Bench.Web (serveWeb)
 import Weft.IO qualified as IO
 import Weft.Socket
 
@@ -29,29 +30,32 @@ import Weft.Socket
 toyFlags :: [String]
 toyFlags = ["-A4m", "-n256k", "-I0"]
 
--- | Serve on 127.0.0.1, on one worker or capability: the port, and the length of the listen
--- queue.
-serveToy :: Kind -> Int -> Int -> IO ()
-serveToy kind port backlog = case kind of
-  Monadic source -> weft source $ \s -> fork_ (closing s (converse (receive s most) (sendAll s answer)))
-  Direct source -> weft source $ \s ->
+-- | Serve on 127.0.0.1, on one worker, capability or HEC: the port, the length of the listen queue, and
+-- the directory whose files are served in place of the page, which Weft's kinds have not.
+serveToy :: Kind -> Int -> Int -> Maybe ByteString -> IO ()
+serveToy kind port backlog root = case kind of
+  Monadic source -> weft (settingsOf source) monadic
+  MonadicOnHecs source -> weft (onHecs (settingsOf source)) monadic
+  Direct source -> weft (settingsOf source) $ \s ->
     fork_ . IO.direct $ (converse (IO.receive s most) (IO.sendAll s answer) `catch` gone) `finally` IO.closeSocket s
-  Ghc -> ghc
-  _ -> errorWithoutStackTrace (Text.unpack (kindName kind) <> " has no toy")
+  Ghc -> web
+  ConcOs -> web
+  ConcMp _ -> web
   where
-    weft source begin =
-      runWith defaultSettings {settingWorkers = Just 1, settingKernel = systemKernel defaultSystemSettings {systemBackend = source}} $ do
-        listener <- listenTcp (Just "127.0.0.1") (show port) backlog
-        forever (accept listener >>= begin . fst)
+    settingsOf source = defaultSettings {settingWorkers = Just 1, settingKernel = systemKernel defaultSystemSettings {systemBackend = source}}
+    weft settings begin
+      | isJust root = errorWithoutStackTrace (Text.unpack (kindName kind) <> " serves no files here; weft serve does")
+      | otherwise = runWith settings $ do
+          listener <- listenTcp (Just "127.0.0.1") (show port) backlog
+          forever (accept listener >>= begin . fst)
+    monadic s = fork_ (closing s (converse (receive s most) (sendAll s answer)))
     closing s act = (act `Weft.catch` (liftIO . gone)) `Weft.finally` closeSocket s
-    ghc = do
+    web = do
       listener <- Net.socket Net.AF_INET Net.Stream Net.defaultProtocol
       Net.setSocketOption listener Net.ReuseAddr 1
       Net.bind listener (Net.SockAddrInet (fromIntegral port) (Net.tupleToHostAddress (127, 0, 0, 1)))
       Net.listen listener backlog
-      forever $ do
-        (s, _) <- Net.accept listener
-        forkIO ((converse (Net.recv s most) (Net.sendAll s answer) `catch` gone) `finally` Net.close s)
+      serveWeb kind root listener
     gone :: IOException -> IO ()
     gone _ = pure ()
 

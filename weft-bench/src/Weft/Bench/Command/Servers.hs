@@ -11,16 +11,18 @@ module Weft.Bench.Command.Servers
 where
 
 import Data.Text qualified as Text
+import Data.Text.Encoding qualified as Text
 import Data.Text.IO qualified as Text
 import Options.Applicative
 import Weft (BackendChoice (..))
 import Weft.Bench.Application
 import Weft.Bench.Child (endingOnSignals)
 import Weft.Bench.Command.Options (positive)
-import Weft.Bench.Contest.Kind (kindName, kinds)
+import Weft.Bench.Contest.Kind (everyKind, kindName)
 import Weft.Bench.Named (named)
 import Weft.Bench.Plain (servePlain)
 import Weft.Bench.Toy (serveToy)
+import Weft.Bench.Web (webKinds)
 import Weft.Kernel (parseBackend)
 
 -- | @wai@.
@@ -51,13 +53,14 @@ plainCommand =
 -- | @toy-server@.
 toyServerCommand :: Mod CommandFields (IO ())
 toyServerCommand =
-  command "toy-server" (info parser (progDesc "Answer one request on each connection with the page, in a thread of its own"))
+  command "toy-server" (info parser (progDesc "Answer with the page, or files, by a thread for each connection"))
   where
     parser =
       serveToy
-        <$> option (eitherReader (named "kind" kindName kinds . Text.pack)) (long "kind" <> metavar "NAME" <> help (Text.unpack (Text.intercalate ", " (map kindName kinds))))
+        <$> option (eitherReader (named "kind" kindName everyKind . Text.pack)) (long "kind" <> metavar "NAME" <> help (Text.unpack (Text.intercalate ", " (map kindName everyKind))))
         <*> portOption
         <*> option positive (long "backlog" <> metavar "N" <> value 1024 <> showDefault <> help "length of the listen queue")
+        <*> optional (Text.encodeUtf8 <$> strOption (long "root" <> metavar "DIR" <> help ("serve the files under it in place of the page; " ++ Text.unpack (Text.intercalate ", " (map kindName webKinds)))))
 
 portOption :: Parser Int
 portOption = option positive (long "port" <> metavar "P" <> value 8080 <> showDefault <> help "on 127.0.0.1")

@@ -8,6 +8,7 @@ module Weft.Bench.Contest.Kind
   ( Kind (..),
     kinds,
     substrateKinds,
+    everyKind,
     kindName,
 
     -- * Running
@@ -59,13 +60,17 @@ data Kind
 instance Ord Kind where
   compare = comparing kindName
 
--- | Those of all workloads, in the order of the reports.
+-- | Those of all workloads of threads, in the order of the reports.
 kinds :: [Kind]
 kinds = [Monadic Epoll, Monadic Uring, Direct Epoll, Direct Uring, Ghc]
 
 -- | Those on "Weft.Substrate".
 substrateKinds :: [Kind]
 substrateKinds = [MonadicOnHecs Epoll, ConcOs, ConcMp MP.ByScheduler, ConcMp MP.ByOwnHEC]
+
+-- | All of them.
+everyKind :: [Kind]
+everyKind = kinds ++ substrateKinds
 
 -- | As the command line and the reports call it.
 kindName :: Kind -> Text

@@ -42,6 +42,7 @@ import Weft.Bench.Http.Config (Mpm (..), Sendfile (..))
 import Weft.Bench.Http.Content
 import Weft.Bench.Http.Name
 import Weft.Bench.Named (named)
+import Weft.Bench.Web (webKinds)
 
 -- | A workload.
 data Workload = Workload
@@ -129,7 +130,7 @@ workloads =
       "toy"
       "Servers that open a thread for each connection, and others; a connection for each request of a page of 305 bytes"
       (served [1, 64, 1_000] [1] [1_024] [0] [0] ++ [Key "ab" [0] "1: asked by ab instead of ask"])
-      (ByServers ([Toy (ToyOfC t) | t <- ["fork", "nptl", "pth", "st"]] ++ map (Toy . ToyOfHaskell) kinds ++ production)),
+      (ByServers ([Toy (ToyOfC t) | t <- ["fork", "nptl", "pth", "st"]] ++ map (Toy . ToyOfHaskell) everyKind ++ production)),
     Workload
       "knot"
       "Weft's server with each order of ready threads, and nginx: bandwidth by the number of clients, five requests on a connection"
@@ -139,7 +140,7 @@ workloads =
       "served-files"
       "Random files of 16 KB, most of them on the disk, by the number of clients"
       (served [1, 16, 256, 1_024] [0] [4_096] [131_072] [1])
-      (ByServers [Weft Epoll, Weft IoUring, Nginx Sendfile, Nginx Threads, Apache Worker, Apache Event]),
+      (ByServers ([Weft Epoll, Weft IoUring, Nginx Sendfile, Nginx Threads, Apache Worker, Apache Event] ++ map (Toy . ToyOfHaskell) webKinds)),
     Workload
       "events-pong"
       "Weft's event manager on each source beside GHC's, threaded and not: a connection for each request, which is answered with a few bytes"
@@ -162,7 +163,6 @@ workloads =
       (ByManagers delaysWork)
   ]
   where
-    everyKind = kinds ++ substrateKinds
     processors = Key "processors" [1, 2] "processors that a contender may use, and workers or capabilities that it has"
     nptl = (Peers, "nptl", "NPTL")
     go = (Peers, "gofigures", "Go")

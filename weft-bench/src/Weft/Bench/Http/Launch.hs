@@ -85,7 +85,7 @@ launchCommand paths place content counters = \case
   Toy (ToyOfC name) -> pure (Command (pathPeers paths </> ("toy-" ++ Text.unpack name)) ["--port", port, "--backlog", show (placeBacklog place)])
   Toy (ToyOfHaskell kind) -> do
     this <- getExecutablePath
-    pure (Command this (["toy-server", "--kind", Text.unpack (kindName kind), "--port", port, "--backlog", show (placeBacklog place)] ++ runtime toyFlags))
+    pure (Command this (["toy-server", "--kind", Text.unpack (kindName kind), "--port", port, "--backlog", show (placeBacklog place)] ++ concat [["--root", placeRoot place] | FileContent _ _ <- [content]] ++ runtime toyFlags))
   where
     port = show (placePort place)
     serving = ["serve", placeRoot place, "--port", port, "--workers", "1", "--cache-bytes", show (pathCacheBytes paths), "--idle-timeout", "3600", "--quiet"]

@@ -21,7 +21,7 @@ where
 
 import Data.Text (Text)
 import Weft.Bench.Application (WaiHost (..), waiHosts)
-import Weft.Bench.Contest.Kind (Kind, kindName, kinds)
+import Weft.Bench.Contest.Kind (Kind, everyKind, kindName)
 import Weft.Bench.Http.Config (Mpm (..), Sendfile (..))
 import Weft.Bench.Http.Content (Content (..))
 import Weft.Bench.Named (named)
@@ -46,7 +46,7 @@ data ServerName
   | -- | @peers/rawloop.c@
     Rawloop
   | MiniHttpd
-  | -- | a server that answers one request on each connection
+  | -- | a server with a thread or process for each connection
     Toy !Toy
   deriving stock (Eq, Ord, Show)
 
@@ -119,7 +119,7 @@ briefServers =
   map Scheduled [minBound ..]
     ++ [Apache Prefork, MiniHttpd]
     ++ map (Toy . ToyOfC) ["fork", "nptl", "pth", "st"]
-    ++ map (Toy . ToyOfHaskell) kinds
+    ++ map (Toy . ToyOfHaskell) everyKind
 
 -- | The inverse of 'serverName', for 'allServers'.
 parseServer :: Text -> Either String ServerName

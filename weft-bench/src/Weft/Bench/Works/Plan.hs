@@ -257,7 +257,8 @@ experiments whole =
       "Response time, a connection for each request"
       "A page of 305 bytes. The toys accept, and start a thread or process for each connection. (The page experiment of docs/figures/http.md keeps its connections, and is another one.) Where the client is busy all the time (client_busy near 1 in works.json) it is the limit, and the response times are its own; processor time for a request (cpu_ns_per_operation) is the server's."
       "toy"
-      []
+      -- Without those on the substrate: the whole takes an hour and a half as it is. So below.
+      ["toy-fork", "toy-nptl", "toy-pth", "toy-st", "toy-weft-epoll", "toy-weft-io_uring", "toy-direct-epoll", "toy-direct-io_uring", "toy-forkIO", "weft-epoll", "weft-io_uring", "nginx", "lighttpd", "apache-worker", "apache-prefork", "mini-httpd"]
       (served (pick [1, 64, 256, 512, 1_024] [64, 256, 512]) [1_024] 0)
       rounds
       (pick 4 2.7)
@@ -290,7 +291,7 @@ experiments whole =
       "Random files of 16 KB, most of them on the disk"
       "By the number of clients; a server's own cache holds a twentieth of the files, and they leave the page cache before each measurement."
       "served-files"
-      []
+      ["weft-epoll", "weft-io_uring", "nginx", "nginx-threads", "apache-worker", "apache-event"]
       (clients (pick [4, 64, 256, 1_024] [4, 64]) [0] [4_096] (pick 131_072 4_096) 1)
       rounds
       (pick 6 3)

@@ -1,0 +1,223 @@
+-- |
+-- Description : A web server in the blocking style, for every library of threads
+--
+-- A thread for each connection reads a head, parses it, answers and goes on. The protocol is that of
+-- @weft-http@, whose pure parts these are; threads, and the calls that wait, are fields of a record. So GHC's
+-- @forkIO@ and the concurrency libraries on "Weft.Substrate" run one program.
+--
+-- Heads are bounded ('defaultLimits'), but there are no limits of time or of connections, and symbolic links are
+-- followed: it is there to compare libraries, and not to face a network.
+module Weft.Bench.Web
+  ( serveWeb,
+    webKinds,
+  )
+where
+
+import Control.Concurrent (forkIO, threadWaitRead, threadWaitWrite)
+import Control.Exception (IOException, catch, finally, onException, try)
+import Control.Monad (forever, unless, void, when)
+import Data.ByteString (ByteString)
+import Data.ByteString qualified as Bytes
+import Data.ByteString.Char8 qualified as Char8
+import Data.ByteString.Internal (createUptoN)
+import Data.ByteString.Unsafe (unsafeUseAsCStringLen)
+import Data.Maybe (isJust)
+import Data.Text qualified as Text
+import Data.Word (Word8)
+import Foreign.C.Error (throwErrnoIfMinus1Retry, throwErrnoIfMinus1RetryMayBlock)
+import Foreign.C.Types (CInt (..), CSize (..))
+import Foreign.Ptr (Ptr, castPtr, plusPtr)
+import GHC.Conc (closeFdWith)
+import Network.Socket qualified as Net
+import System.IO.Error (isFullError)
+import System.Posix.Files (fileSize, getFdStatus, isRegularFile)
+import System.Posix.IO.ByteString (OpenFileFlags (cloexec, nonBlock), OpenMode (ReadOnly), closeFd, defaultFileFlags, openFd)
+import System.Posix.Types (COff (..), CSsize (..), Fd (..))
+import Weft.Bench.Contest.Kind (ConcLib (..), Kind (..), concLibOf, everyKind, kindName)
+import Weft.Bench.Http.Page (page, pagePath)
+import Weft.ConcLib.IO qualified as ConcLib
+import Weft.Http.Mime (contentTypeFor)
+import Weft.Http.Path (hasHiddenComponent, pathComponents, pathFaultStatus, pathIsDirectory, safePath)
+import Weft.Http.RequestHead
+import Weft.Http.Response (contentLength, renderHead)
+import Weft.Http.Status
+
+-- Libraries ----------------------------------------------------------------------------------
+
+-- | What a library for plain 'IO' has: how it runs a main thread, how it forks, and calls that wait.
+data Calls = Calls
+  { callsRun :: !(IO () -> IO ()),
+    callsFork :: !(IO () -> IO ()),
+    -- | makes a listening socket ready for its threads
+    callsAdopt :: !(Net.Socket -> IO ()),
+    callsAccept :: !(Net.Socket -> IO Fd),
+    callsRead :: !(Fd -> Ptr Word8 -> Int -> IO Int),
+    callsWrite :: !(Fd -> Ptr Word8 -> Int -> IO Int),
+    -- | reads at a position of a file
+    callsReadAt :: !(Fd -> Ptr Word8 -> Int -> Int -> IO Int),
+    -- | closes a connection
+    callsClose :: !(Fd -> IO ())
+  }
+
+-- | Of a kind of threads for plain 'IO' that is not Weft's, whose server is @weft-http@ itself.
+callsOf :: Kind -> Maybe Calls
+callsOf = \case
+  Ghc -> Just ghcCalls
+  kind -> concLibCalls <$> concLibOf kind
+
+ghcCalls :: Calls
+ghcCalls =
+  Calls
+    { callsRun = id,
+      callsFork = void . forkIO,
+      callsAdopt = \_ -> pure (),
+      callsAccept = \s -> Net.accept s >>= fmap Fd . Net.socketToFd . fst,
+      callsRead = \fd p n -> fromIntegral <$> throwErrnoIfMinus1RetryMayBlock "read" (c_read fd p (fromIntegral n)) (threadWaitRead fd),
+      callsWrite = \fd p n -> fromIntegral <$> throwErrnoIfMinus1RetryMayBlock "write" (c_write fd p (fromIntegral n)) (threadWaitWrite fd),
+      callsReadAt = \fd p n at -> fromIntegral <$> throwErrnoIfMinus1Retry "pread" (c_pread fd p (fromIntegral n) (fromIntegral at)),
+      callsClose = closeFdWith closeFd
+    }
+
+concLibCalls :: ConcLib -> Calls
+concLibCalls library =
+  Calls
+    { callsRun = runConcLib library 1,
+      callsFork = forkConcLib library,
+      callsAdopt = \s -> Net.withFdSocket s (void . ConcLib.adopt . Fd),
+      callsAccept = \s -> Net.withFdSocket s (ConcLib.accept . Fd),
+      callsRead = ConcLib.readFd,
+      callsWrite = ConcLib.writeFd,
+      callsReadAt = ConcLib.readAt,
+      callsClose = ConcLib.closeFd
+    }
+
+-- The server ---------------------------------------------------------------------------------
+
+-- | The kinds of threads that it has.
+webKinds :: [Kind]
+webKinds = filter (isJust . callsOf) everyKind
+
+-- | Serve a listening socket, on one capability or HEC, with threads of this kind: the files under a directory, or
+-- the page of 305 bytes from memory. Blocks until no connection can be accepted (the socket was shut down, or
+-- there are no descriptors), and throws that 'IOError'. Connections that are open then are dropped with
+-- ConcLib_MP, and go on with the others.
+serveWeb :: Kind -> Maybe ByteString -> Net.Socket -> IO ()
+serveWeb kind root listener = maybe (errorWithoutStackTrace (Text.unpack (kindName kind) <> " has no web server")) serve (callsOf kind)
+  where
+    serve calls = do
+      -- Its connections inherit that. The last piece of a file would wait for an acknowledgement of the one before.
+      Net.setSocketOption listener Net.NoDelay 1
+      callsRun calls $ do
+        callsAdopt calls listener
+        forever $ do
+          fd <- callsAccept calls listener
+          callsFork calls ((converse calls root fd `catch` gone) `finally` callsClose calls fd)
+    gone :: IOException -> IO ()
+    gone _ = pure ()
+
+-- | The life of a connection. A request with a body is answered and is the last: its body is not looked at.
+converse :: Calls -> Maybe ByteString -> Fd -> IO ()
+converse calls root fd = go 0 ""
+  where
+    go scanned have = case parseRequest defaultLimits scanned have of
+      Incomplete from -> do
+        more <- receive calls fd
+        unless (Bytes.null more) (go from (have <> more))
+      Bad fault -> do
+        reply calls fd True [ends] (told (faultStatus fault) [] (faultText fault))
+        linger calls fd
+      Parsed request used -> do
+        let rest = Bytes.drop used have
+            plain = headFraming request == NoBody
+            goesOn = plain && isPersistent request
+            said
+              | not goesOn = [ends]
+              | headVersion request == Http10 = [Field "Connection" "keep-alive"]
+              | otherwise = []
+        answerTo root request >>= reply calls fd (headMethod request /= Head) said
+        if goesOn
+          then go 0 rest
+          -- Who has said that this is the last request sends nothing after it.
+          else unless (plain && Bytes.null rest) (linger calls fd)
+    ends = Field "Connection" "close"
+
+receive :: Calls -> Fd -> IO ByteString
+receive calls fd = createUptoN most (\p -> callsRead calls fd p most)
+  where
+    most = 4_096
+
+-- | End a connection on which there may be bytes to read. Closed at once it would be reset, and the reset can
+-- overtake the answer (RFC 9112, section 9.6).
+linger :: Calls -> Fd -> IO ()
+linger calls fd = c_shutdown fd 1 >> drain (1_048_576 :: Int)
+  where
+    drain left = when (left > 0) $ do
+      bytes <- receive calls fd
+      unless (Bytes.null bytes) (drain (left - Bytes.length bytes))
+
+-- Answers ------------------------------------------------------------------------------------
+
+data Answer = Answer !Status ![Field] !Content
+
+data Content
+  = Memory !ByteString
+  | -- | an open file, and how long it is
+    File !Fd !Int
+
+-- | An answer of one sentence.
+told :: Status -> [Field] -> ByteString -> Answer
+told status fields sentence = Answer status (Field "Content-Type" "text/plain" : fields) (Memory (sentence <> "\n"))
+
+-- | An answer that says what its status says.
+bare :: Status -> Answer
+bare status = told status [] (statusReason status)
+
+answerTo :: Maybe ByteString -> RequestHead -> IO Answer
+answerTo root request
+  | headMethod request `notElem` [Get, Head] = pure (told methodNotAllowed405 [Field "Allow" "GET, HEAD"] (statusReason methodNotAllowed405))
+  | otherwise = case (root, safePath (headPath request)) of
+      (Nothing, _)
+        | headPath request == Char8.pack pagePath -> pure (Answer ok200 [Field "Content-Type" "text/html"] (Memory page))
+        | otherwise -> pure (bare notFound404)
+      (Just _, Left fault) -> pure (bare (pathFaultStatus fault))
+      (Just under, Right path)
+        | hasHiddenComponent path -> pure (bare notFound404)
+        | otherwise -> openFile (Bytes.intercalate "/" (under : pathComponents path ++ ["index.html" | pathIsDirectory path]))
+
+-- | A regular file, as the answer. It is opened without waiting: it may be a FIFO.
+openFile :: ByteString -> IO Answer
+openFile name =
+  try (openFd name ReadOnly defaultFileFlags {nonBlock = True, cloexec = True}) >>= \case
+    Left e -> pure (bare (if isFullError e then serviceUnavailable503 else notFound404))
+    Right fd -> (`onException` closeFd fd) $ do
+      status <- getFdStatus fd
+      if isRegularFile status
+        then pure (Answer ok200 [Field "Content-Type" (contentTypeFor (snd (Char8.breakEnd (== '/') name)))] (File fd (fromIntegral (fileSize status))))
+        else bare notFound404 <$ closeFd fd
+
+-- | Send an answer, with its content or only with the length of that, and with further fields. Closes its file.
+reply :: Calls -> Fd -> Bool -> [Field] -> Answer -> IO ()
+reply calls fd whole more (Answer status fields content) = case content of
+  Memory bytes -> put (top (Bytes.length bytes) <> if whole then bytes else "")
+  File file size -> (if whole then pieces file size (top size) 0 else put (top size)) `finally` closeFd file
+  where
+    top n = either (errorWithoutStackTrace . show) id (renderHead status (fields ++ contentLength (fromIntegral n) : more))
+    -- What comes before a piece is sent with it.
+    pieces file size before at
+      | at >= size = put before
+      | otherwise = do
+          let most = min 65_536 (size - at)
+          piece <- createUptoN most (\p -> callsReadAt calls file p most at)
+          when (Bytes.null piece) (ioError (userError "the file has become shorter"))
+          put (before <> piece)
+          pieces file size "" (at + Bytes.length piece)
+    put bytes = unsafeUseAsCStringLen bytes (\(p, n) -> write (castPtr p) n)
+    write p n = when (n > 0) (callsWrite calls fd p n >>= \k -> write (p `plusPtr` k) (n - k))
+
+foreign import ccall unsafe "read" c_read :: Fd -> Ptr Word8 -> CSize -> IO CSsize
+
+foreign import ccall unsafe "write" c_write :: Fd -> Ptr Word8 -> CSize -> IO CSsize
+
+foreign import ccall safe "pread" c_pread :: Fd -> Ptr Word8 -> CSize -> COff -> IO CSsize
+
+foreign import ccall unsafe "shutdown" c_shutdown :: Fd -> CInt -> IO CInt
