@@ -357,11 +357,9 @@ workMoves = do
   length (nub (map fst places)) @?= 2
 
 worth :: Assertion
-worth = do
-  [(worthMoving False 0 time dispatched ready, worthMoving True 0 time dispatched ready) | (time, dispatched, ready) <- looks]
+worth =
+  [(worthMoving False slice dispatched ready, worthMoving True slice dispatched ready) | (slice, dispatched, ready) <- looks]
     @?= map (,True) [True, False, False, True, True]
-  -- After 16 dispatches: 256 were forked in one, and three beside 100 others.
-  [worthMoving False forked 48_000 16 ready | (forked, ready) <- [(256, 241), (3, 103)]] @?= [True, False]
   where
     looks =
       [ (5_120_000, 256, 5),

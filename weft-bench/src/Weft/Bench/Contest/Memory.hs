@@ -63,7 +63,8 @@ memoryWork kind point = do
       begin <- snapshot
       replicateM_ threads (forkConcLib library (hold >> arrive >> MP.readMVar gate))
       MP.outside arrived
-      since threads begin <* MP.putMVar gate ()
+      -- The threads are dropped with the run. Until here the gate lives, or they would learn that they wait for ever.
+      since threads begin <* MP.isEmptyMVar gate
     _ -> do
       (arrive, arrived) <- countdown threads
       gate <- newEmptyMVar

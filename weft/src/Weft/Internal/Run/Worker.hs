@@ -19,10 +19,9 @@ where
 
 import Control.Concurrent qualified as Ghc
 import Control.Exception (SomeException)
-import Control.Monad (unless, void, when)
+import Control.Monad (unless, when)
 import Data.Foldable (for_)
 import Data.IORef
-import Data.Maybe (isJust)
 import Data.Primitive.Array
 import Data.Primitive.PrimVar
 import Weft.Internal.Core.Cancel (moveTo)
@@ -121,28 +120,19 @@ carry worker = case workerRecorder (workerSettings worker) of
 -- | With this way to run a slice. Inlined, so that there are two loops and the plain
 -- one knows nothing of recorders.
 carryBy :: (Scheduler -> Int -> IO Bool) -> Worker -> IO Ended
-carryBy slice worker@(Worker settings kernel scheduler) = begin True >>= look
+carryBy slice worker@(Worker settings kernel scheduler) = readCounter scheduler Dispatches >>= look True
   where
     door = doorOf worker
     carrier = schedulerCarrier scheduler
-    begin quiet = Since quiet <$> readCounter scheduler Dispatches <*> readCounter scheduler ThreadsStarted
-    turn since = do
+    -- Did the poll before find nothing?
+    turn quiet = do
       tally scheduler Slices 1
       receiveStrays scheduler
-      sleeper <- if several then isJust <$> neighbour settings 1 else pure False
-      if sleeper then cautious since else slice scheduler (workerSlice settings) >>= afterwards since
-    -- Slices so short that what one has forked can go to the worker that sleeps before it has run.
-    cautious since = do
-      ran <- subtract (sinceDispatches since) <$> readCounter scheduler Dispatches
-      ours <- slice scheduler (min 16 (workerSlice settings - ran))
-      ready <- if ours then readyCount scheduler else pure 0
-      cut <- if ours then wasCut scheduler else pure True
-      if ready > 1 && not cut && ran + 16 < workerSlice settings
-        then shareWork settings scheduler since ready >>= cautious
-        else afterwards since ours
-    afterwards since ours = if ours then look since else pure TakenOver
+      before <- readCounter scheduler Dispatches
+      ours <- slice scheduler (workerSlice settings)
+      if ours then look quiet before else pure TakenOver
     home = schedulerHome scheduler
-    look since = do
+    look quiet before = do
       drain (doorInbox door)
       next <- readCounter scheduler NextNumber
       readPrimVar (homeClock home) >>= noteBirths (homeBirths home) next
@@ -155,17 +145,17 @@ carryBy slice worker@(Worker settings kernel scheduler) = begin True >>= look
         else do
           if ready > 0
             then do
-              when (ready > 1 && several) (void (shareWork settings scheduler since ready))
+              when (ready > 1 && several) (shareWork settings scheduler quiet before ready)
               found <- ask False
               -- The slice was long: other threads of GHC may wait for this
               -- capability (the pool's, the program's own).
               cut <- wasCut scheduler
               when cut Ghc.yield
-              begin (not found) >>= turn
+              turn (not found)
             else do
               found <- ask False
               unless found sleep
-              begin False >>= turn
+              turn False
     ask mayBlock = do
       tally scheduler Polls 1
       found <- instancePoll kernel mayBlock
@@ -205,62 +195,42 @@ nowAwake settings carrier = do
 -- of as many pairs: moving them parts the pairs, and from then on every message wakes an OS thread
 -- on another processor, which costs more than what most threads do between two waits. So threads
 -- move when they are not ready for messages, because the last poll found nothing: they were
--- forked, or yielded; or because most of them were forked since. Those must not have run yet, so slices
--- are short while a worker sleeps; and of a great many that one thread forks bit by bit, a worker gets
--- more that has some already. And threads move when they compute: when a dispatch of the last slice
--- took longer than waking a worker does, or when all that are ready, at that rate, would keep this
+-- forked, or yielded. And they move when they compute: when a dispatch of the last slice took
+-- longer than waking a worker does, or when all that are ready, at that rate, would keep this
 -- worker busy for a time beside which moving them is nothing.
 
--- | What was so at the last poll: it found nothing; dispatches, and threads started, until then.
-data Since = Since {sinceQuiet :: !Bool, sinceDispatches :: !Int, sinceStarted :: !Int}
-
--- | Did the last poll find nothing? Since then this many threads were forked, and it took this many
--- nanoseconds, for this many dispatches; this many threads are ready. The bounds are some time that
--- waking a worker takes, and fifty times as long.
-worthMoving :: Bool -> Int -> Int -> Int -> Int -> Bool
-worthMoving quiet forked time dispatched ready = quiet || mostly forked ready || each >= 20_000 || each * ready >= 1_000_000
+-- | Did the poll before the slice find nothing? Then the nanoseconds that the slice took, its dispatches,
+-- and the number of ready threads. The bounds are some time that waking a worker takes, and fifty times
+-- as long.
+worthMoving :: Bool -> Int -> Int -> Int -> Bool
+worthMoving quiet slice dispatched ready = quiet || each >= 20_000 || each * ready >= 1_000_000
   where
-    each = time `div` max 1 dispatched
+    each = slice `div` max 1 dispatched
 
--- | Were most of those that are ready just forked?
-mostly :: Int -> Int -> Bool
-mostly forked ready = 2 * forked >= ready
-
--- | Another worker with less to do than this, and the number of threads that are ready there: one that
--- sleeps has 0 to do, any other one more than that number, which may be slightly old.
-neighbour :: WorkerSettings -> Int -> IO (Maybe (Door, Int))
-neighbour settings least = go 0
+-- | Hand half of the ready threads to a worker that sleeps, if one does and they are worth it: Note
+-- [When threads move]. After a slice: whether the poll before it found nothing, the number of
+-- dispatches before it. The clock still shows that poll.
+shareWork :: WorkerSettings -> Scheduler -> Bool -> Int -> Int -> IO ()
+shareWork settings scheduler quiet before ready =
+  when (ready > surplus) $ go 0
   where
     doors = workerDoors settings
+    surplus = 4
     go i
-      | i >= sizeofArray doors = pure Nothing
+      | i >= sizeofArray doors = pure ()
       | i == workerIndex settings = go (i + 1)
       | otherwise = do
           let there = indexArray doors i
           asleep <- isAsleep (doorInbox there)
-          ready <- if asleep || least <= 1 then pure 0 else size (doorQueue there)
-          if (if asleep then 0 else ready + 1) < least then pure (Just (there, ready)) else go (i + 1)
-
--- | Hand ready threads to a worker that sleeps or, of many that were just forked, to one that has less
--- than half as many, if they are worth it: Note [When threads move]. Both have as many then, and the forks
--- are not counted again. After a slice; the clock still shows the last poll.
-shareWork :: WorkerSettings -> Scheduler -> Since -> Int -> IO Since
-shareWork settings scheduler since ready
-  | ready <= 4 = pure since
-  | otherwise = do
-      now <- readCounter scheduler ThreadsStarted
-      let forked = now - sinceStarted since
-      neighbour settings (if mostly forked ready then ready `div` 2 else 1) >>= \case
-        Nothing -> pure since
-        Just (there, has) -> do
-          time <- (-) <$> (fromIntegral <$> monotonicNow) <*> readPrimVar (homeClock (schedulerHome scheduler))
-          dispatched <- subtract (sinceDispatches since) <$> readCounter scheduler Dispatches
-          if worthMoving (sinceQuiet since) forked time dispatched ready
-            then since {sinceStarted = now} <$ give there ((ready - has) `div` 2)
-            else pure since
-  where
-    give there n = do
-      moved <- takeReady (doorHome there) (min 256 n)
+          if asleep
+            then worthIt >>= \yes -> when yes (give there)
+            else go (i + 1)
+    worthIt = do
+      slice <- (-) <$> (fromIntegral <$> monotonicNow) <*> readPrimVar (homeClock (schedulerHome scheduler))
+      dispatched <- subtract before <$> readCounter scheduler Dispatches
+      pure (worthMoving quiet slice dispatched ready)
+    give there = do
+      moved <- takeReady (doorHome there) (min 256 (ready `div` 2))
       tally scheduler Shared (length moved)
       postThrough there (for_ moved (\(Ready tcb resume) -> push (doorQueue there) Started tcb resume))
     takeReady :: Home -> Int -> IO [Ready]
