@@ -15,7 +15,7 @@ where
 
 import Control.Concurrent (forkIO, threadWaitRead, threadWaitWrite)
 import Control.Exception (IOException, catch, finally, onException, try)
-import Control.Monad (forever, unless, void, when)
+import Control.Monad (forever, unless, void, when, (>=>))
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as Bytes
 import Data.ByteString.Char8 qualified as Char8
@@ -71,7 +71,7 @@ ghcCalls =
     { callsRun = id,
       callsFork = void . forkIO,
       callsAdopt = \_ -> pure (),
-      callsAccept = \s -> Net.accept s >>= fmap Fd . Net.socketToFd . fst,
+      callsAccept = Net.accept >=> fmap Fd . Net.socketToFd . fst,
       callsRead = \fd p n -> fromIntegral <$> throwErrnoIfMinus1RetryMayBlock "read" (c_read fd p (fromIntegral n)) (threadWaitRead fd),
       callsWrite = \fd p n -> fromIntegral <$> throwErrnoIfMinus1RetryMayBlock "write" (c_write fd p (fromIntegral n)) (threadWaitWrite fd),
       callsReadAt = \fd p n at -> fromIntegral <$> throwErrnoIfMinus1Retry "pread" (c_pread fd p (fromIntegral n) (fromIntegral at)),
@@ -137,8 +137,8 @@ converse calls root fd = go 0 ""
         answerTo root request >>= reply calls fd (headMethod request /= Head) said
         if goesOn
           then go 0 rest
-          -- Who has said that this is the last request sends nothing after it.
-          else unless (plain && Bytes.null rest) (linger calls fd)
+          else -- A client that has said that this is its last request sends nothing after it.
+            unless (plain && Bytes.null rest) (linger calls fd)
     ends = Field "Connection" "close"
 
 receive :: Calls -> Fd -> IO ByteString
