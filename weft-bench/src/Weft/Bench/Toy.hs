@@ -3,8 +3,8 @@
 --
 -- What @peers\/toy.c@ does with processes and the threads of C, with Weft's threads: one thread
 -- accepts and forks another for each connection, which reads one request, sends the page and closes
--- (Kerneis & Chroboczek 2009, section 3). Other threads for plain 'IO' run "Weft.Bench.Web". Runs until it is
--- killed.
+-- (Kerneis & Chroboczek 2009, section 3). GHC's threads and the concurrency libraries run
+-- "Weft.Bench.Web" instead, which also serves files. Runs until it is killed.
 module Weft.Bench.Toy
   ( serveToy,
     toyFlags,
@@ -30,8 +30,8 @@ import Weft.Socket
 toyFlags :: [String]
 toyFlags = ["-A4m", "-n256k", "-I0"]
 
--- | Serve on 127.0.0.1, on one worker, capability or HEC: the port, the length of the listen queue, and
--- the directory whose files are served in place of the page, which Weft's kinds have not.
+-- | Serve on a port of 127.0.0.1, on one worker, capability or HEC, with a listen queue of this length. Serves the
+-- page, or the files under the directory if one is given, which Weft's kinds refuse.
 serveToy :: Kind -> Int -> Int -> Maybe ByteString -> IO ()
 serveToy kind port backlog root = case kind of
   Monadic source -> weft (settingsOf source) monadic

@@ -1,12 +1,12 @@
 -- |
 -- Description : A web server in the blocking style, for every library of threads
 --
--- A thread for each connection reads a head, parses it, answers and goes on. The protocol is that of
--- @weft-http@, whose pure parts these are; threads, and the calls that wait, are fields of a record. So GHC's
--- @forkIO@ and the concurrency libraries on "Weft.Substrate" run one program.
+-- Each connection has a thread, which reads a request, answers it and continues with the next. Parsing, safe paths
+-- and rendering are the pure parts of @weft-http@; forking and the calls that wait are fields of a record. So GHC's
+-- @forkIO@ and the concurrency libraries on "Weft.Substrate" run the same program.
 --
--- Heads are bounded ('defaultLimits'), but there are no limits of time or of connections, and symbolic links are
--- followed: it is there to compare libraries, and not to face a network.
+-- The size of a head is limited ('defaultLimits'); time and the number of connections are not, and symbolic links are
+-- followed. The server is for comparing libraries, not for a network.
 module Weft.Bench.Web
   ( serveWeb,
     webKinds,
@@ -31,7 +31,13 @@ import GHC.Conc (closeFdWith)
 import Network.Socket qualified as Net
 import System.IO.Error (isFullError)
 import System.Posix.Files (fileSize, getFdStatus, isRegularFile)
-import System.Posix.IO.ByteString (OpenFileFlags (cloexec, nonBlock), OpenMode (ReadOnly), closeFd, defaultFileFlags, openFd)
+import System.Posix.IO.ByteString
+  ( OpenFileFlags (cloexec, nonBlock),
+    OpenMode (ReadOnly),
+    closeFd,
+    defaultFileFlags,
+    openFd,
+  )
 import System.Posix.Types (COff (..), CSsize (..), Fd (..))
 import Weft.Bench.Contest.Kind (ConcLib (..), Kind (..), concLibOf, everyKind, kindName)
 import Weft.Bench.Http.Page (page, pagePath)
@@ -44,7 +50,7 @@ import Weft.Http.Status
 
 -- Libraries ----------------------------------------------------------------------------------
 
--- | What a library for plain 'IO' has: how it runs a main thread, how it forks, and calls that wait.
+-- | A library of threads for plain 'IO': how it runs a main thread and forks, and its calls that wait.
 data Calls = Calls
   { callsRun :: !(IO () -> IO ()),
     callsFork :: !(IO () -> IO ()),
@@ -59,7 +65,7 @@ data Calls = Calls
     callsClose :: !(Fd -> IO ())
   }
 
--- | Of a kind of threads for plain 'IO' that is not Weft's, whose server is @weft-http@ itself.
+-- | The calls of a kind of threads; 'Nothing' for Weft's, whose server is @weft-http@ itself.
 callsOf :: Kind -> Maybe Calls
 callsOf = \case
   Ghc -> Just ghcCalls
@@ -72,11 +78,14 @@ ghcCalls =
       callsFork = void . forkIO,
       callsAdopt = \_ -> pure (),
       callsAccept = Net.accept >=> fmap Fd . Net.socketToFd . fst,
-      callsRead = \fd p n -> fromIntegral <$> throwErrnoIfMinus1RetryMayBlock "read" (c_read fd p (fromIntegral n)) (threadWaitRead fd),
-      callsWrite = \fd p n -> fromIntegral <$> throwErrnoIfMinus1RetryMayBlock "write" (c_write fd p (fromIntegral n)) (threadWaitWrite fd),
-      callsReadAt = \fd p n at -> fromIntegral <$> throwErrnoIfMinus1Retry "pread" (c_pread fd p (fromIntegral n) (fromIntegral at)),
+      callsRead = \fd p n -> untilDone "read" (c_read fd p (fromIntegral n)) (threadWaitRead fd),
+      callsWrite = \fd p n -> untilDone "write" (c_write fd p (fromIntegral n)) (threadWaitWrite fd),
+      callsReadAt = \fd p n at ->
+        fromIntegral <$> throwErrnoIfMinus1Retry "pread" (c_pread fd p (fromIntegral n) (fromIntegral at)),
       callsClose = closeFdWith closeFd
     }
+  where
+    untilDone name call wait = fromIntegral <$> throwErrnoIfMinus1RetryMayBlock name call wait
 
 concLibCalls :: ConcLib -> Calls
 concLibCalls library =
@@ -93,19 +102,20 @@ concLibCalls library =
 
 -- The server ---------------------------------------------------------------------------------
 
--- | The kinds of threads that it has.
+-- | The kinds of threads that can run the server.
 webKinds :: [Kind]
 webKinds = filter (isJust . callsOf) everyKind
 
--- | Serve a listening socket, on one capability or HEC, with threads of this kind: the files under a directory, or
--- the page of 305 bytes from memory. Blocks until no connection can be accepted (the socket was shut down, or
--- there are no descriptors), and throws that 'IOError'. Connections that are open then are dropped with
--- ConcLib_MP, and go on with the others.
+-- | Serve a listening socket with threads of this kind (ConcLib_MP on one HEC): the files under a directory, or the
+-- page of 305 bytes from memory. Blocks until accepting a connection fails, because the socket was shut down or no
+-- descriptor is free, and throws that 'IOError'. ConcLib_MP drops connections that are open then; the other
+-- libraries serve them to their end.
 serveWeb :: Kind -> Maybe ByteString -> Net.Socket -> IO ()
-serveWeb kind root listener = maybe (errorWithoutStackTrace (Text.unpack (kindName kind) <> " has no web server")) serve (callsOf kind)
+serveWeb kind root listener = maybe refuse serve (callsOf kind)
   where
+    refuse = errorWithoutStackTrace (Text.unpack (kindName kind) <> " does not run the web server")
     serve calls = do
-      -- Its connections inherit that. The last piece of a file would wait for an acknowledgement of the one before.
+      -- Accepted connections inherit this. Otherwise the last piece of a file would wait for an acknowledgement.
       Net.setSocketOption listener Net.NoDelay 1
       callsRun calls $ do
         callsAdopt calls listener
@@ -115,7 +125,7 @@ serveWeb kind root listener = maybe (errorWithoutStackTrace (Text.unpack (kindNa
     gone :: IOException -> IO ()
     gone _ = pure ()
 
--- | The life of a connection. A request with a body is answered and is the last: its body is not looked at.
+-- | Answer the requests of a connection in turn. A request with a body is the last: the body is not read.
 converse :: Calls -> Maybe ByteString -> Fd -> IO ()
 converse calls root fd = go 0 ""
   where
@@ -135,10 +145,8 @@ converse calls root fd = go 0 ""
               | headVersion request == Http10 = [Field "Connection" "keep-alive"]
               | otherwise = []
         answerTo root request >>= reply calls fd (headMethod request /= Head) said
-        if goesOn
-          then go 0 rest
-          else -- A client that has said that this is its last request sends nothing after it.
-            unless (plain && Bytes.null rest) (linger calls fd)
+        -- A client that has announced its last request sends nothing after it, so there is nothing to read.
+        if goesOn then go 0 rest else unless (plain && Bytes.null rest) (linger calls fd)
     ends = Field "Connection" "close"
 
 receive :: Calls -> Fd -> IO ByteString
@@ -146,8 +154,8 @@ receive calls fd = createUptoN most (\p -> callsRead calls fd p most)
   where
     most = 4_096
 
--- | End a connection on which there may be bytes to read. Closed at once it would be reset, and the reset can
--- overtake the answer (RFC 9112, section 9.6).
+-- | End a connection that may hold unread bytes. Closing it at once would send a reset, which can overtake the
+-- answer (RFC 9112, section 9.6).
 linger :: Calls -> Fd -> IO ()
 linger calls fd = c_shutdown fd 1 >> drain (1_048_576 :: Int)
   where
@@ -161,48 +169,56 @@ data Answer = Answer !Status ![Field] !Content
 
 data Content
   = Memory !ByteString
-  | -- | an open file, and how long it is
+  | -- | an open file and its length in bytes
     File !Fd !Int
 
--- | An answer of one sentence.
+-- | An answer whose content is one sentence.
 told :: Status -> [Field] -> ByteString -> Answer
 told status fields sentence = Answer status (Field "Content-Type" "text/plain" : fields) (Memory (sentence <> "\n"))
 
--- | An answer that says what its status says.
-bare :: Status -> Answer
-bare status = told status [] (statusReason status)
+-- | An answer whose content is the reason phrase of its status.
+bare :: Status -> [Field] -> Answer
+bare status fields = told status fields (statusReason status)
+
+-- | An answer with content of this media type.
+content :: ByteString -> Content -> Answer
+content mediaType = Answer ok200 [Field "Content-Type" mediaType]
 
 answerTo :: Maybe ByteString -> RequestHead -> IO Answer
 answerTo root request
-  | headMethod request `notElem` [Get, Head] = pure (told methodNotAllowed405 [Field "Allow" "GET, HEAD"] (statusReason methodNotAllowed405))
+  | headMethod request `notElem` [Get, Head] = pure (bare methodNotAllowed405 [Field "Allow" "GET, HEAD"])
   | otherwise = case (root, safePath (headPath request)) of
       (Nothing, _)
-        | headPath request == Char8.pack pagePath -> pure (Answer ok200 [Field "Content-Type" "text/html"] (Memory page))
-        | otherwise -> pure (bare notFound404)
-      (Just _, Left fault) -> pure (bare (pathFaultStatus fault))
+        | headPath request == Char8.pack pagePath -> pure (content "text/html" (Memory page))
+        | otherwise -> pure (bare notFound404 [])
+      (Just _, Left fault) -> pure (bare (pathFaultStatus fault) [])
       (Just under, Right path)
-        | hasHiddenComponent path -> pure (bare notFound404)
-        | otherwise -> openFile (Bytes.intercalate "/" (under : pathComponents path ++ ["index.html" | pathIsDirectory path]))
+        | hasHiddenComponent path -> pure (bare notFound404 [])
+        | otherwise -> openFile under (pathComponents path ++ ["index.html" | pathIsDirectory path])
 
--- | A regular file, as the answer. It is opened without waiting: it may be a FIFO.
-openFile :: ByteString -> IO Answer
-openFile name =
+-- | Answer with a regular file under a directory. It is opened without blocking, because it may be a FIFO.
+openFile :: ByteString -> [ByteString] -> IO Answer
+openFile under components =
   try (openFd name ReadOnly defaultFileFlags {nonBlock = True, cloexec = True}) >>= \case
-    Left e -> pure (bare (if isFullError e then serviceUnavailable503 else notFound404))
+    Left e -> pure (bare (if isFullError e then serviceUnavailable503 else notFound404) [])
     Right fd -> (`onException` closeFd fd) $ do
       status <- getFdStatus fd
       if isRegularFile status
-        then pure (Answer ok200 [Field "Content-Type" (contentTypeFor (snd (Char8.breakEnd (== '/') name)))] (File fd (fromIntegral (fileSize status))))
-        else bare notFound404 <$ closeFd fd
+        then pure (content (contentTypeFor base) (File fd (fromIntegral (fileSize status))))
+        else bare notFound404 [] <$ closeFd fd
+  where
+    name = Bytes.intercalate "/" (under : components)
+    (_, base) = Char8.breakEnd (== '/') name
 
--- | Send an answer, with its content or only with the length of that, and with further fields. Closes its file.
+-- | Send an answer with these further fields, without its content for HEAD. Closes its file.
 reply :: Calls -> Fd -> Bool -> [Field] -> Answer -> IO ()
-reply calls fd whole more (Answer status fields content) = case content of
+reply calls fd whole more (Answer status fields source) = case source of
   Memory bytes -> put (top (Bytes.length bytes) <> if whole then bytes else "")
   File file size -> (if whole then pieces file size (top size) 0 else put (top size)) `finally` closeFd file
   where
-    top n = either (errorWithoutStackTrace . show) id (renderHead status (fields ++ contentLength (fromIntegral n) : more))
-    -- What comes before a piece is sent with it.
+    top n = either (errorWithoutStackTrace . show) id (renderHead status (allFields (fromIntegral n)))
+    allFields n = fields ++ contentLength n : more
+    -- The head is sent together with the first piece.
     pieces file size before at
       | at >= size = put before
       | otherwise = do

@@ -36,9 +36,10 @@ conversations kind =
         port
         Client
         [ (get, pageWith ""),
-          (get <> "HEAD /page.html HTTP/1.1\r\nHost: a\r\n\r\nGET /other HTTP/1.1\r\nHost: a\r\n\r\n\r\n" <> first, pageWith "" <> headOf "" <> notFound),
+          -- One empty line before a request is allowed.
+          (Bytes.concat [get, asked "HEAD" "/page.html", asked "GET" "/other", "\r\n", first], Bytes.concat [pageWith "", headWith "", notFound]),
           (second, pageWith ""),
-          ("DELETE /page.html HTTP/1.1\r\nHost: a\r\n\r\n", "HTTP/1.1 405 Method Not Allowed\r\nContent-Type: text/plain\r\nAllow: GET, HEAD\r\nContent-Length: 19\r\n\r\nMethod Not Allowed\n"),
+          (asked "DELETE" "/page.html", answer "405 Method Not Allowed" "text/plain" "Allow: GET, HEAD\r\n" "" "Method Not Allowed\n"),
           ("GET /page.html HTTP/1.0\r\nConnection: keep-alive\r\n\r\n", pageWith "Connection: keep-alive\r\n"),
           (get, pageWith "")
         ],
@@ -49,49 +50,57 @@ conversations kind =
         says s second (pageWith "")
         hangsUp s Client,
     testCase "the last request of a connection" . serving Nothing $ \port -> do
-      talk port Server [("GET /page.html HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", pageWith "Connection: close\r\n")]
-      talk port Server [("GET /page.html HTTP/1.0\r\n\r\n", pageWith "Connection: close\r\n")]
+      let closes given = talk port Server [(given, pageWith "Connection: close\r\n")]
+      closes "GET /page.html HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
+      closes "GET /page.html HTTP/1.0\r\n\r\n"
       -- What comes after it is not answered.
-      talk port Server [("GET /page.html HTTP/1.0\r\n\r\n" <> get, pageWith "Connection: close\r\n")]
-      talk port Server [("GET /page.html HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello", pageWith "Connection: close\r\n")],
+      closes ("GET /page.html HTTP/1.0\r\n\r\n" <> get)
+      closes "GET /page.html HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello",
     testCase "a client that ends within a head" . serving Nothing $ \port ->
       talk port Client [(get <> first, pageWith "")],
     testCase "what is no request" . serving Nothing $ \port -> do
-      talk port Server [("NONSENSE\r\n\r\n" <> get, refused "400 Bad Request" "the request line is malformed\n")]
-      talk port Server [(get <> "GET /page.html HTTP/1.1\r\n\r\n", pageWith "" <> refused "400 Bad Request" "the Host header field is missing\n")]
-      talk port Server [("GET /page.html HTTP/1.1\r\nHost: a\r\nA: " <> Bytes.replicate 100_000 97, refused "431 Request Header Fields Too Large" "the header fields are too large\n")]
-      talk port Server [("GET /page.html HTTP/2.0\r\n\r\n", refused "505 HTTP Version Not Supported" "the version of HTTP is not supported\n")],
+      let refuses given status sentence =
+            talk port Server [(get <> given, pageWith "" <> answer status "text/plain" "" "Connection: close\r\n" sentence)]
+      refuses ("NONSENSE\r\n\r\n" <> get) "400 Bad Request" "the request line is malformed\n"
+      refuses "GET /page.html HTTP/1.1\r\n\r\n" "400 Bad Request" "the Host header field is missing\n"
+      refuses ("GET / HTTP/1.1\r\nA: " <> Bytes.replicate 100_000 97) "431 Request Header Fields Too Large" "the header fields are too large\n"
+      refuses "GET /page.html HTTP/2.0\r\n\r\n" "505 HTTP Version Not Supported" "the version of HTTP is not supported\n",
     testCase "files" . withSystemTempDirectory "web" $ \root -> do
       createDirectory (root </> "in")
-      forM_ [("index.html", "hello"), ("a b.txt", "ab"), ("empty", ""), ("large.png", large), (".hidden", "no")] $ \(name, content) ->
-        Bytes.writeFile (root </> name) content
+      forM_ [("index.html", "hello"), ("a b.txt", "ab"), ("empty", ""), ("large.png", large), (".hidden", "no")] $
+        \(name, content) -> Bytes.writeFile (root </> name) content
       serving (Just root) $ \port ->
         talk
           port
           Client
-          [ (getOf "/", found "text/html; charset=utf-8" "hello"),
-            (getOf "/a%20b.txt" <> getOf "/empty", found "text/plain; charset=utf-8" "ab" <> found "application/octet-stream" ""),
-            (getOf "/large.png", found "image/png" large),
-            ("HEAD /large.png HTTP/1.1\r\nHost: a\r\n\r\n", Bytes.dropEnd (Bytes.length large) (found "image/png" large)),
-            (Bytes.concat (map getOf ["/none", "/in", "/in/", "/.hidden", "/empty/"]), Bytes.concat (replicate 5 notFound)),
-            (getOf "/in/../a%20b.txt", "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nContent-Length: 12\r\n\r\nBad Request\n")
+          [ (asked "GET" "/", found "text/html; charset=utf-8" "hello"),
+            (asked "GET" "/a%20b.txt", found "text/plain; charset=utf-8" "ab"),
+            (asked "GET" "/empty", found "application/octet-stream" ""),
+            (asked "GET" "/large.png", found "image/png" large),
+            (asked "HEAD" "/large.png", Bytes.dropEnd (Bytes.length large) (found "image/png" large)),
+            (foldMap (asked "GET") ["/none", "/in", "/in/", "/.hidden", "/empty/"], Bytes.concat (replicate 5 notFound)),
+            (asked "GET" "/in/../a%20b.txt", answer "400 Bad Request" "text/plain" "" "" "Bad Request\n")
           ]
   ]
   where
     serving root = withServer kind (Text.encodeUtf8 . Text.pack <$> root)
-    get = getOf "/page.html"
-    getOf path = "GET " <> path <> " HTTP/1.1\r\nHost: a\r\n\r\n"
+    asked method path = Bytes.concat [method, " ", path, " HTTP/1.1\r\nHost: a\r\n\r\n"]
+    get = asked "GET" "/page.html"
     (first, second) = Bytes.splitAt 20 get
-    pageWith fields = headOf fields <> page
-    headOf fields = "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 305\r\n" <> fields <> "\r\n"
-    notFound = "HTTP/1.1 404 Not Found\r\nContent-Type: text/plain\r\nContent-Length: 10\r\n\r\nNot Found\n"
-    refused status sentence = "HTTP/1.1 " <> status <> "\r\nContent-Type: text/plain\r\nContent-Length: " <> size sentence <> "\r\nConnection: close\r\n\r\n" <> sentence
-    found kindOf content = "HTTP/1.1 200 OK\r\nContent-Type: " <> kindOf <> "\r\nContent-Length: " <> size content <> "\r\n\r\n" <> content
-    size = Char8.pack . show . Bytes.length
-    -- Three pieces and a bit, none like another.
-    large = Bytes.pack (take 200_000 (map (fromIntegral . (`div` 65_536)) (iterate (\x -> (x * 1_103_515_245 + 12_345) `mod` 2_147_483_648) (1 :: Int))))
+    answer status mediaType before after content =
+      Bytes.concat
+        [ Bytes.concat ["HTTP/1.1 ", status, "\r\nContent-Type: ", mediaType, "\r\n", before],
+          Bytes.concat ["Content-Length: ", Char8.pack (show (Bytes.length content)), "\r\n", after, "\r\n", content]
+        ]
+    pageWith fields = answer "200 OK" "text/html" "" fields page
+    headWith fields = Bytes.dropEnd pageBytes (pageWith fields)
+    found mediaType = answer "200 OK" mediaType "" ""
+    notFound = answer "404 Not Found" "text/plain" "" "" "Not Found\n"
+    -- Three pieces and a bit, all different.
+    large = Bytes.pack (take 200_000 (map (fromIntegral . (`div` 65_536)) numbers))
+    numbers = iterate (\x -> (x * 1_103_515_245 + 12_345) `mod` 2_147_483_648) (1 :: Int)
 
--- | A server for as long as the action runs. It ends because its socket is shut down.
+-- | Run a server during an action. It ends because its socket is shut down.
 withServer :: Kind -> Maybe ByteString -> (Net.PortNumber -> Assertion) -> Assertion
 withServer kind root act = bracket socket Net.close $ \listener -> do
   Net.bind listener (local 0)
@@ -107,7 +116,7 @@ withServer kind root act = bracket socket Net.close $ \listener -> do
 -- | Who ends a connection first.
 data Side = Client | Server
 
--- | A connection: bytes that are sent, and those that come before the next are sent.
+-- | One connection: what is sent, and the answer that is awaited before the next is sent.
 talk :: Net.PortNumber -> Side -> [(ByteString, ByteString)] -> Assertion
 talk port side steps = connected port $ \s -> mapM_ (uncurry (says s)) steps >> hangsUp s side
 
@@ -119,7 +128,9 @@ says s given expected = Net.sendAll s given >> receive (Bytes.length expected) >
   where
     receive left
       | left <= 0 = pure []
-      | otherwise = Net.recv s left >>= \got -> if Bytes.null got then pure [] else (got :) <$> receive (left - Bytes.length got)
+      | otherwise = do
+          got <- Net.recv s left
+          if Bytes.null got then pure [] else (got :) <$> receive (left - Bytes.length got)
 
 -- | Nothing more comes.
 hangsUp :: Net.Socket -> Side -> Assertion

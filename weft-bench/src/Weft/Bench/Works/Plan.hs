@@ -257,7 +257,7 @@ experiments whole =
       "Response time, a connection for each request"
       "A page of 305 bytes. The toys accept, and start a thread or process for each connection. (The page experiment of docs/figures/http.md keeps its connections, and is another one.) Where the client is busy all the time (client_busy near 1 in works.json) it is the limit, and the response times are its own; processor time for a request (cpu_ns_per_operation) is the server's."
       "toy"
-      -- Without those on the substrate: the whole takes an hour and a half as it is. So below.
+      -- Without the libraries of the substrate, here and below: the whole already takes an hour and a half.
       ["toy-fork", "toy-nptl", "toy-pth", "toy-st", "toy-weft-epoll", "toy-weft-io_uring", "toy-direct-epoll", "toy-direct-io_uring", "toy-forkIO", "weft-epoll", "weft-io_uring", "nginx", "lighttpd", "apache-worker", "apache-prefork", "mini-httpd"]
       (served (pick [1, 64, 256, 512, 1_024] [64, 256, 512]) [1_024] 0)
       rounds
