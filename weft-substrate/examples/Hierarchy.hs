@@ -80,7 +80,7 @@ example say = do
   run root $ \goOn -> do
     let thread g name second = fork goOn g . forM_ [1 .. 4 :: Int] $ \i -> do
           say (name <> " " <> show i)
-          when (i == 2) second
+          when (i == 3) second
           yield goOn g
     thread web "web a" (thread mail "mail" (pure ()))
     thread web "web b" (pure ())
