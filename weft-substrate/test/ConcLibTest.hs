@@ -8,6 +8,7 @@ import Control.Concurrent qualified as GHC
 import Control.Exception hiding (throwTo)
 import Control.Monad
 import Data.ByteString qualified as ByteString
+import Data.IORef
 import GHC.Conc (BlockReason (..), ThreadStatus (..), threadStatus)
 import Library
 import System.Posix.IO.ByteString (closeFd, createPipe, fdRead, fdWrite)
@@ -29,6 +30,7 @@ tests =
       testGroup "the end of the main thread is the end" [testCase (show n <> " HECs, " <> show c) (limited (ends c n)) | c <- [ByScheduler, ByOwnHEC], n <- [1, 2]],
       testCase "a run that is interrupted leaves no HEC" (limited interruptedRun),
       testCase "threads of two libraries share a variable" (limited shared),
+      testCase "a hundred thousand that wait for one variable go on" (limited (withConcLib 1 crowd)),
       testCase "those who do not wait any more are dropped" dropped,
       testCase "those who do not wait any more are dropped from a queue, and the others keep their order" droppedInOrder
     ]
@@ -298,6 +300,24 @@ ends collecting n = do
     running <- GHC.newEmptyMVar
     _ <- MP.forkIO (GHC.putMVar running () >> forever MP.yield)
     GHC.takeMVar running
+
+-- Minutes, if one transaction woke them all.
+crowd :: Assertion
+crowd = do
+  gate <- newEmptyMVar
+  end <- newEmptyMVar
+  (arrived, gone) <- (,) <$> newIORef 0 <*> newIORef 0
+  let many = 100_000 :: Int
+      count v = atomicModifyIORef' v (\n -> (n + 1, n + 1))
+      settle = readIORef arrived >>= \n -> unless (n == many) (MP.yield >> settle)
+  replicateM_ many . MP.forkIO $ do
+    _ <- count arrived
+    x <- readMVar gate
+    n <- count gone
+    when (n == many) (putMVar end x)
+  settle
+  putMVar gate 'x'
+  takeMVar end >>= (@?= 'x')
 
 -- Of two threads, each on a HEC, the one on the caller's waits, so that this HEC sleeps.
 interruptedRun :: Assertion

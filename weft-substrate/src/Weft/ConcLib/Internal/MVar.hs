@@ -105,20 +105,19 @@ putting :: MVar a -> a -> PTM (Maybe (a, Queue (Waiting () a)))
 putting (MVar v) a =
   readPVar v >>= \case
     Full b q -> pure (Just (b, q))
-    Empty q -> Nothing <$ (hand q empty >>= writePVar v)
+    Empty q -> Nothing <$ (hand q [] >>= writePVar v)
   where
     -- All readers have it, and the first taker; other takers stay.
-    hand q others = case pop q of
-      Nothing -> pure (Full a empty)
-      Just (Waiting w place takes, rest) -> do
-        waited <- give (w, place) a
-        if waited && takes then readers rest others else hand rest others
-    readers q takers = case pop q of
-      Nothing -> pure (Empty takers)
+    hand q reading = case pop q of
+      Nothing -> Full a empty <$ giveAll (reverse reading) a
+      Just (Waiting w place takes, rest)
+        | takes -> give (w, place) a >>= \waited -> if waited then readers rest empty reading else hand rest reading
+        | otherwise -> hand rest ((w, place) : reading)
+    readers q takers reading = case pop q of
+      Nothing -> Empty takers <$ giveAll (reverse reading) a
       Just (waiting@(Waiting w place takes), rest)
-        | takes -> readers rest (push takers waiting)
-        | otherwise -> do
-            give (w, place) a >> readers rest takers
+        | takes -> readers rest (push takers waiting) reading
+        | otherwise -> readers rest takers ((w, place) : reading)
 
 -- | Take the value if there is one. Does not wait.
 tryTakeMVar :: MVar a -> IO (Maybe a)

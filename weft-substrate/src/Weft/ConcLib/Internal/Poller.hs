@@ -186,7 +186,7 @@ edge :: Interest -> IO ()
 edge v =
   atomicPTM $
     readPVar v >>= \case
-      Awaited (Waiters _ ws) -> writePVar v Quiet >> mapM_ (`give` ()) ws
+      Awaited (Waiters _ ws) -> writePVar v Quiet >> giveAll ws ()
       Marked -> pure ()
       Quiet -> writePVar v Marked
 

@@ -97,7 +97,7 @@ writeTVar (TVar v readers) a = STM $ \_ -> do
     Waiters _ [] -> pure ()
     Waiters _ sleepers -> do
       writePVar readers nobody
-      mapM_ (`give` ()) sleepers
+      giveAll sleepers ()
 
 -- | Change what a variable holds. The new value is evaluated.
 modifyTVar' :: TVar a -> (a -> a) -> STM ()

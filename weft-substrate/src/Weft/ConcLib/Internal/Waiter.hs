@@ -6,9 +6,10 @@
 --
 -- What the queues of variables and of events hold. A waiter is a thread of either library; what makes
 -- it go on is in it, so that the queues need not know which.
-module Weft.ConcLib.Internal.Waiter (Waiter (..), Place, wake, give, Waiters (..), nobody, add) where
+module Weft.ConcLib.Internal.Waiter (Waiter (..), Place, wake, give, giveAll, Waiters (..), nobody, add) where
 
-import Control.Monad (filterM, when)
+import Control.Exception (uninterruptibleMask_)
+import Control.Monad (filterM, unless, when)
 import Weft.Substrate
 import Weft.Substrate.Internal.Transaction (unsafeIOToPTM)
 
@@ -31,6 +32,16 @@ give :: (Waiter, Place a) -> a -> PTM Bool
 give (w, place) a = do
   waited <- wake w
   waited <$ when waited (writePVar place (Just a))
+
+-- | 'give' the same to all of these threads. What a transaction reads it searches its log for, so one that woke them
+-- all would take the square of their number: each wakes some, and the next follows its commit. A thread
+-- that is interrupted before its turn does not have the result.
+giveAll :: [(Waiter, Place a)] -> a -> PTM ()
+giveAll waiting a = do
+  mapM_ (`give` a) some
+  unless (null rest) (afterCommit (uninterruptibleMask_ (atomicPTM (giveAll rest a))))
+  where
+    (some, rest) = splitAt 64 waiting
 
 -- | Those who wait for one thing, in no order, and how many more may come before 'add' looks who still does.
 data Waiters a = Waiters !Int [(Waiter, Place a)]
