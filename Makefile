@@ -123,7 +123,7 @@ bench-http: setup-bench build peers ## HTTP beside nginx, Apache, warp, Go, ... 
 bench-http-figures: setup-bench build peers ## the same, and leave rows, tables and figures in docs/figures
 	@bin/weft-bench http --weft bin/weft --out docs/figures $(ARGS)
 
-figures: setup-figures build select peers ## the works' experiments, and docs/figures.md of them; 90 minutes [ARGS=--quick: ten]
+figures: setup-figures build select peers ## the works' experiments, and docs/figures.md of them; two hours [ARGS=--quick: ten minutes]
 	@bin/weft-bench works $(ARGS)
 
 gate: setup-bench ## what a request costs in instructions, code and memory, beside the committed figures [ARGS=--write]

@@ -24,7 +24,7 @@ import Weft.Bench.Contest.Workload (contenderNames, pointsOf, workloadNamed)
 
 -- | How much is measured.
 data Extent
-  = -- | about an hour
+  = -- | about two hours
     Whole
   | -- | ten minutes
     Quick
@@ -106,7 +106,7 @@ experiments whole =
       ["weft-epoll", "direct-epoll", "forkIO", "Go", "tokio"]
       [("threads", pick [1_000_000, 10_000_000] [20_000, 100_000])]
       rounds
-      (pick 6 0.5)
+      (pick 18 0.5)
       ("threads", "threads")
       ("live_bytes_per_thread", 1, "bytes kept alive for each thread"),
     Planned
@@ -128,7 +128,7 @@ experiments whole =
       []
       [("processors", [1]), ("threads", pick [1, 16, 64, 128, 1_024, 4_096, 16_384, 65_536] [1, 16, 128, 1_024]), ("reads", [pick 32_768 4_096]), ("file-bytes", [pick 1_073_741_824 134_217_728])]
       rounds
-      (pick 1.5 0.6)
+      (pick 2 0.6)
       ("threads", "threads")
       ("per_second", 1, "reads in a second"),
     Planned
@@ -139,7 +139,7 @@ experiments whole =
       threads
       (pipes [128] 32_768 (pick [0, 256, 4_096, 16_384] [0, 1_024, 8_192]) (pick 536_870_912 134_217_728))
       rounds
-      (pick 1.5 0.6)
+      (pick 1.1 0.6)
       ("idle", "idle threads, and one")
       ("per_second", 1e-6, "MB in a second"),
     Planned
@@ -150,7 +150,7 @@ experiments whole =
       threads
       (pipes (pick [1, 4, 16, 32, 128, 1_024, 4_096] [1, 4, 16, 128, 1_024]) 32_768 [0] (pick 536_870_912 134_217_728))
       rounds
-      (pick 1.5 0.6)
+      (pick 1.25 0.6)
       ("pairs", "pairs of threads")
       ("per_second", 1e-6, "MB in a second"),
     Planned
@@ -161,7 +161,7 @@ experiments whole =
       configurations
       (pipes [1, 128] 1 (pick [0, 1_024, 16_384] [0, 8_192]) (pick 400_000 100_000))
       rounds
-      (pick 2 0.8)
+      (pick 4.8 0.8)
       ("idle", "idle threads, and one")
       ("per_second", 1e-3, "thousand bytes in a second"),
     Planned
@@ -194,7 +194,7 @@ experiments whole =
       []
       [("threads", pick [16_384, 262_144] [4_096]), ("buffer", [4_096])]
       rounds
-      (pick 1.5 0.5)
+      (pick 3 0.5)
       ("threads", "threads")
       ("resident_bytes_per_thread", 1, "resident bytes for each thread"),
     Planned
@@ -205,7 +205,7 @@ experiments whole =
       []
       [("capabilities", [1]), ("clients", pick [1, 16, 64, 256] [4, 64]), ("idle", [0]), ("requests", [pick 20_000 4_000])]
       rounds
-      (pick 1.5 0.7)
+      (pick 2.8 0.7)
       ("clients", "clients")
       ("per_second", 1e-3, "thousand requests in a second"),
     Planned
@@ -216,7 +216,7 @@ experiments whole =
       []
       [("capabilities", [1]), ("clients", pick [1, 16, 64, 256] [4, 64]), ("idle", [0]), ("requests", [pick 20_000 4_000])]
       rounds
-      (pick 2 0.8)
+      (pick 4 0.8)
       ("clients", "clients")
       ("per_second", 1e-3, "thousand requests in a second"),
     Planned
@@ -227,7 +227,7 @@ experiments whole =
       []
       [("capabilities", [1]), ("clients", [64]), ("idle", pick [0, 256, 400, 1_024, 4_096, 8_192] [0, 400, 1_024, 4_096]), ("requests", [pick 20_000 4_000])]
       rounds
-      (pick 2 1)
+      (pick 4 1)
       ("idle", "idle connections, and one")
       ("per_second", 1e-3, "thousand requests in a second"),
     Planned
@@ -238,7 +238,7 @@ experiments whole =
       []
       [("capabilities", [2]), ("threads", pick [1_000, 10_000, 100_000, 1_000_000] [1_000, 10_000, 100_000])]
       rounds
-      (pick 1.5 0.5)
+      (pick 4 0.5)
       ("threads", "threads")
       ("per_second", 1e-6, "million sleeps in a second"),
     Planned
@@ -257,7 +257,7 @@ experiments whole =
       "Response time, a connection for each request"
       "A page of 305 bytes. The toys accept, and start a thread or process for each connection. (The page experiment of docs/figures/http.md keeps its connections, and is another one.) Where the client is busy all the time (client_busy near 1 in works.json) it is the limit, and the response times are its own; processor time for a request (cpu_ns_per_operation) is the server's."
       "toy"
-      -- Without the libraries of the substrate, here and below: the whole already takes an hour and a half.
+      -- Without the libraries of the substrate, here and below: the whole already takes two hours.
       ["toy-fork", "toy-nptl", "toy-pth", "toy-st", "toy-weft-epoll", "toy-weft-io_uring", "toy-direct-epoll", "toy-direct-io_uring", "toy-forkIO", "weft-epoll", "weft-io_uring", "nginx", "lighttpd", "apache-worker", "apache-prefork", "mini-httpd"]
       (served (pick [1, 64, 256, 512, 1_024] [64, 256, 512]) [1_024] 0)
       rounds
