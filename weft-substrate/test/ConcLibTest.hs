@@ -15,7 +15,7 @@ import System.Posix.IO.ByteString (closeFd, createPipe, fdRead, fdWrite)
 import Test.Tasty
 import Test.Tasty.HUnit
 import Weft.ConcLib.Internal.Queue qualified as Queue
-import Weft.ConcLib.Internal.Waiter (Waiter (..), Waiters (..), add, nobody)
+import Weft.ConcLib.Internal.Waiter (Waiter (..), among)
 import Weft.ConcLib.MP hiding (forkFinally, forkIO, forkIOWithUnmask, killThread, myThreadId, outside, throwTo, yield)
 import Weft.ConcLib.MP qualified as MP
 import Weft.ConcLib.OS qualified as OS
@@ -349,13 +349,13 @@ interruptedRun = do
 
 dropped :: Assertion
 dropped = do
-  Waiters _ left <- foldM one nobody [1 .. 100 :: Int]
+  left <- Queue.toList <$> foldM one Queue.empty [1 .. 100 :: Int]
   assertBool (show (length left)) (length left < 5)
   where
     one others _ = do
       w <- Waiter <$> newPVarIO False <*> pure (pure ())
       place <- newPVarIO (Nothing :: Maybe ())
-      atomicPTM (add (w, place) others)
+      atomicPTM (among fst others (w, place))
 
 droppedInOrder :: Assertion
 droppedInOrder = do

@@ -33,7 +33,6 @@ import Weft.ConcLib.Internal.Queue
 import Weft.ConcLib.Internal.Threads
 import Weft.ConcLib.Internal.Waiter
 import Weft.Substrate
-import Weft.Substrate.Internal.Transaction (unsafeIOToPTM)
 
 -- | A place for one value, or none. As GHC's, for threads of this library.
 newtype MVar a = MVar (PVar (State a))
@@ -47,6 +46,9 @@ data State a
 -- | A waiter, where its result goes, and what it brings (a value to put) or wants (does it take the
 -- value, or only read it?).
 data Waiting r b = Waiting Waiter (PVar (Maybe r)) b
+
+waiterOf :: Waiting r b -> Waiter
+waiterOf (Waiting w _ _) = w
 
 instance Eq (MVar a) where MVar a == MVar b = a == b
 
@@ -64,7 +66,7 @@ takeMVar m@(MVar v) =
   performWaiting $
     taking m >>= \case
       Right a -> pure (Got a)
-      Left q -> pure (Waits (\w place -> among q (Waiting w place True) >>= writePVar v . Empty))
+      Left q -> pure (Waits (\w place -> among waiterOf q (Waiting w place True) >>= writePVar v . Empty))
 
 -- | See the value and leave it; wait for one. A reader that waits sees the next value that is put.
 readMVar :: MVar a -> IO a
@@ -72,7 +74,7 @@ readMVar (MVar v) =
   performWaiting $
     readPVar v >>= \case
       Full a _ -> pure (Got a)
-      Empty q -> pure (Waits (\w place -> among q (Waiting w place False) >>= writePVar v . Empty))
+      Empty q -> pure (Waits (\w place -> among waiterOf q (Waiting w place False) >>= writePVar v . Empty))
 
 -- | Put a value; wait until there is none. Interruptible while it waits.
 putMVar :: MVar a -> a -> IO ()
@@ -80,12 +82,7 @@ putMVar m@(MVar v) a =
   performWaiting $
     putting m a >>= \case
       Nothing -> pure (Got ())
-      Just (b, q) -> pure (Waits (\w place -> among q (Waiting w place a) >>= writePVar v . Full b))
-
--- | One more that waits. Those who were interrupted are dropped now and then: nobody may ever come who takes them from
--- the queue. Who does not wait never does again, so the look is no read of the transaction.
-among :: Queue (Waiting r b) -> Waiting r b -> PTM (Queue (Waiting r b))
-among q one = unsafeIOToPTM (pushAmong (\(Waiting w _ _) -> readPVarIO (waiterLives w)) q one)
+      Just (b, q) -> pure (Waits (\w place -> among waiterOf q (Waiting w place a) >>= writePVar v . Full b))
 
 -- | Take the value, if there is one.
 taking :: MVar a -> PTM (Either (Queue (Waiting a Bool)) a)

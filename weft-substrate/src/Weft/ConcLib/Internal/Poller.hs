@@ -84,7 +84,7 @@ type Interest = PVar Edge
 -- between the two finds no waiter, so it leaves a mark, and a thread that is about to wait takes
 -- the mark instead and tries again. A mark that was not needed costs one more try.
 
-data Edge = Quiet | Marked | Awaited (Waiters ())
+data Edge = Quiet | Marked | Awaited (Queue (Waiter, Place ()))
 
 data Side = Reading | Writing
   deriving stock (Eq)
@@ -122,8 +122,8 @@ interestIn p side fd = do
       | Errno (negate r) == ePERM -> pure Nothing
       | otherwise -> ioError (errnoToIOError "epoll_ctl" (Errno (negate r)) Nothing Nothing)
   where
-    -- Said before it is so, because a close in between takes it back after it: said later, it would be said of the next
-    -- descriptor with the number, which nobody watches. Who has relied on it in vain tries again.
+    -- The flag is set before the call, because a close in between resets it: set after it, it would be the flag of the
+    -- next descriptor with the number, which is not watched. A thread that relied on it in vain tries again.
     watch e = do
       writeIORef (entryWatched e) True
       writeIORef (pollerUsed p) True
@@ -160,22 +160,22 @@ leaveFor :: Interest -> Waiter -> Place () -> PTM ()
 leaveFor v w place =
   readPVar v >>= \case
     Awaited others -> leave others
-    _ -> leave nobody
+    _ -> leave empty
   where
-    leave others = add (w, place) others >>= writePVar v . Awaited
+    leave others = among fst others (w, place) >>= writePVar v . Awaited
 
 -- | Close a descriptor, by this action. A thread that waits for it, or is about to, tries again after
 -- that: also one that waits for another descriptor that has its number by then.
 forget :: Poller -> Fd -> IO () -> IO ()
 forget p fd close = do
   close
-  -- A number that has no entry now had nobody who watched it before the close.
+  -- A number that has no entry now was not watched before the close.
   table <- readPVarIO (pollerTable p)
   when (i >= 0 && i < sizeofSmallArray table) (unwatched (indexSmallArray table i))
   where
     i = fromIntegral fd
 
--- | It is watched no more, or was not. Who waits for it tries again.
+-- | A descriptor is not watched any more, or was not. The threads that wait for it try again.
 unwatched :: Entry -> IO ()
 unwatched e = do
   writeIORef (entryWatched e) False
@@ -186,7 +186,7 @@ edge :: Interest -> IO ()
 edge v =
   atomicPTM $
     readPVar v >>= \case
-      Awaited (Waiters _ ws) -> writePVar v Quiet >> giveAll ws ()
+      Awaited waiting -> writePVar v Quiet >> giveAll (toList waiting) ()
       Marked -> pure ()
       Quiet -> writePVar v Marked
 
@@ -196,7 +196,8 @@ edge v =
 data Timer = Timer !Word64 !Int
   deriving stock (Eq, Ord)
 
--- | A timer that ends after this many microseconds, or after some 285 years: nanoseconds that can be added to a clock.
+-- | A timer that ends after the given number of microseconds, at most 285 years: so many nanoseconds can be added to a
+-- clock.
 newTimer :: Poller -> Int -> IO Timer
 newTimer p time = do
   now <- getMonotonicTimeNSec

@@ -29,6 +29,8 @@ import Control.Applicative (Alternative (..))
 import Control.Exception (Exception (..), SomeException)
 import Control.Monad (MonadPlus, ap, forM_, liftM, unless)
 import Data.IORef (IORef, modifyIORef', newIORef, readIORef)
+import Weft.ConcLib.Internal.Queue (Queue)
+import Weft.ConcLib.Internal.Queue qualified as Queue
 import Weft.ConcLib.Internal.Threads
 import Weft.ConcLib.Internal.Waiter
 import Weft.Substrate
@@ -37,13 +39,13 @@ import Weft.Substrate.Internal.Transaction (unsafeIOToPTM)
 -- | A variable of transactions that wait.
 data TVar a = TVar !(PVar a) !Readers
 
--- | Who waits for a variable to change.
-type Readers = PVar (Waiters ())
+-- | The threads that wait for a variable to change.
+type Readers = PVar (Queue (Waiter, Place ()))
 
 instance Eq (TVar a) where TVar a _ == TVar b _ = a == b
 
--- | A transaction of threads. It notes who waits for what it has read. That is made anew for each attempt, and no
--- variable of the transaction: what a part has read that has failed, and whose writes are dropped, stays noted.
+-- | A transaction of threads. It notes the queues of what it has read, in a reference that is made anew for each
+-- attempt and is no variable of the transaction: the reads of a part that has failed stay noted, its writes do not.
 newtype STM a = STM (IORef [Readers] -> PTM a)
 
 run :: STM a -> IORef [Readers] -> PTM a
@@ -73,11 +75,11 @@ instance Exception Retries
 
 -- | A new variable.
 newTVar :: a -> STM (TVar a)
-newTVar a = STM (\_ -> TVar <$> newPVar a <*> newPVar nobody)
+newTVar a = STM (\_ -> TVar <$> newPVar a <*> newPVar Queue.empty)
 
 -- | A new variable, outside of a transaction.
 newTVarIO :: a -> IO (TVar a)
-newTVarIO a = TVar <$> newPVarIO a <*> newPVarIO nobody
+newTVarIO a = TVar <$> newPVarIO a <*> newPVarIO Queue.empty
 
 -- | What a variable holds.
 readTVar :: TVar a -> STM a
@@ -93,11 +95,9 @@ readTVarIO (TVar v _) = readPVarIO v
 writeTVar :: TVar a -> a -> STM ()
 writeTVar (TVar v readers) a = STM $ \_ -> do
   writePVar v a
-  readPVar readers >>= \case
-    Waiters _ [] -> pure ()
-    Waiters _ sleepers -> do
-      writePVar readers nobody
-      giveAll sleepers ()
+  Queue.toList <$> readPVar readers >>= \case
+    [] -> pure ()
+    sleepers -> writePVar readers Queue.empty >> giveAll sleepers ()
 
 -- | Change what a variable holds. The new value is evaluated.
 modifyTVar' :: TVar a -> (a -> a) -> STM ()
@@ -135,6 +135,6 @@ atomically m = do
         noted <- unsafeIOToPTM (newIORef [])
         (run m noted >>= writePVar result . Just >> pure (Got ())) `catchPTM` \Retries -> do
           readers <- unsafeIOToPTM (readIORef noted)
-          pure . Waits $ \w place -> forM_ readers $ \r -> readPVar r >>= add (w, place) >>= writePVar r
+          pure . Waits $ \w place -> forM_ readers $ \r -> readPVar r >>= \waiting -> among fst waiting (w, place) >>= writePVar r
       go = performWaiting attempt >> readPVarIO result >>= maybe go pure
   go

@@ -6,10 +6,11 @@
 --
 -- What the queues of variables and of events hold. A waiter is a thread of either library; what makes
 -- it go on is in it, so that the queues need not know which.
-module Weft.ConcLib.Internal.Waiter (Waiter (..), Place, wake, give, giveAll, Waiters (..), nobody, add) where
+module Weft.ConcLib.Internal.Waiter (Waiter (..), Place, wake, give, giveAll, among) where
 
 import Control.Exception (uninterruptibleMask_)
-import Control.Monad (filterM, unless, when)
+import Control.Monad (unless, when)
+import Weft.ConcLib.Internal.Queue
 import Weft.Substrate
 import Weft.Substrate.Internal.Transaction (unsafeIOToPTM)
 
@@ -33,9 +34,9 @@ give (w, place) a = do
   waited <- wake w
   waited <$ when waited (writePVar place (Just a))
 
--- | 'give' the same to all of these threads. What a transaction reads it searches its log for, so one that woke them
--- all would take the square of their number: each wakes some, and the next follows its commit. A thread
--- that is interrupted before its turn does not have the result.
+-- | 'give' the same to all of these threads. A transaction searches its log for each variable that it reads, so one
+-- that woke all would take the square of their number: each wakes some, and the next follows its commit. A
+-- thread that is interrupted before its turn does not have the result.
 giveAll :: [(Waiter, Place a)] -> a -> PTM ()
 giveAll waiting a = do
   mapM_ (`give` a) some
@@ -43,19 +44,7 @@ giveAll waiting a = do
   where
     (some, rest) = splitAt 64 waiting
 
--- | Those who wait for one thing, in no order, and how many more may come before 'add' looks who still does.
-data Waiters a = Waiters !Int [(Waiter, Place a)]
-
--- | None.
-nobody :: Waiters a
-nobody = Waiters 0 []
-
--- | One more. When as many have come as there were the last time, those who do not wait any more are dropped: so
--- each costs a constant, and a list that is long is so because many wait. Who does not wait never does again, so the
--- look is no read of the transaction, which would search its log each time.
-add :: (Waiter, Place a) -> Waiters a -> PTM (Waiters a)
-add one (Waiters room others)
-  | room > 0 = pure (Waiters (room - 1) (one : others))
-  | otherwise = do
-      left <- unsafeIOToPTM (filterM (readPVarIO . waiterLives . fst) others)
-      pure (Waiters (length left) (one : left))
+-- | Add a waiter to a queue, and drop now and then those that were woken or interrupted, which no other thread may
+-- ever take from there. A waiter that does not wait never waits again, so the look is no read of the transaction.
+among :: (a -> Waiter) -> Queue a -> a -> PTM (Queue a)
+among waiterOf q one = unsafeIOToPTM (pushAmong (readPVarIO . waiterLives . waiterOf) q one)
