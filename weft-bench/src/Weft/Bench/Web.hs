@@ -13,9 +13,8 @@ module Weft.Bench.Web
   )
 where
 
-import Control.Concurrent (forkIO, threadWaitRead, threadWaitWrite)
 import Control.Exception (IOException, catch, finally, onException, try)
-import Control.Monad (forever, unless, void, when, (>=>))
+import Control.Monad (forever, unless, when)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as Bytes
 import Data.ByteString.Char8 qualified as Char8
@@ -23,11 +22,8 @@ import Data.ByteString.Internal (createUptoN)
 import Data.ByteString.Unsafe (unsafeUseAsCStringLen)
 import Data.Maybe (isJust)
 import Data.Text qualified as Text
-import Data.Word (Word8)
-import Foreign.C.Error (throwErrnoIfMinus1Retry, throwErrnoIfMinus1RetryMayBlock)
-import Foreign.C.Types (CInt (..), CSize (..))
-import Foreign.Ptr (Ptr, castPtr, plusPtr)
-import GHC.Conc (closeFdWith)
+import Foreign.C.Types (CInt (..))
+import Foreign.Ptr (castPtr, plusPtr)
 import Network.Socket qualified as Net
 import System.IO.Error (isFullError)
 import System.Posix.Files (fileSize, getFdStatus, isRegularFile)
@@ -38,67 +34,15 @@ import System.Posix.IO.ByteString
     defaultFileFlags,
     openFd,
   )
-import System.Posix.Types (COff (..), CSsize (..), Fd (..))
-import Weft.Bench.Contest.Kind (ConcLib (..), Kind (..), concLibOf, everyKind, kindName)
+import System.Posix.Types (Fd (..))
+import Weft.Bench.Contest.Calls
+import Weft.Bench.Contest.Kind (Kind (..), everyKind, kindName)
 import Weft.Bench.Http.Page (page, pagePath)
-import Weft.ConcLib.IO qualified as ConcLib
 import Weft.Http.Mime (contentTypeFor)
 import Weft.Http.Path (hasHiddenComponent, pathComponents, pathFaultStatus, pathIsDirectory, safePath)
 import Weft.Http.RequestHead
 import Weft.Http.Response (contentLength, renderHead)
 import Weft.Http.Status
-
--- Libraries ----------------------------------------------------------------------------------
-
--- | A library of threads for plain 'IO': how it runs a main thread and forks, and its calls that wait.
-data Calls = Calls
-  { callsRun :: !(IO () -> IO ()),
-    callsFork :: !(IO () -> IO ()),
-    -- | makes a listening socket ready for its threads
-    callsAdopt :: !(Net.Socket -> IO ()),
-    callsAccept :: !(Net.Socket -> IO Fd),
-    callsRead :: !(Fd -> Ptr Word8 -> Int -> IO Int),
-    callsWrite :: !(Fd -> Ptr Word8 -> Int -> IO Int),
-    -- | reads at a position of a file
-    callsReadAt :: !(Fd -> Ptr Word8 -> Int -> Int -> IO Int),
-    -- | closes a connection
-    callsClose :: !(Fd -> IO ())
-  }
-
--- | The calls of a kind of threads; 'Nothing' for Weft's, whose server is @weft-http@ itself.
-callsOf :: Kind -> Maybe Calls
-callsOf = \case
-  Ghc -> Just ghcCalls
-  kind -> concLibCalls <$> concLibOf kind
-
-ghcCalls :: Calls
-ghcCalls =
-  Calls
-    { callsRun = id,
-      callsFork = void . forkIO,
-      callsAdopt = \_ -> pure (),
-      callsAccept = Net.accept >=> fmap Fd . Net.socketToFd . fst,
-      callsRead = \fd p n -> untilDone "read" (c_read fd p (fromIntegral n)) (threadWaitRead fd),
-      callsWrite = \fd p n -> untilDone "write" (c_write fd p (fromIntegral n)) (threadWaitWrite fd),
-      callsReadAt = \fd p n at ->
-        fromIntegral <$> throwErrnoIfMinus1Retry "pread" (c_pread fd p (fromIntegral n) (fromIntegral at)),
-      callsClose = closeFdWith closeFd
-    }
-  where
-    untilDone name call wait = fromIntegral <$> throwErrnoIfMinus1RetryMayBlock name call wait
-
-concLibCalls :: ConcLib -> Calls
-concLibCalls library =
-  Calls
-    { callsRun = runConcLib library 1,
-      callsFork = forkConcLib library,
-      callsAdopt = \s -> Net.withFdSocket s (void . ConcLib.adopt . Fd),
-      callsAccept = \s -> Net.withFdSocket s (ConcLib.accept . Fd),
-      callsRead = ConcLib.readFd,
-      callsWrite = ConcLib.writeFd,
-      callsReadAt = ConcLib.readAt,
-      callsClose = ConcLib.closeFd
-    }
 
 -- The server ---------------------------------------------------------------------------------
 
@@ -118,7 +62,7 @@ serveWeb kind root listener = maybe refuse serve (callsOf kind)
       -- Accepted connections inherit this. Otherwise the last piece of a file would wait for an acknowledgement.
       Net.setSocketOption listener Net.NoDelay 1
       callsRun calls $ do
-        callsAdopt calls listener
+        Net.withFdSocket listener (callsAdopt calls . Fd)
         forever $ do
           fd <- callsAccept calls listener
           callsFork calls ((converse calls root fd `catch` gone) `finally` callsClose calls fd)
@@ -229,11 +173,5 @@ reply calls fd whole more (Answer status fields source) = case source of
           pieces file size "" (at + Bytes.length piece)
     put bytes = unsafeUseAsCStringLen bytes (\(p, n) -> write (castPtr p) n)
     write p n = when (n > 0) (callsWrite calls fd p n >>= \k -> write (p `plusPtr` k) (n - k))
-
-foreign import ccall unsafe "read" c_read :: Fd -> Ptr Word8 -> CSize -> IO CSsize
-
-foreign import ccall unsafe "write" c_write :: Fd -> Ptr Word8 -> CSize -> IO CSsize
-
-foreign import ccall safe "pread" c_pread :: Fd -> Ptr Word8 -> CSize -> COff -> IO CSsize
 
 foreign import ccall unsafe "shutdown" c_shutdown :: Fd -> CInt -> IO CInt

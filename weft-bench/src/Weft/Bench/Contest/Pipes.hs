@@ -12,26 +12,25 @@ module Weft.Bench.Contest.Pipes
   )
 where
 
-import Control.Concurrent (forkIO, threadDelay, threadWaitRead, threadWaitWrite)
 import Control.Monad (forM_, replicateM, unless, void)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as Bytes
 import Data.ByteString.Unsafe (unsafeUseAsCString)
 import Data.Text qualified as Text
+import Data.Word (Word8)
 import Foreign.C.Error (throwErrnoIfMinus1_)
-import Foreign.C.Types (CInt (..), CSize (..))
+import Foreign.C.Types (CInt (..))
 import Foreign.Marshal.Alloc (allocaBytes)
 import Foreign.Ptr (Ptr, castPtr, plusPtr)
 import System.FilePath ((</>))
-import System.Posix.IO (FdOption (..), OpenFileFlags (..), OpenMode (..), createPipe, defaultFileFlags, openFd, setFdOption)
-import System.Posix.Types (CSsize (..), Fd (..))
+import System.Posix.IO (OpenFileFlags (..), OpenMode (..), createPipe, defaultFileFlags, openFd)
+import System.Posix.Types (Fd (..))
 import Weft (Thread, fork_, liftIO)
 import Weft.Bench.Contest
+import Weft.Bench.Contest.Calls
 import Weft.Bench.Contest.Kind
 import Weft.Bench.Measure (times)
 import Weft.Buffer
-import Weft.ConcLib.IO qualified as ConcLib
-import Weft.ConcLib.MP qualified as MP (threadDelay)
 import Weft.File qualified as Weft (OpenMode (..))
 import Weft.IO qualified as IO
 import Weft.Pipe
@@ -116,40 +115,6 @@ direct traffic = do
       | left <= 0 = pure ()
       | otherwise = IO.readPipeInto pipe buffer 0 left >>= \n -> whole buffer pipe (left - n)
 
--- | What a library for plain 'IO' has: how a descriptor is made ready for it, a thread, a wait that lets
--- threads begin to wait themselves, and calls that wait.
-data Calls = Calls
-  { callsAdopt :: !(Fd -> IO ()),
-    callsFork :: !(IO () -> IO ()),
-    callsSettle :: !(IO ()),
-    callsWrite :: !(Fd -> Ptr () -> Int -> IO Int),
-    callsRead :: !(Fd -> Ptr () -> Int -> IO Int)
-  }
-
-ghcCalls :: Calls
-ghcCalls =
-  Calls
-    { callsAdopt = \fd -> setFdOption fd NonBlockingRead True,
-      callsFork = void . forkIO,
-      callsSettle = threadDelay 50_000,
-      callsWrite = \fd p n -> untilDone (c_write fd p (fromIntegral n)) (threadWaitWrite fd),
-      callsRead = \fd p n -> untilDone (c_read fd p (fromIntegral n)) (threadWaitRead fd)
-    }
-  where
-    -- A call first, then the wait, as "GHC.Event" is meant to be used.
-    untilDone call wait = call >>= \n -> if n > 0 then pure (fromIntegral n) else wait >> untilDone call wait
-    {-# INLINE untilDone #-}
-
-concLibCalls :: ConcLib -> Calls
-concLibCalls library =
-  Calls
-    { callsAdopt = void . ConcLib.adopt,
-      callsFork = forkConcLib library,
-      callsSettle = MP.threadDelay 50_000,
-      callsWrite = ConcLib.writeFd,
-      callsRead = ConcLib.readFd
-    }
-
 plain :: Calls -> Traffic -> IO [IO ()]
 plain calls traffic = do
   forM_ (trafficIdle traffic) $ \path -> do
@@ -172,7 +137,7 @@ plain calls traffic = do
       throwErrnoIfMinus1_ "F_SETPIPE_SZ" (c_fcntl number' c_setpipe_sz (fromIntegral (trafficCapacity traffic)))
       (r, w) <$ mapM_ (callsAdopt calls) [r, w]
     put fd = unsafeUseAsCString token $ \p -> whole (callsWrite calls fd) (castPtr p) size
-    whole :: (Ptr () -> Int -> IO Int) -> Ptr () -> Int -> IO ()
+    whole :: (Ptr Word8 -> Int -> IO Int) -> Ptr Word8 -> Int -> IO ()
     whole call = go
       where
         go !p !left
@@ -182,10 +147,6 @@ plain calls traffic = do
 
 tokenOf :: Traffic -> ByteString
 tokenOf traffic = Bytes.replicate (trafficBytes traffic) 120
-
-foreign import ccall unsafe "read" c_read :: Fd -> Ptr () -> CSize -> IO CSsize
-
-foreign import ccall unsafe "write" c_write :: Fd -> Ptr () -> CSize -> IO CSsize
 
 foreign import capi unsafe "fcntl.h fcntl" c_fcntl :: CInt -> CInt -> CInt -> IO CInt
 
