@@ -95,9 +95,8 @@ readTVarIO (TVar v _) = readPVarIO v
 writeTVar :: TVar a -> a -> STM ()
 writeTVar (TVar v readers) a = STM $ \_ -> do
   writePVar v a
-  Queue.toList <$> readPVar readers >>= \case
-    [] -> pure ()
-    sleepers -> writePVar readers Queue.empty >> giveAll sleepers ()
+  sleepers <- Queue.toList <$> readPVar readers
+  unless (null sleepers) (writePVar readers Queue.empty >> giveAll sleepers ())
 
 -- | Change what a variable holds. The new value is evaluated.
 modifyTVar' :: TVar a -> (a -> a) -> STM ()

@@ -9,7 +9,7 @@
 module Weft.ConcLib.Internal.Waiter (Waiter (..), Place, wake, give, giveAll, among) where
 
 import Control.Exception (uninterruptibleMask_)
-import Control.Monad (unless, when)
+import Control.Monad (when)
 import Weft.ConcLib.Internal.Queue
 import Weft.Substrate
 import Weft.Substrate.Internal.Transaction (unsafeIOToPTM)
@@ -38,11 +38,11 @@ give (w, place) a = do
 -- that woke all would take the square of their number: each wakes some, and the next follows its commit. A
 -- thread that is interrupted before its turn does not have the result.
 giveAll :: [(Waiter, Place a)] -> a -> PTM ()
-giveAll waiting a = do
-  mapM_ (`give` a) some
-  unless (null rest) (afterCommit (uninterruptibleMask_ (atomicPTM (giveAll rest a))))
+giveAll = go (64 :: Int)
   where
-    (some, rest) = splitAt 64 waiting
+    go _ [] _ = pure ()
+    go 0 waiting a = afterCommit (uninterruptibleMask_ (atomicPTM (giveAll waiting a)))
+    go n (one : rest) a = give one a >> go (n - 1) rest a
 
 -- | Add a waiter to a queue, and drop now and then those that were woken or interrupted, which no other thread may
 -- ever take from there. A waiter that does not wait never waits again, so the look is no read of the transaction.
