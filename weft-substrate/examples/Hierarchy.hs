@@ -10,18 +10,18 @@ import Data.Sequence (Seq (..), (<|), (|>))
 import Data.Sequence qualified as Seq
 import Weft.Substrate
 
--- | What a scheduler is to those above it: who runs next, if anybody is ready. If nobody is, it
+-- | What a scheduler is to those above it: the stack that runs next, if one is ready. If none is, it
 -- changes nothing.
 type Next = PTM (Maybe StackId)
 
 -- | A scheduler of threads.
 data Group = Group {enqueue :: StackId -> PTM (), next :: Next}
 
--- | Who came first is next, so threads that yield take turns.
+-- | The stack that came first is next, so threads that yield take turns.
 firstCome :: IO Group
 firstCome = group (|>)
 
--- | Who came last is next, so a thread that yields goes on.
+-- | The stack that came last is next, so a thread that yields goes on.
 lastCome :: IO Group
 lastCome = group (flip (<|))
 
@@ -39,7 +39,7 @@ group put = do
 
 -- | A scheduler of schedulers, which have turns in proportion to their weights. A turn takes
 -- the longer the smaller the weight, as if each had a slower processor of its own. The one whose turn
--- would begin first is served; who had nobody to run begins now, and saves up no turns.
+-- would begin first is served; one that had nothing to run begins now, and saves up no turns.
 -- (Goyal, Guo and Vin 1996: start-time fair queueing.)
 share :: [(Integer, Next)] -> IO Next
 share schedulers = do

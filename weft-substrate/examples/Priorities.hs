@@ -7,16 +7,16 @@ import Data.Map.Strict (Map)
 import Data.Map.Strict qualified as Map
 import Weft.Substrate
 
--- | Who is ready, the stack that goes on when nobody is, and the priority of each thread.
+-- | The ready stacks, the stack that goes on when there are none, and the priority of each thread.
 data Scheduler = Scheduler {ready :: PVar Ready, idle :: StackId, priority :: SLSKey Int}
 
 -- | How many threads have queued so far, and the place of each in the queue: first when it is due, then
 -- when it came. The first place is served first.
 data Ready = Ready !Int !(Map (Int, Int) StackId)
 
--- | Who comes at a time is due at that time, but this much earlier for each step of its priority. So it
--- goes before those of the next lower priority, unless they have come that much earlier; and how
--- long it waits itself is bounded, because all who come late enough go after it.
+-- | A thread is due when it joins the queue, but this many places earlier for each step of its priority. So
+-- it goes before those of the next lower priority, unless they have joined that much earlier; and its own
+-- wait is bounded, because all that join late enough go after it.
 patience :: Int
 patience = 3
 

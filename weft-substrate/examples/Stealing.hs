@@ -14,10 +14,10 @@ import Weft.Substrate
 -- | What the HECs share: each other, how many threads have not ended, and which HECs sleep.
 data Pool = Pool {workers :: PVar (Map HEC Worker), alive :: PVar Int, asleep :: PVar [HEC]}
 
--- | A HEC: who is ready there, and its first stack, which looks for work elsewhere when nobody is.
+-- | A HEC: the stacks that are ready there, and its first stack, which looks for work elsewhere when none is.
 data Worker = Worker {hec :: HEC, ready :: PVar (Seq StackId), idle :: StackId}
 
--- | Run a main thread, and all that it forks, on this many HECs until all threads have ended.
+-- | Run a main thread, and all that it forks, on the given number of HECs until all threads have ended.
 run :: Int -> (Pool -> IO ()) -> IO ()
 run n program = void . inCall $ do
   p <- Pool <$> newPVarIO Map.empty <*> newPVarIO 0 <*> newPVarIO []
@@ -41,7 +41,7 @@ look p = do
   n <- readPVarIO (alive p)
   unless (n == 0) (look p)
 
--- | Who is ready on this HEC, or what the other says.
+-- | The next ready stack of this HEC, or else what the given transaction chooses.
 nextOr :: Pool -> (Worker -> PTM StackId) -> PTM StackId
 nextOr p other = do
   w <- (Map.!) <$> readPVar (workers p) <*> getHEC

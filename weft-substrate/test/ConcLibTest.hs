@@ -295,7 +295,7 @@ ends collecting n = do
   r <- try (withConcLibCollecting collecting n (MP.forkIO (forever MP.yield) >> throwIO (ErrorCall "main")))
   either (\(ErrorCall e) -> e @?= "main") (\() -> assertFailure "no exception") r
   withConcLibCollecting collecting n (MP.forkIO (threadDelay 10_000_000) >> pure 'x') >>= (@?= 'x')
-  -- One that is alone on another HEC, and yields to nobody.
+  -- A thread that is alone on another HEC, and yields.
   when (n > 1) . withConcLibCollecting collecting n $ do
     running <- GHC.newEmptyMVar
     _ <- MP.forkIO (GHC.putMVar running () >> forever MP.yield)
@@ -342,7 +342,7 @@ interruptedRun = do
   GHC.takeMVar ended >>= (@?= "enough")
   GHC.putMVar go ()
   becomes hec ThreadFinished
-  -- Reachable until now, so that nobody was told that he waits for ever.
+  -- Reachable until now, so that no thread was told that it waits for ever.
   isEmptyMVar never >>= (@?= True)
   where
     becomes t status = threadStatus t >>= \s -> unless (s == status) (GHC.yield >> becomes t status)

@@ -54,7 +54,7 @@ tests =
     [ testCase "a port is free again when its socket could not connect and is closed" notConnected,
       testCase "a message of ICMPv6 about a port" refusedBySix,
       testCase "numbers of sockets begin again after the last" numbers,
-      testCase "a SYN to a port where nobody listens leaves TIME-WAIT alone" waitingStill,
+      testCase "a SYN to a port without a listener leaves TIME-WAIT alone" waitingStill,
       testCase "handshakes that end at once do not exceed a backlog" atOnce,
       testCase "packets that no host can have sent are dropped" impossible,
       testCase "groups of hosts are not connected to" groups,
@@ -95,7 +95,7 @@ notConnected = do
   s <- opened st AF_INET
   bindSock st s (here 4000) >>= gives (Right ())
   connectSock st s (here 81) Nothing Nothing 1 >>= gives (Left Nothing)
-  -- Nobody listens, which the stack tells itself.
+  -- There is no listener, which the stack tells itself.
   finish st Nothing 1
   connectSock st s (here 81) Nothing Nothing 2 >>= gives (Left (Just (errorNumber eCONNREFUSED)))
   localOf st s >>= gives (Right (here 4000))

@@ -123,7 +123,7 @@ tests =
       testCase "a user who closes without having read resets" $ do
         let s = next (step 1 (Arrived (segment 1001 5001 ack 10)) open) 2 Close
         map (\(f, _, _, _) -> f) (sent s) @?= [rst <> ack],
-      testCase "a path of version 6 takes 1,280 bytes, whoever says that it does not" $ do
+      testCase "a path of version 6 takes 1,280 bytes, whatever a message says" $ do
         let begun = step 1 (Wrote 5000) (established plain {settingMss = 1440, settingHeaders = 60})
             sizeAfter mtu = segmentSize (stepTcb (next begun 2 (Icmp (TooBig mtu) (Seq 5001))))
         map sizeAfter [1300, 1280, 1279, 0] @?= [1240, 1220, 1440, 1440],

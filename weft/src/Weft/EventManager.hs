@@ -121,7 +121,7 @@ withLoop :: IO Poller -> (EventManager -> IO a) -> IO a
 withLoop source body = withEventManager source \m -> do
   caller <- myThreadId
   ended <- newEmptyMVar
-  -- Whoever takes it is first: the loop, which throws, or the caller, at whom nothing is thrown any more.
+  -- The first to take it decides: the loop, which then throws, or the caller, at which nothing is thrown any more.
   within <- getMaskingState >>= \s -> if s == MaskedUninterruptible then newEmptyMVar else newMVar ()
   mask \restore -> do
     _ <- forkIOWithUnmask \unmask ->

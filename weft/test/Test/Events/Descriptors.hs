@@ -272,7 +272,7 @@ manyClosed m new _ = do
   after' <- getAllocationCounter
   assertBool (show (before - after')) (before - after' < 100_000_000)
 
--- | A source that cannot wait for the other side's end alone, as @select@: it is left alone when who reads has been told,
+-- | A source that cannot wait for the other side's end alone, as @select@: it is left alone once the reader has been told,
 -- or, if the argument is true, has been unregistered.
 refusedLater :: Bool -> IO ()
 refusedLater unregisters = do

@@ -169,7 +169,7 @@ probing = unsafePerformIO (newIORef [])
 probers :: ([ThreadId] -> [ThreadId]) -> IO ()
 probers change = atomicModifyIORef' probing (\threads -> (change threads, ()))
 
--- | Does the handler answer a call with an argument that is rare? From others, and later, it is one as any.
+-- | Does the handler answer a call with an argument that is rare? From other threads, and later, it is like any other.
 probe :: IO a -> IO Bool
 probe call =
   try call >>= \case

@@ -87,7 +87,7 @@ inputOf bytes
       withBuffer buffer $ \p -> unsafeUseAsCStringLen bytes $ \(from, n) -> copyBytes p (castPtr from) n
       pure (Input buffer 0 (B.length bytes))
 
--- | The same input with room after it: in its own buffer, or in a new one with room for as much
+-- | An input with room after it: in its own buffer, or in a new one with room for as much
 -- again.
 withRoom :: Input -> IO Input
 withRoom = \case

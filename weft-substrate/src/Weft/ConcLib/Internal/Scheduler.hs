@@ -181,7 +181,7 @@ enqueue library t = do
     Resting [] _ -> pure ()
 {-# INLINE enqueue #-}
 
--- | Who runs next on this HEC: each now and then its scheduler stack, which looks for events and for the end.
+-- | The stack that runs next on this HEC: now and then its scheduler stack, which looks for events and for the end.
 next :: Library -> PTM StackId
 next library = do
   over <- readPVar (libraryOver library)

@@ -78,7 +78,7 @@ segmentIn st here now p (Ports peerPort localPort) s payload = do
     Just c
       | c `joins` (local, localPort, peer, peerPort) -> do
           b <- readIORef (connBody c)
-          -- Where nobody listens TIME-WAIT stays.
+          -- Without a listener TIME-WAIT stays.
           takers <- if mayReplace s (bodyTcb b) then listenersAt st local localPort else pure []
           full <- isCrowded b
           if
@@ -93,7 +93,7 @@ segmentIn st here now p (Ports peerPort localPort) s payload = do
     local = packetTarget p
     peer = packetSource p
     isSyn = segmentFlags s `has` syn && not (segmentFlags s `has` ack) && not (segmentFlags s `has` rst)
-    -- The end of a handshake has to come again if nobody has accepted the connections before it.
+    -- The end of a handshake has to come again while the connections before it are not accepted.
     isCrowded b = case bodyOwner b of
       Unaccepted l | tcbState (bodyTcb b) == SynReceived, not (segmentFlags s `has` rst) -> isFull l
       _ -> pure False

@@ -146,7 +146,7 @@ applyStep st here c start payload before' (Step t segments answers) = do
   let closed = tcbState t == Closed
       told = any isNews answers
       readersGo = not (null (bodyReaders b1)) && (closed || told && (readable t > 0 || ended b1))
-      -- Who waits to write is told that another thread has ended the stream.
+      -- A writer that waits is told that another thread has ended the stream.
       writersGo = not (null (bodyWriters b1)) && (closed || Opened `elem` answers || t `is` FinQueued || roomy st b1)
       b2 =
         b1

@@ -99,7 +99,7 @@ isLoopback = \case
   Address4 n -> n .&. 0xff000000 == 0x7f000000
   Address6 a b -> a == 0 && b == 1
 
--- | May it be one host's address? Those of groups, of everybody and of nobody are not.
+-- | May it be one host's address? Group, broadcast and unspecified addresses are not.
 isHost :: Address -> Bool
 isHost = \case
   Address4 n -> n .&. 0xff000000 /= 0 && n .&. 0xf0000000 /= 0xe0000000 && n /= 0xffffffff

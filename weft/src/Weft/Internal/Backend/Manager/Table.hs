@@ -148,8 +148,8 @@ closeWith m fd@(Fd number) close = mask_ do
               unless now $ settleLater m False number
         pure (put number told' stripe {stripeSerial = serial}, notify)
     r <- try (close fd)
-    -- Nobody is registered any more, whatever has become of the close. Under the lock: who frees the manager looks
-    -- for messages after he has had each lock.
+    -- No registration is left, whatever has become of the close. Under the lock: the thread that frees the manager
+    -- looks for messages after it has taken each lock.
     notify
     pure (stripe', r)
   either (throwIO :: SomeException -> IO ()) pure r
