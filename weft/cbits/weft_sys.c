@@ -248,6 +248,18 @@ int64_t weft_monotonic(void) {
   return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
+void weft_spin(int64_t nanoseconds) {
+  int64_t deadline = weft_monotonic() + nanoseconds;
+  while (weft_monotonic() < deadline)
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("isb");
+#else
+    ;
+#endif
+}
+
 static int64_t deadline_of(int64_t timeout) {
   if (timeout <= 0) return timeout;
   int64_t now = weft_monotonic();

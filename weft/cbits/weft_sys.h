@@ -108,4 +108,7 @@ intptr_t weft_kqueue_wait(int kq, struct weft_event *events, intptr_t capacity,
 /* Nanoseconds of the monotonic clock. */
 int64_t weft_monotonic(void);
 
+/* Keep the processor for a time, at least; for a few microseconds. */
+void weft_spin(int64_t nanoseconds);
+
 #endif

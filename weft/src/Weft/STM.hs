@@ -34,6 +34,7 @@ import Data.IORef
 import Data.Primitive.MutVar
 import GHC.Stack (CallStack, HasCallStack, callStack)
 import System.Mem.Weak (deRefWeak)
+import Weft.Internal.Core.BackOff (transactionally)
 import Weft.Internal.Core.Cancel
 import Weft.Internal.Core.Park (blockedOnNumber)
 import Weft.Internal.Core.Self
@@ -93,7 +94,7 @@ transaction = primitive act True (Uses [])
       Just probe -> unThread (watched stack tx probe) k
       Nothing ->
         Effect $
-          Ghc.atomically (ifPossible tx) >>= \case
+          transactionally (homeBackOff (hereHome here)) (ifPossible tx) >>= \case
             Just a -> pure $! k a
             Nothing -> pure $! unThread (waitWith tx) k
 {-# NOINLINE transaction #-}
@@ -108,7 +109,7 @@ ifPossible tx = (Just <$> tx) `orElse` pure Nothing
 -- that came in between would not know what it had learned, or its commit would wake no thread.
 watched :: CallStack -> STM a -> Probe -> Thread a
 watched stack tx probe = Thread $ \k -> internally $ \home _ ->
-  Ghc.atomically (ifPossible tx) >>= \case
+  transactionally (homeBackOff home) (ifPossible tx) >>= \case
     Just a -> k a <$ probeCommit probe stack
     Nothing -> do
       changed <- newResultVar

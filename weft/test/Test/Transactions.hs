@@ -9,8 +9,9 @@ import Control.Concurrent (forkIO, newEmptyMVar, putMVar, takeMVar, throwTo)
 import Control.Concurrent.STM qualified as Ghc
 import Control.Exception (AsyncException (..), BlockedIndefinitelyOnSTM (..), mask_)
 import Control.Exception qualified as Exception
-import Control.Monad (forM, forM_, forever, replicateM, replicateM_, unless, void)
+import Control.Monad (forM, forM_, forever, replicateM, replicateM_, unless, void, when)
 import Data.IORef
+import GHC.Conc (unsafeIOToSTM)
 import System.Mem (performMajorGC)
 import System.Timeout (timeout)
 import Test.Support
@@ -29,6 +30,7 @@ tests =
         "transactions"
         [ both "a TBQueue between threads of Weft and of GHC" queues,
           both "increments from both sides" increments,
+          testCase "one that has to run again runs once more, from the start" again,
           testCase "nothing can ever wake it: BlockedIndefinitelyOnSTM" indefinitely
         ],
       testGroup
@@ -66,6 +68,24 @@ increments config = do
     waits <- forM [0 .. 9] $ \i -> spawnOn (Just i) (replicateM_ 100 (atomically (modifyTVar' v (+ 1))))
     sequence_ waits
     atomically (readTVar v >>= check . (== 2000))
+
+-- Another thread commits to what the first run has read, before it ends.
+again :: Assertion
+again = do
+  v <- newTVarIO 'a'
+  seen <- newIORef ""
+  running one . atomically $ do
+    x <- readTVar v
+    first <- unsafeIOToSTM (null <$> readIORef seen <* modifyIORef' seen (x :))
+    when first (unsafeIOToSTM (disturb v))
+    writeTVar v 'c'
+  readIORef seen >>= (@?= "ba")
+  readTVarIO v >>= (@?= 'c')
+  where
+    disturb v = do
+      done <- newEmptyMVar
+      _ <- forkIO (Ghc.atomically (writeTVar v 'b') >> putMVar done ())
+      takeMVar done
 
 indefinitely :: Assertion
 indefinitely = running one $ do

@@ -14,6 +14,7 @@ import Data.Foldable (foldlM, foldrM)
 import Data.IORef
 import Data.Primitive.Array
 import Data.Primitive.PrimVar
+import Weft.Internal.Core.BackOff (newBackOff)
 import Weft.Internal.Core.Guests (newGuests)
 import Weft.Internal.Core.Park (visitParked)
 import Weft.Internal.Core.Policy
@@ -76,6 +77,7 @@ newWorkers count kernel watcher = do
       parked <- newRoll
       clock <- newPrimVar 0
       births <- newBirths
+      backOff <- newBackOff
       guests <- newGuests
       let !becomes = readyOn index
       pure
@@ -92,6 +94,7 @@ newWorkers count kernel watcher = do
             homeParked = parked,
             homeClock = clock,
             homeBirths = births,
+            homeBackOff = backOff,
             homeVisit = \f start -> readIORef started >>= maybe (pure start) (\w -> visitWorker watcher w index f start),
             homeHeld = pure [],
             homeClosing = closing,

@@ -25,6 +25,7 @@ import Data.Primitive.PrimVar (PrimVar)
 import GHC.Exts (Any)
 import GHC.Stack (CallStack)
 import System.Mem.Weak (Weak)
+import Weft.Internal.Core.BackOff (BackOff)
 import Weft.Internal.Core.Guests (Guests)
 import Weft.Internal.Core.Parking (Parked)
 import Weft.Internal.Core.SystemCall (SystemCall, Waiter)
@@ -61,6 +62,8 @@ data Home = Home
     homeClock :: !(PrimVar RealWorld Int),
     -- | When its threads were numbered.
     homeBirths :: !Births,
+    -- | Of its transactions that conflict with those of others.
+    homeBackOff :: !BackOff,
     -- | Visit all its threads. On the worker only.
     homeVisit :: !(forall r. (SeenThread -> r -> IO r) -> r -> IO r),
     -- | Those of its threads that hold an OS thread. From any OS thread: a worker that a

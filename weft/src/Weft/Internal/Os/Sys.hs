@@ -94,6 +94,7 @@ module Weft.Internal.Os.Sys
 
     -- * Time
     monotonicNow,
+    spin,
   )
 where
 
@@ -362,3 +363,7 @@ foreign import ccall unsafe "weft_select_wait"
 -- | Nanoseconds of the monotonic clock; allocates nothing.
 foreign import ccall unsafe "weft_monotonic"
   monotonicNow :: IO Int64
+
+-- | Keep the processor for these nanoseconds, at least. For a few microseconds.
+foreign import ccall unsafe "weft_spin"
+  spin :: Int -> IO ()

@@ -38,6 +38,7 @@ import Data.IntMap.Strict qualified as IntMap
 import Data.Maybe (catMaybes)
 import Data.Primitive.Array
 import Data.Primitive.PrimVar
+import Weft.Internal.Core.BackOff (newBackOff)
 import Weft.Internal.Core.Guests (newGuests)
 import Weft.Internal.Core.Park (parkedCount, visitParked)
 import Weft.Internal.Core.Policy
@@ -103,6 +104,7 @@ newDoor policy report closing end numbers everybody peers alone index = do
   parked <- newRoll
   clock <- newPrimVar 0
   births <- newBirths
+  backOff <- newBackOff
   guests <- newGuests
   started <- newIORef Nothing
   let home =
@@ -119,6 +121,7 @@ newDoor policy report closing end numbers everybody peers alone index = do
             homeParked = parked,
             homeClock = clock,
             homeBirths = births,
+            homeBackOff = backOff,
             homeVisit = \f start -> readIORef started >>= maybe (pure start) (\worker -> visitThreads worker f start),
             homeHeld = readIORef started >>= maybe (pure []) heldThreads,
             homeClosing = closing,
