@@ -127,10 +127,11 @@ collect m limit = do
   writeIORef (managerEnd m) 0
   let look = throwing (pollerLook poller buffer capacity)
       wait = throwing (pollerWait poller buffer capacity limit)
-  -- To block is to give the capability away and get it back, which costs more than all the rest
-  -- of a step. A thread that was woken goes first, and may make something ready.
-  unless (limit == 0) yield
-  n <- look
+      -- To block is to give the capability away and get it back, which costs more than all the rest
+      -- of a step. A thread that was woken goes first, and so does one that it forks: they may make
+      -- something ready.
+      after n act = if n == 0 && limit /= 0 then yield >> act else pure n
+  n <- (if limit == 0 then look else yield >> look) >>= (`after` look)
   writeIORef (managerEnd m)
     =<< if n == 0 && limit /= 0 then blockUnlessWoken (managerWakeup m) wait look else pure n
   where
