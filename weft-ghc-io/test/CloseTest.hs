@@ -24,7 +24,7 @@ tests =
   testGroup
     "closing"
     [ testCase "wakes a direct thread with the error of GHC's threads" $ do
-        -- What a thread of GHC's gets.
+        -- The error that a thread of GHC's gets.
         (a, b) <- createPipe
         theirs <- newEmptyMVar
         thread <- forkIO (try (threadWaitRead a) >>= putMVar theirs)

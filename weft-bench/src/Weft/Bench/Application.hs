@@ -48,7 +48,7 @@ waiHosts =
       Wai.runSettings (Wai.setHost "127.0.0.1" (Wai.setPort port (Wai.setTimeout 3600 Wai.defaultSettings)))
   ]
 
--- | What is served.
+-- | The application that is served.
 application :: Application
 application request respond
   | requestMethod request `notElem` [methodGet, methodHead] = respond (nothing status405)

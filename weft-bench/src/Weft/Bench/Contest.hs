@@ -72,7 +72,7 @@ parsePoint = traverse $ \argument -> case Text.breakOn "=" (Text.pack argument) 
   (key, value) | not (Text.null key), Just v <- Text.stripPrefix "=" value -> Right (key, v)
   _ -> Left (argument ++ ": not key=value")
 
--- | What does the work.
+-- | A program that takes part.
 data Contender = Contender
   { -- | as given to @--contenders@
     contenderName :: !Text,
@@ -80,7 +80,7 @@ data Contender = Contender
     contenderCommand :: Point -> Either Text Command
   }
 
--- | What is compared.
+-- | Contenders, and the points at which they are compared.
 data Contest = Contest
   { -- | the name of the workload
     contestName :: !Text,
@@ -93,7 +93,7 @@ data Contest = Contest
     contestPatience :: !Int
   }
 
--- | What one contender printed at one point in one round.
+-- | The figures that one contender printed at one point in one round.
 data Sample = Sample
   { sampleContest :: !Text,
     sampleContender :: !Text,
@@ -216,7 +216,7 @@ parseSample line =
   where
     field k = KeyMap.lookup (Key.fromText k)
 
--- | What a contender did.
+-- | Work that a contender did.
 data Work = Work
   { workOperations :: !Int,
     workTime :: !Nanoseconds,

@@ -1,7 +1,7 @@
 -- |
 -- Description : The phases of the yield and timer measurements
 --
--- What happens in which order when threads are measured, the same for every
+-- The order in which threads are started, observed and stopped when they are measured, the same for every
 -- style of thread (and, written again in their languages, for the peers). A
 -- style supplies the threads as two actions; the harness decides when to look at
 -- the clocks and the heap. See "Weft.Bench.Style" for where styles are listed.
@@ -55,7 +55,7 @@ data YieldThreads = YieldThreads
     runAll :: IO ()
   }
 
--- | What was measured, once.
+-- | Figures of one measurement.
 data YieldFigures = YieldFigures
   { nsPerSwitch :: !Double,
     cpuNsPerSwitch :: !Double,
@@ -140,7 +140,7 @@ data TimerThreads = TimerThreads
     awaitAll :: IO ()
   }
 
--- | What was measured, once.
+-- | Figures of one measurement.
 data TimerFigures = TimerFigures
   { -- | from the start until all are asleep
     createNsPerThread :: !Double,

@@ -55,7 +55,7 @@ compareServers settings = do
   results <- endingOnSignals $ foldM (one placed allow about) [] experiments
   when (all (all null . snd) results) (die "weft-bench: nothing could be measured")
   where
-    -- What is done is left after each experiment: the whole takes long, and may be
+    -- The rows so far are left after each experiment: the whole takes long, and may be
     -- interrupted.
     one placed allow about done e = do
       scenarios <- allow (experimentScenarios e)

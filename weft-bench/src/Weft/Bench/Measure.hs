@@ -1,7 +1,7 @@
 -- |
 -- Description : Clocks and the counters of the run-time system
 --
--- What a measurement in this process reads: two clocks and the heap. The heap's
+-- Readings of a measurement in this process: two clocks and the heap. The heap's
 -- counters are those that the last collection left, so reading one collects
 -- first; never read them inside what is being timed. They need the run-time
 -- option @-T@, which the program is linked with.
@@ -70,7 +70,7 @@ times n act = go n
 toDouble :: Nanoseconds -> Double
 toDouble (Nanoseconds n) = fromIntegral n
 
--- | What something took.
+-- | Time that something took.
 data Spent = Spent
   { -- | on the wall
     spentTime :: !Nanoseconds,
@@ -79,7 +79,7 @@ data Spent = Spent
   }
   deriving stock (Eq, Show)
 
--- | What an action took, with its result.
+-- | The time that an action took, with its result.
 spending :: IO a -> IO (Spent, a)
 spending action = do
   cpu <- processCpu
@@ -94,13 +94,13 @@ spending action = do
 processCpu :: IO Nanoseconds
 processCpu = Nanoseconds . fromInteger . (`div` 1000) <$> getCPUTime
 
--- | What the heap holds that is still needed, after a full collection.
+-- | Bytes of the heap that are still needed, after a full collection.
 liveBytes :: IO Bytes
 liveBytes = do
   performMajorGC
   bytes . gcdetails_live_bytes . gc <$> getRTSStats
 
--- | What has been allocated since the program began. The counter moves only at
+-- | Bytes allocated since the program began. The counter moves only at
 -- a collection, so this performs one.
 allocatedBytes :: IO Bytes
 allocatedBytes = do
@@ -117,7 +117,7 @@ requireStats = do
   enabled <- getRTSStatsEnabled
   unless enabled (die "weft-bench: the run-time system keeps no statistics; run with +RTS -T")
 
--- | What of the run-time system's flags changes these figures, as one would give
+-- | The run-time system's flags that change these figures, as one would give
 -- them: the capabilities, the size of the nursery in kilobytes, whether the
 -- collector compacts. (GHC does not tell whether it is the non-moving one.)
 runtimeFlags :: IO Text

@@ -73,7 +73,7 @@ knownPeers directory benchmark =
   where
     program name more = Command (directory </> name) (Text.unpack (benchmarkName benchmark) : more)
 
--- | What to compare.
+-- | The benchmark to run, and with whom.
 data Comparison = Comparison
   { comparedBenchmark :: !Benchmark,
     -- | the first is the base of the ratios

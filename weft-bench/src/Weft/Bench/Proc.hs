@@ -1,7 +1,7 @@
 -- |
 -- Description : Processor time of a process and its children, from /proc
 --
--- What a server has spent: user and system time of every OS thread of every
+-- Processor time of a server: user and system time of every OS thread of every
 -- process in its process group (a server is started as the leader of its own, see
 -- "Weft.Bench.Child", so that worker processes are counted). The parsers are pure.
 module Weft.Bench.Proc
@@ -52,11 +52,11 @@ data CpuTime = CpuTime
   }
   deriving stock (Eq, Show)
 
--- | What was spent from the first to the second.
+-- | The time spent from the first to the second.
 cpuTimeSince :: CpuTime -> CpuTime -> CpuTime
 cpuTimeSince (CpuTime a b) (CpuTime a' b') = CpuTime (a' - a) (b' - b)
 
--- | What the processes of a group have spent so far, in nanoseconds. A process
+-- | The time that the processes of a group have spent so far, in nanoseconds. A process
 -- or thread that ends while this looks counts as nothing.
 groupCpuTime :: ProcessGroupID -> IO CpuTime
 groupCpuTime group = do
@@ -67,7 +67,7 @@ groupCpuTime group = do
   let ended = tick * sum (map (statEnded . snd) members)
   pure (CpuTime (sum scheduled + ended) (tick * sum (map (statTicks . snd) members) + ended))
 
--- | What a process has spent on processors, in nanoseconds; 0 when it has gone.
+-- | The time that a process has spent on processors, in nanoseconds; 0 when it has gone.
 processClock :: CPid -> IO Int64
 processClock pid = alloca $ \clock -> allocaArray 2 $ \time -> do
   known <- clock_getcpuclockid pid clock
@@ -114,7 +114,7 @@ groupFiles name group = do
 lineValue :: ByteString -> ByteString -> Maybe Int64
 lineValue key text = listToMaybe [n | name : value : _ <- map Bytes.words (Bytes.lines text), name == key, Just n <- [integer value]]
 
--- What has vanished in the meantime has no entries and no contents.
+-- A process that has vanished in the meantime has no entries and no contents.
 entries :: FilePath -> IO [FilePath]
 entries path = either vanished id <$> try (listDirectory path)
   where
@@ -127,7 +127,7 @@ contents path = either vanished Just <$> try (Bytes.readFile path)
     vanished :: IOException -> Maybe ByteString
     vanished _ = Nothing
 
--- | What is used of @\/proc\/PID\/stat@.
+-- | The fields of @\/proc\/PID\/stat@ that are used.
 data Stat = Stat
   { -- | @Z@: it has ended and was not waited for
     statState :: !Char,

@@ -46,7 +46,7 @@ import Weft.Socket (Socket, connectTcp, receive, sendAll)
 import Weft.Time (milliseconds, seconds, sleep)
 import Weft.Wai qualified as Wai
 
--- | What is served.
+-- | The service that is measured.
 data Service = Sleeping | Gateway
   deriving stock (Eq, Show, Enum, Bounded)
 
@@ -56,7 +56,7 @@ serviceName = \case
   Sleeping -> "sleeping"
   Gateway -> "gateway"
 
--- | What serves it: warp, direct threads that are relinked, or as they are.
+-- | The server that runs it: warp, direct threads that are relinked, or as they are.
 data Host = OnWarp | OnRelinked | OnDirect
   deriving stock (Eq, Show, Enum, Bounded)
 

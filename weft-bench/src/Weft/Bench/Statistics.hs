@@ -1,7 +1,7 @@
 -- |
 -- Description : Medians, and ratios within a round
 --
--- What is done with several measurements of one thing. Pure. A machine that is
+-- Summaries of several measurements of one thing. Pure. A machine that is
 -- shared swings by a factor of two within a minute, so figures are compared
 -- within one round and the median of those ratios is what counts; the ratio of
 -- two medians mixes rounds and is not offered.

@@ -46,7 +46,7 @@ import Weft.Bench.Statistics
 import Weft.Bench.Tcp.Stacks
 import Weft.Internal.Os.Report (writeStderr)
 
--- | What is compared, and how.
+-- | The stacks to compare, and how.
 data TcpSettings = TcpSettings
   { tcpStacks :: ![(Text, Stack)],
     tcpExperiments :: ![Experiment],
@@ -64,7 +64,7 @@ experiments quick = map RoundTrips [1, 100, many] ++ [Connections, Into, OutOf, 
   where
     many = if quick then 1_000 else 10_000
 
--- | What one measurement saw.
+-- | Figures of one measurement.
 data Sample = Sample
   { -- | round trips, connections, or bytes
     sampleCount :: !Double,

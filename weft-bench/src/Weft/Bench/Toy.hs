@@ -62,7 +62,7 @@ serveToy kind port backlog root = case kind of
 most :: Int
 most = 4_096
 
--- What one connection does: read until an empty line, answer.
+-- One connection: read until an empty line, answer.
 converse :: (Monad m) => m ByteString -> m () -> m ()
 converse get put = go ""
   where

@@ -39,7 +39,7 @@ import Weft.Bench.Works.Plan
 import Weft.Bench.Works.State
 import Weft.Internal.Os.Report (writeStderr)
 
--- | What the command line says.
+-- | Settings of the command line.
 data WorksSettings = WorksSettings
   { worksExtent :: !Extent,
     -- | measure nothing, and print what would be measured
@@ -97,7 +97,7 @@ measureWorks s claims chosen = do
       pure result
     leave s claims (concat others) about results
   where
-    -- What a run that goes on must have in common with the one that was interrupted.
+    -- A run that goes on must have this in common with the one that was interrupted.
     runRow this machine = do
       size <- getFileSize this
       time <- getModificationTime this
@@ -108,7 +108,7 @@ measureWorks s claims chosen = do
 left :: [Sample] -> Planned -> Double
 left before p = max 0 (secondsPlanned p - plannedSeconds p * fromIntegral (length [() | x <- before, sampleContest x == plannedName p]))
 
--- What is to be measured, and how long that takes on a machine that does nothing else.
+-- The plan: its experiments, and how long each takes on a machine that does nothing else.
 planRows :: [Sample] -> [Planned] -> [Row]
 planRows before chosen = map row chosen ++ [[("experiment", Name "all"), ("measurements", Count (sum (map count chosen))), ("time", Name (Text.pack (minutes (sum (map (left before) chosen)))))]]
   where
@@ -150,7 +150,7 @@ contendersFor programs places p = case workloadNamed (plannedWorkload p) of
       Right n | n <= most -> Right (Command program (arguments ++ ["--threads", show n, "--switches", show n]))
       _ -> Left (name <> " is not tried above " <> Text.pack (show most) <> " threads, which take gigabytes")
 
--- | What else can be told of the contenders.
+-- | The versions of the contenders.
 versions :: Nursery -> Programs -> [Planned] -> IO [Row]
 versions nursery programs chosen = do
   told <- forM asked $ \(name, command) ->

@@ -1,4 +1,4 @@
--- | What ab prints.
+-- | The output of ab.
 module Weft.Bench.AbSpec (tests) where
 
 import Data.Either (isLeft)

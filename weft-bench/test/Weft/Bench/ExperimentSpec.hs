@@ -1,4 +1,4 @@
--- | What is planned, and what is served.
+-- | Plans, and contents that are served.
 module Weft.Bench.ExperimentSpec (tests) where
 
 import Control.Monad (forM_)

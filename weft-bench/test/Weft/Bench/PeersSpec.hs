@@ -1,4 +1,4 @@
--- | What the peers print, and what is made of it.
+-- | The peers' output, and the rows made of it.
 module Weft.Bench.PeersSpec (tests) where
 
 import Data.Either (isLeft)

@@ -56,7 +56,7 @@ tests =
         assertBool "the axis" (">40<" `Text.isInfixOf` svg [(1, 1, 40)] && not (">40<" `Text.isInfixOf` svg [])),
       testCase "a line has its points and its name" $ do
         let svg = renderChart (Chart "t" "s" [] (Lines (Axis "x" Logarithmic []) (Axis "y" Linear []) [Series "one" (Look "green" Dashed False) [(1, 2), (10, 3), (0, 9)]]))
-        -- What has no place on a logarithmic axis is left out.
+        -- A point that has no place on a logarithmic axis is left out.
         Text.count "<circle" svg @?= 2
         Text.count ">one<" svg @?= 1,
       testCase "bars of a field, the shortest first, beside how many times it they are" $ do

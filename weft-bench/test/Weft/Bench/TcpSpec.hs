@@ -1,4 +1,4 @@
--- | What is made of the measurements of TCP stacks.
+-- | Rows of the measurements of TCP stacks.
 module Weft.Bench.TcpSpec (tests) where
 
 import Control.Applicative ((<|>))

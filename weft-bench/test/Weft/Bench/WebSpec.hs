@@ -53,7 +53,7 @@ conversations kind =
       let closes given = talk port Server [(given, pageWith "Connection: close\r\n")]
       closes "GET /page.html HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
       closes "GET /page.html HTTP/1.0\r\n\r\n"
-      -- What comes after it is not answered.
+      -- A request after it is not answered.
       closes ("GET /page.html HTTP/1.0\r\n\r\n" <> get)
       closes "GET /page.html HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello",
     testCase "a client that ends within a head" . serving Nothing $ \port ->

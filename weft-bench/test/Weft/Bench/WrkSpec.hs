@@ -1,4 +1,4 @@
--- | What wrk prints.
+-- | The output of wrk.
 module Weft.Bench.WrkSpec (tests) where
 
 import Data.Either (isLeft)

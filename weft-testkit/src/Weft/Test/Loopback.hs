@@ -72,7 +72,7 @@ toEnd client = untilEmpty (receive client 65536)
 tryToEnd :: Socket -> Thread ByteString
 tryToEnd client = untilEmpty (either (\(_ :: IOError) -> B.empty) id <$> try (receive client 65536))
 
--- | What comes until it contains these bytes, or ends.
+-- | Receive until these bytes have come, or the end.
 untilFound :: Socket -> ByteString -> Thread ByteString
 untilFound client wanted = go B.empty
   where
@@ -80,7 +80,7 @@ untilFound client wanted = go B.empty
       | wanted `B.isInfixOf` got = pure got
       | otherwise = receive client 65536 >>= \piece -> if B.null piece then pure got else go (got <> piece)
 
--- | What an action gives until it gives nothing.
+-- | The results of an action, repeated until it gives nothing, as one.
 untilEmpty :: (Monad m) => m ByteString -> m ByteString
 untilEmpty next = B.concat <$> go
   where

@@ -120,6 +120,6 @@ statuses bytes = case B.breakSubstring "HTTP/1.1 " bytes of
     | B.null rest -> []
     | otherwise -> B.take 3 (B.drop 9 rest) : statuses (B.drop 9 rest)
 
--- | What comes after the first head.
+-- | The bytes after the first head.
 contentOf :: ByteString -> ByteString
 contentOf = B.drop 4 . snd . B.breakSubstring "\r\n\r\n"

@@ -1,5 +1,5 @@
 -- |
--- What a test observes: values that a service reports, the descriptors of the process, and
+-- Observations of a test: values that a service reports, the descriptors of the process, and
 -- parts of a text.
 module Weft.Test.Observing
   ( recorder,

@@ -3,7 +3,7 @@
 -- |
 -- Description : weft-bench ghc-io
 --
--- What waits of libraries cost, by relinking and otherwise: the contests, and what they run.
+-- The contests about waits of libraries, by relinking and otherwise, and what they run.
 module Weft.Bench.Command.GhcIO
   ( ghcIOCommands,
   )

@@ -1,7 +1,7 @@
 -- |
 -- Description : weft-bench stall
 --
--- What threads that compute or block do to the others.
+-- How long threads that compute or block keep the others waiting.
 module Weft.Bench.Command.Stall
   ( stallCommand,
   )

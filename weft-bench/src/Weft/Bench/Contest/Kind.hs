@@ -165,7 +165,7 @@ notPart kind = Left (Text.unpack (kindName kind) <> " is not part of this worklo
 onHecs :: Settings -> Settings
 onHecs settings = settings {settingForkOS = void . OS.forkIO}
 
--- | What each of the given number of threads does, and what waits until the last has.
+-- | An action for each of the given number of threads at its end, and one that waits until the last has run it.
 countdown :: Int -> IO (IO (), IO ())
 countdown threads = do
   left <- newIORef threads

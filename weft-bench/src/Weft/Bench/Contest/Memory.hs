@@ -97,7 +97,7 @@ memory = do
   text <- Bytes.readFile "/proc/self/status"
   maybe (errorWithoutStackTrace "no memory in /proc/self/status") pure (parseMemory text)
 
--- | What a process may write to, in bytes, and what of it is there, of @\/proc\/PID\/status@. (Not
+-- | The bytes that a process may write to, and those of them that are there, of @\/proc\/PID\/status@. (Not
 -- all of its addresses: GHC's run-time system reserves a terabyte of them.)
 --
 -- >>> parseMemory "VmSize:\t 9 kB\nVmRSS:\t 3 kB\nVmData:\t 2 kB\n"

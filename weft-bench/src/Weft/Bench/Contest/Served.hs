@@ -79,7 +79,7 @@ servedWork name point = do
 orFail :: Either Text a -> IO a
 orFail = either (errorWithoutStackTrace . Text.unpack) pure
 
--- What the client saw, for bodies of this size.
+-- The work as the client saw it, for bodies of this size.
 workOf :: Int -> LoadSample -> Work
 workOf bytes s =
   Work

@@ -53,7 +53,7 @@ data Workload = Workload
     workloadBy :: !Contenders
   }
 
--- | What does it.
+-- | The contenders of a workload.
 data Contenders
   = -- | Haskell's kinds of threads, with further options of the run-time system, and programs
     -- with what they are called in the reports
@@ -197,7 +197,7 @@ workloadNamed name = lookup name [(workloadName w, w) | w <- workloads]
 pointsOf :: [(Text, [Int])] -> [Point]
 pointsOf = traverse (\(k, vs) -> [(k, Text.pack (show v)) | v <- vs])
 
--- | What runs it, and what 'withPlaces' adds to the arguments.
+-- | Those of a workload, with what 'withPlaces' adds to the arguments.
 contendersOf :: Programs -> [String] -> Workload -> [Contender]
 contendersOf programs places w = case workloadBy w of
   ByThreads _ kinds' flags peers ->

@@ -35,7 +35,7 @@ import Weft.Bench.Http.Client.WeftLoad (parseWeftLoad)
 import Weft.Bench.Http.Client.Wrk (parseWrk)
 import Weft.Bench.Named (named)
 
--- | What a client is to do.
+-- | The task of a client.
 data Asking = Asking
   { askingPort :: !Int,
     -- | a path; @{A..B}@ is a number chosen at random for each request
@@ -100,7 +100,7 @@ clientCommand weft peers client a = case client of
         ++ maybe [] (\r -> ["--rate", showFFloat (Just 0) r ""]) (askingRate a)
         ++ ["--json"]
 
--- | What the client says of its run.
+-- | Read a client's report of its run.
 readReport :: Client -> Text -> Either String LoadReport
 readReport = \case
   Wrk -> parseWrk

@@ -31,7 +31,7 @@ import System.Posix.IO (OpenMode (ReadOnly), closeFd, defaultFileFlags, openFd)
 import System.Process (readProcess)
 import Weft.Bench.Http.Page
 
--- | What an experiment asks for.
+-- | The content that an experiment asks for.
 data Content
   = -- | one page of 305 bytes
     PageContent
@@ -41,7 +41,7 @@ data Content
     FileContent !Int !Int
   deriving stock (Eq, Show)
 
--- | What the clients ask for; @{A..B}@ is a number chosen at random.
+-- | The target of the requests; @{A..B}@ is a number chosen at random.
 contentTarget :: Content -> String
 contentTarget = \case
   PageContent -> pagePath

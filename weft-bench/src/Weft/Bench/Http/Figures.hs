@@ -125,7 +125,7 @@ serverOf = nameAt "server"
 scenarioOf :: Row -> Maybe Scenario
 scenarioOf r = nameAt "scenario" r >>= either (const Nothing) Just . parseScenario
 
--- What was measured how, under every picture.
+-- The line under every picture: how the figures were measured.
 source :: [Row] -> [Text]
 source rows =
   ("weft-bench http: server on one processor, client on another; medians of " <> rounds <> ". Over the loopback.")

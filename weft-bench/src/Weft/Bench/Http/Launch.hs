@@ -91,7 +91,7 @@ launchCommand paths place content counters = \case
     serving = ["serve", placeRoot place, "--port", port, "--workers", "1", "--cache-bytes", show (pathCacheBytes paths), "--idle-timeout", "3600", "--quiet"]
     runtime flags = ["+RTS"] ++ flags ++ ["-t" ++ counters, "--machine-readable", "-RTS"]
 
--- | What the server calls itself, on one line; 'Nothing' where it does not say or is not there.
+-- | The server's name and version as it says them, on one line; 'Nothing' where it does not say or is not there.
 launchVersion :: Paths -> ServerName -> IO (Maybe Text)
 launchVersion paths = \case
   Weft _ -> ask (pathWeft paths) ["--version"]

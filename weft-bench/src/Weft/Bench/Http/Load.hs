@@ -121,7 +121,7 @@ runClient nursery settings seconds server connections rate =
     client = chooseClient (loadClient settings) asking
     asking = Asking (serverPort server) (loadTarget settings) connections seconds rate (loadEach settings)
 
--- | What became of the idle connections.
+-- | The idle connections at the end.
 data Held = Held
   { -- | still open at the end
     heldOpen :: !Int,
@@ -163,7 +163,7 @@ withIdle nursery settings server connections action =
       fromRight Nothing
         <$> try @IOException (timeout (seconds * 1_000_000) (Text.hGetLine (childOutput child)))
 
--- | What @idle@ prints at its end: @held H lost L@.
+-- | The line that @idle@ prints at its end: @held H lost L@.
 parseHeld :: Text -> Maybe Held
 parseHeld t = case Text.words t of
   ["held", h, "lost", l] | Right (held, "") <- Text.decimal h, Right (lost, "") <- Text.decimal l -> Just (Held held lost)

@@ -62,7 +62,7 @@ growth connections a b = Growth (each memoryResident) (each memoryProportional) 
   where
     each part = fromIntegral (part b - part a) / fromIntegral connections
 
--- | What of @\/proc\/meminfo@ is the kernel's and grows with connections and threads.
+-- | The bytes of @\/proc\/meminfo@ that are the kernel's and grow with connections and threads.
 parseKernel :: ByteString -> Int64
 parseKernel text = 1024 * sum (mapMaybe (`lineValue` text) ["Slab:", "PageTables:", "KernelStack:"])
 

@@ -40,6 +40,6 @@ page = beginning <> Bytes.replicate (pageBytes - Bytes.length beginning - Bytes.
 greetingPath :: String
 greetingPath = "/hello"
 
--- | What every handler here greets with.
+-- | The body of every greeting.
 greeting :: ByteString
 greeting = "Hello, world!"

@@ -121,7 +121,7 @@ measureScenario nursery load setting tell e servers scenario = do
     measure r server rate
       | scenarioPace scenario /= AsAnswered && null rate = pure (Left "its capacity is not known")
       | scenarioIdle scenario == 0 = fmap (,Nothing) <$> alone
-      -- What comes second may find the machine in another mood: take turns.
+      -- The second of the two may find the machine in another mood: take turns.
       | odd r = do
           a <- alone
           b <- beside

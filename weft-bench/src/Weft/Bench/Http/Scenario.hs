@@ -1,7 +1,7 @@
 -- |
 -- Description : How many connections, how fast, and how many idle ones beside them
 --
--- What the command line calls a scenario: @64@ is 64 connections that ask as
+-- Scenarios, as the command line names them: @64@ is 64 connections that ask as
 -- fast as they are answered, @64+15000@ the same beside 15,000 that are open and
 -- silent, @10000\@own@ 10,000 connections over which requests are sent at a fixed
 -- rate, half of what this server can answer. Pure.

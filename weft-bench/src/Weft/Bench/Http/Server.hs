@@ -42,7 +42,7 @@ data Server = Server
     serverCounters :: !FilePath
   }
 
--- | What all servers of an experiment have in common.
+-- | Common to all servers of an experiment.
 data Setting = Setting
   { settingPaths :: !Paths,
     settingContent :: !Content,

@@ -14,7 +14,7 @@ import Weft.Bench.Http.Name
 import Weft.Bench.Http.Scenario
 import Weft.Bench.Report (Format)
 
--- | What to compare, and how thoroughly. What is 'Nothing' is as each experiment plans it.
+-- | The servers to compare, and how thoroughly. Each experiment has its own plan for a field that is 'Nothing'.
 data HttpSettings = HttpSettings
   { httpSize :: !Size,
     httpExperiments :: ![ExperimentName],

@@ -1,7 +1,7 @@
 -- |
 -- Description : From observations to medians and ratios
 --
--- What is reported of the observations that the driver ("Weft.Bench.Http")
+-- The report of the observations that the driver ("Weft.Bench.Http")
 -- collected. Pure.
 module Weft.Bench.Http.Summary
   ( summaryRows,

@@ -24,7 +24,7 @@ ghcStyle =
       styleTimers = sleeping
     }
 
--- What the threads of the yield measurement are doing, as a whole.
+-- The stages that the threads of the yield measurement go through together.
 data Phase
   = -- | circling, each yielding over and over
     Hold

@@ -96,7 +96,7 @@ yielding start writing settings = do
 
 -- Each thread has a counter of its own, in its loop, as the other styles have.
 -- The first of its yields is the one of the hold loop, so it does one more.
--- What to do at the end is an argument, because all threads share it: as a
+-- The action at the end is an argument, because all threads share it: as a
 -- continuation each would have its own, 32 bytes instead of 8.
 spin :: Thread () -> Int -> Thread ()
 spin end n = do

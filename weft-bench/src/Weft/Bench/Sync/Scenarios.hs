@@ -26,7 +26,7 @@ import Weft.Semaphore
 -- | One thing to measure.
 data SyncScenario = SyncScenario
   { scenarioName :: !Text,
-    -- | What the other side is.
+    -- | The other side.
     scenarioPeer :: !Text,
     -- | The divisor of the number of operations: larger for slow ones.
     scenarioPart :: !Int,

@@ -30,7 +30,7 @@ measureIdle most = do
     listener <- listenTcp (Just "0.0.0.0") "7" 4096
     fork_ . forever $ accept listener >>= \(s, _) -> fork_ (serve s)
     one <- connecting 0
-    -- What starts once is no part of a connection.
+    -- Things that start once are no part of a connection.
     roundTrips one 1_000
     Bytes before <- liftIO liveBytes
     held <- liftIO (newIORef [one])

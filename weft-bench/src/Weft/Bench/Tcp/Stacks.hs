@@ -39,7 +39,7 @@ stacks =
     ("gvisor", Gvisor)
   ]
 
--- | What starts its program: this one, and the directory of the others.
+-- | The command that starts its program: this one, and the directory of the others.
 stackCommand :: FilePath -> FilePath -> Stack -> Command
 stackCommand self peers s = case s of
   Linux -> Command (peers </> "tcp-linux") []
@@ -66,7 +66,7 @@ stackAddress s
   | s `elem` [Linux, WeftOnLinux] = "127.0.0.1"
   | otherwise = "10.77." <> show (fromMaybe 0 (elemIndex s (map snd stacks))) <> ".2"
 
--- | What is measured.
+-- | An experiment.
 data Experiment
   = -- | 64 bytes there and back, on this number of connections at once.
     RoundTrips !Int

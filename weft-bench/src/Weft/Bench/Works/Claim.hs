@@ -110,7 +110,7 @@ parseClaims = eitherDecodeStrict
 isAim :: Claim -> Bool
 isAim c = claimWork c == "Weft"
 
--- | What became of a claim.
+-- | Does a claim hold here?
 data Verdict
   = NotMeasured !Text
   | NotReachable !Text

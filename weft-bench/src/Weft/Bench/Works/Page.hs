@@ -19,7 +19,7 @@ import Weft.Bench.Report
 import Weft.Bench.Works.Claim
 import Weft.Bench.Works.Plan
 
--- | What was measured of an experiment.
+-- | An experiment and its samples.
 data Result = Result
   { resultPlanned :: !Planned,
     resultContest :: !Contest,
@@ -75,7 +75,7 @@ pageOf size about directory results others claims =
       [(c, why) | c@Claim {claimTest = Missing why} <- stated]
         ++ [(c, "not part of this run") | c <- stated, Just e <- [experimentOf c], e `notElem` (map (plannedName . resultPlanned) results ++ map fst (groups others))]
     groups rows = [(name, [row | row <- rows, nameAt "benchmark" row == Just name]) | name <- nub (mapMaybe (nameAt "benchmark") rows)]
-    -- What another command has measured: a table as it is.
+    -- Rows of another command: a table as it is.
     other rows =
       let name = fromMaybe "" (nameAt "benchmark" =<< listToMaybe rows)
        in ["## " <> name <> "\n", "Printed by another command of weft-bench, with this in its rows.\n"]

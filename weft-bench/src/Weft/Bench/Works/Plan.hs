@@ -238,7 +238,7 @@ experiments whole =
       []
       [("capabilities", [2]), ("threads", pick [1_000, 10_000, 100_000, 1_000_000] [1_000, 10_000, 100_000])]
       rounds
-      (pick 4 0.5)
+      (pick 7.5 0.5)
       ("threads", "threads")
       ("per_second", 1e-6, "million sleeps in a second"),
     Planned

@@ -18,7 +18,7 @@ import System.FilePath (takeDirectory)
 import Weft.Bench.Contest (Sample, parseSample, sampleRow)
 import Weft.Bench.Report (Row, renderJson)
 
--- | What was measured by the run that the row identifies; nothing, and a file without measurements, if
+-- | The samples of the run that the row identifies; none, and a file without measurements, if
 -- the file is of another run or is not there.
 resume :: FilePath -> Row -> IO [Sample]
 resume file run = do

@@ -3,7 +3,7 @@
 -- |
 -- Description : The foreign calls
 --
--- What @weft_ghc_io.c@ offers.
+-- The functions of @weft_ghc_io.c@.
 module Weft.GhcIO.Internal.Foreign
   ( original,
     installHandler,
@@ -17,6 +17,6 @@ import Foreign.StablePtr (StablePtr)
 foreign import ccall unsafe "weft_ghc_io_original"
   original :: Int -> IO (Ptr ())
 
--- | What is to run in its place from now on.
+-- | Install the handler that runs in its place from now on.
 foreign import ccall unsafe "weft_ghc_io_install"
   installHandler :: Int -> StablePtr a -> IO ()

@@ -50,7 +50,7 @@ import Weft.Timeout qualified as Weft
 -- A simulated run has no carriers. Where there has been one in the process, all threads try,
 -- so that a wait in a simulated run is refused.
 
--- | What GHC compiles a function of 'IO' to.
+-- | The function that GHC compiles an action of 'IO' to.
 type Code a = State# RealWorld -> (# State# RealWorld, a #)
 
 -- | Wait in the Weft thread if this is one, and else as base does. The name is for simulated runs.
