@@ -13,12 +13,8 @@ import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.IORef
 import Foreign.C.Error
-import Foreign.C.Types (CInt)
-import Foreign.Marshal.Alloc (allocaBytes)
-import Foreign.Ptr (castPtr)
 import Network.Socket
   ( Family (..),
-    PortNumber,
     SockAddr (..),
     SocketOption (..),
     SocketType (Datagram),
@@ -27,13 +23,12 @@ import Network.Socket
 import Test.Tasty
 import Test.Tasty.HUnit
 import Weft.Internal.Core.SystemCall (More (..), ShutdownHow (..), Socket)
-import Weft.Tcp.Connection (Instant)
 import Weft.Tcp.Device
 import Weft.Tcp.Icmp
 import Weft.Tcp.Info
 import Weft.Tcp.Packet
 import Weft.Tcp.Segment (Ports (..))
-import Weft.Tcp.Stack.Arrivals (finish, packetFrom)
+import Weft.Tcp.Stack.Arrivals (finish)
 import Weft.Tcp.Stack.Ask (Verdict (..))
 import Weft.Tcp.Stack.Calls (describeSocket)
 import Weft.Tcp.Stack.Names (toSockAddr)
@@ -80,34 +75,6 @@ named st s =
     Answer a -> pure a
     _ -> assertFailure "no address"
 
-portIn :: SockAddr -> PortNumber
-portIn = \case
-  SockAddrInet port _ -> port
-  SockAddrInet6 port _ _ _ -> port
-  SockAddrUnix _ -> 0
-
--- | Send, and pass on what the stack sends to itself.
-say :: Stack -> Socket -> ByteString -> SockAddr -> IO (Verdict Int)
-say st s bytes to = sendToSock st s bytes to Nothing 1 <* finish st Nothing 1
-
--- | What is received, at most the given number of bytes.
-hear :: Stack -> Socket -> Int -> IO (Either (Maybe CInt) (ByteString, SockAddr))
-hear st s n = allocaBytes n $ \p ->
-  receiveFromSock st s p n Nothing 1 >>= \case
-    Answer (k, from) -> (\b -> Right (b, from)) <$> B.packCStringLen (castPtr p, k)
-    Refuse e -> pure (Left (Just (errorNumber e)))
-    Again _ _ -> pure (Left Nothing)
-
--- | All of what is received.
-payload :: Stack -> Socket -> IO (Either (Maybe CInt) ByteString)
-payload st s = fmap fst <$> hear st s 70000
-
-nothing :: Either (Maybe CInt) (ByteString, SockAddr)
-nothing = Left Nothing
-
-failed :: Errno -> Either (Maybe CInt) a
-failed = Left . Just . errorNumber
-
 -- | A stack on a device whose other end is the test: what it sends, newest first.
 watched :: IO (Stack, IORef [ByteString])
 watched = do
@@ -124,22 +91,6 @@ peer6 = Address6 0xfd00000000000000 1
 -- | Each family: the stack's address and the peer's, the protocol of messages, the code for a closed port.
 families :: [(Family, Address, Address, Trouble)]
 families = [(AF_INET, own4, peer4, Unreachable 3), (AF_INET6, own6, peer6, Unreachable 4)]
-
--- | A datagram from the peer's port to the stack's, as a packet.
-datagramFrom :: Address -> Address -> Ports -> ByteString -> ByteString
-datagramFrom source target ports = buildPacket . Packet source target protocolUdp 64 0 0 . buildDatagram source target ports
-
-arrives :: Stack -> Instant -> ByteString -> IO ()
-arrives st now packet = packetFrom False st Nothing now packet >> finish st Nothing now
-
--- | A message about a packet that the stack sent.
-complaint :: Address -> Address -> Trouble -> ByteString -> ByteString
-complaint own peer what about =
-  buildPacket . Packet peer own protocol 64 0 0 $ buildMessage peer own (Trouble what (B.take (headerLength own + 8) about))
-  where
-    protocol = case own of
-      Address4 {} -> protocolIcmp
-      Address6 {} -> protocolIcmp6
 
 whole :: IO ()
 whole = forM_ [(AF_INET, Address4 0x7f000001), (AF_INET6, Address6 0 1)] $ \(family, host) -> do
