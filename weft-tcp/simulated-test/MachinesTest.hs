@@ -1,3 +1,4 @@
+{-# LANGUAGE MultiWayIf #-}
 {-# LANGUAGE OverloadedStrings #-}
 
 -- |
@@ -22,6 +23,7 @@ import Weft.Socket
 import Weft.Tcp.Simulated
 import Weft.Test.Loopback (toEnd)
 import Weft.Time
+import Weft.Timeout
 
 tests :: TestTree
 tests =
@@ -48,6 +50,12 @@ tests =
       testCase "a socket that is left open is told" $ do
         r <- simulate 0 (over calmIp defaultConfig) (void (listenTcp Nothing "80" 1))
         resultDescriptors r @?= 1,
+      testCase "datagrams that are asked for until they are there" $
+        check (over roughIp roughConfig) [0 .. 9] (questions 100) (flawlessAnd id),
+      testCase "datagrams on the way are lost, doubled and overtaken" $ do
+        told <- timelineOf (over roughIp {ipDuplication = 0.1, ipCorruption = 0.1} roughConfig) (questions 100)
+        forM_ [" is lost", " is doubled", " is overtaken"] $ \what ->
+          assertBool what (any (\line -> ": datagram, " `isInfixOf` line && what `isInfixOf` line) told),
       testCase "what an attempt sends after an hour is sent once" $ do
         told <- timelineOf (over calmIp defaultConfig) patient
         length (filter (", 1 bytes" `isInfixOf`) told) @?= 2
@@ -77,6 +85,33 @@ exchange size = do
     talk s bytes = withScope $ \scope -> do
       sending <- forkIn scope (sendAll s bytes >> shutdown s ShutdownSend)
       toEnd s <* awaitChild sending
+
+-- | Ask the given number of questions, each until its answer is there; a complaint if a datagram is no answer
+-- to a question that was asked. Answers to earlier questions may be late, and come twice.
+questions :: Int -> Thread (Maybe String)
+questions count = do
+  there <- newMachine "server"
+  ready <- liftIO (newIORef False)
+  boot there . withSocket (openSocket AF_INET Datagram) $ \s -> do
+    bind s (SockAddrInet 53 0)
+    liftIO (writeIORef ready True)
+    let go = receiveFrom s 2000 >>= \(bytes, from) -> sendTo s (B.reverse bytes) from >> go in go
+  waitFor ready
+  withSocket (openSocket AF_INET Datagram) $ \s -> do
+    connect s (SockAddrInet 53 (machineAddress there))
+    let ask i = do
+          void (send s (question i))
+          timeout (milliseconds 100) (await i) >>= maybe (ask i) pure
+        await i = do
+          answer <- receive s 2000
+          if
+            | answer == B.reverse (question i) -> pure Nothing
+            | answer `elem` map (B.reverse . question) [1 .. i - 1] -> await i
+            | otherwise -> pure (Just ("a strange answer to question " <> show i))
+        go i = if i > count then pure Nothing else ask i >>= maybe (go (i + 1)) (pure . Just)
+    go 1
+  where
+    question i = content (7 * i) i
 
 waitFor :: IORef Bool -> Thread ()
 waitFor ready = do

@@ -8,9 +8,12 @@
 -- changes nothing for others. Where that is not possible it is named and skipped.
 module InteropTest (tests, part) where
 
-import Control.Monad (void, (>=>))
-import Foreign.C.Error (Errno (..), eNODEV)
+import Control.Monad (forM, forM_, void, (>=>))
+import Data.ByteString (ByteString)
+import Data.ByteString qualified as B
+import Foreign.C.Error (Errno (..), eCONNREFUSED, eNODEV)
 import GHC.IO.Exception (IOException (..))
+import Network.Socket (tupleToHostAddress)
 import Support
 import System.Directory (doesPathExist)
 import System.Environment (getExecutablePath)
@@ -23,6 +26,43 @@ import Weft.Socket
 import Weft.Tcp.Device
 import Weft.Tcp.Device.Tun
 import Weft.Tcp.Packet (Address (..))
+import Weft.Tcp.Stack
+import Weft.Tcp.Stack.Names (toSockAddr)
+
+-- | Datagrams of many sizes there and back, one by one; then some to a port where nobody listens, of which the client
+-- learns. The server's run, the client's, and the server's address.
+conversation :: Weft.Settings -> Weft.Settings -> SockAddr -> IO ()
+conversation serverRun clientRun address = do
+  (answers, nobody) <- twoRuns serverRun clientRun server client
+  answers @?= map (B.reverse . question) sizes
+  either ioe_errno (\_ -> Nothing) nobody @?= Just unheard
+  where
+    Errno unheard = eCONNREFUSED
+    sizes = [0, 1, 2, 3, 1000, 1400]
+    question n = content n (n + 1)
+    server :: IO () -> Thread ()
+    server ready = withSocket (openSocket (familyOf address) Datagram) $ \s -> do
+      bind s address
+      liftIO ready
+      forM_ sizes $ \_ -> receiveFrom s 2000 >>= \(bytes, from) -> sendTo s (B.reverse bytes) from
+    client :: Thread () -> Thread ([ByteString], Either IOError ByteString)
+    client ready = do
+      ready
+      nobody <- withSocket (openSocket (familyOf address) Datagram) $ \s -> do
+        connect s (nextPort address)
+        void (send s (B.singleton 7))
+        try (receive s 10)
+      answers <- withSocket (openSocket (familyOf address) Datagram) $ \s -> do
+        connect s address
+        forM sizes (\n -> send s (question n) >> receive s 2000)
+      pure (answers, nobody)
+    familyOf = \case
+      SockAddrInet6 {} -> AF_INET6
+      _ -> AF_INET
+    nextPort = \case
+      SockAddrInet port host -> SockAddrInet (port + 1) host
+      SockAddrInet6 port flow host scope -> SockAddrInet6 (port + 1) flow host scope
+      other -> other
 
 -- | The tests, each a process in a namespace; or one that says why there are none.
 tests :: IO TestTree
@@ -59,12 +99,20 @@ parts =
     ("we connect over a bad link", withLinux (\name -> exchange linux (own bad) name 300000)),
     ("short connections from Linux", shortConnections (own tun) linux ownName 200),
     ("the device is deleted", deleted),
+    ("datagrams from Linux", conversation (own tun) linux (SockAddrInet 53 (tupleToHostAddress (10, 9, 0, 2)))),
+    ("datagrams to Linux", withLinux (\_ -> conversation linux (own tun) (SockAddrInet 53 (tupleToHostAddress (10, 9, 0, 1))))),
+    ("datagrams over IPv6", withLinux (\_ -> do callCommand "ip -6 addr add fd09::1/64 dev weft0 nodad"; overSix)),
     ("short connections to Linux", withLinux (\name -> shortConnections linux (own tun) name 200))
   ]
   where
     linux = defaultSettings {settingWorkers = Just 1}
     own device = ownSettings device (Address4 0x0a090002)
     ownName = "10.9.0.2"
+    six = Address6 0xfd09000000000000
+    overSix = do
+      let ours = ownSettingsWith (\s -> s {tcpAddresses = [six 2]}) tun (Address4 0x0a090002)
+      conversation ours linux (toSockAddr AF_INET6 (six 2) 53)
+      conversation linux ours (toSockAddr AF_INET6 (six 1) 53)
     -- A thread that waits is told, and so are later calls.
     deleted = do
       outcomes <- runWith (own tun) {settingReport = \_ -> pure ()} . withSocket (listenTcp (Just ownName) "80" 16) $ \l -> do

@@ -7,6 +7,7 @@ module Main (main) where
 
 import ConformanceTest qualified
 import Data.Maybe (fromMaybe)
+import DatagramsTest qualified
 import HeldTest qualified
 import InfoTest qualified
 import InteropTest qualified
@@ -26,7 +27,7 @@ everything = do
   -- The conformance tests take descriptors and raise signals.
   setEnv "TASTY_NUM_THREADS" "1"
   defaultMain . adjustOption limited $
-    testGroup "weft-tcp:stack" [HeldTest.tests, JoinTest.tests, SocketsTest.tests, PairTest.tests, InfoTest.tests, interop, conformance]
+    testGroup "weft-tcp:stack" [HeldTest.tests, JoinTest.tests, SocketsTest.tests, DatagramsTest.tests, PairTest.tests, InfoTest.tests, interop, conformance]
   where
     limited = \case
       NoTimeout -> mkTimeout 120000000

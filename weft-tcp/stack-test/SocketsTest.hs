@@ -1,27 +1,17 @@
 -- |
 -- Description : Calls and packets, one by one
 --
--- A stack without threads, but for one test: the test makes attempts and passes packets as the stack's
--- turn does, and sets the clock. Nobody waits, so nobody is woken.
+-- A stack without threads ("Attempting"), but for one test.
 module SocketsTest (tests) where
 
+import Attempting
 import Control.Monad (forM, forM_, replicateM)
 import Data.ByteString qualified as B
 import Data.IORef
 import Data.IntMap.Strict qualified as IntMap
-import Data.Map.Strict qualified as Map
 import Data.Maybe (listToMaybe)
-import Data.Text qualified as Text
 import Foreign.C.Error
-import Foreign.C.Types (CInt)
-import Network.Socket
-  ( Family (..),
-    PortNumber,
-    SockAddr (..),
-    SocketOption (..),
-    SocketType (Stream),
-    tupleToHostAddress,
-  )
+import Network.Socket (Family (..), SocketOption (..), SocketType (Stream))
 import Test.Tasty
 import Test.Tasty.HUnit
 import Weft qualified
@@ -37,10 +27,9 @@ import Weft.Tcp.Internal.Tcb (Tcb (timerAt))
 import Weft.Tcp.Packet
 import Weft.Tcp.Segment
 import Weft.Tcp.Sequence (Seq (..), advance)
-import Weft.Tcp.Stack
 import Weft.Tcp.Stack.Arrivals (finish, packetFrom)
 import Weft.Tcp.Stack.Ask (Verdict (..))
-import Weft.Tcp.Stack.Calls (answer, gauges, newStack)
+import Weft.Tcp.Stack.Calls (answer)
 import Weft.Tcp.Stack.Engine (newConn)
 import Weft.Tcp.Stack.Names (toSockAddr)
 import Weft.Tcp.Stack.Sockets
@@ -63,31 +52,6 @@ tests =
       testCase "a listener whose device is gone is readable, and accepting fails" gone,
       testCase "a connection that is there needs the timer of its limit no more" limits
     ]
-
-stackOn :: Device -> [Address] -> IO Stack
-stackOn device addresses = newStack (defaultTcpSettings (pure device) addresses) device
-
-opened :: Stack -> Family -> IO Socket
-opened st family =
-  openSock st family >>= \case
-    Answer s -> pure s
-    _ -> assertFailure "no socket"
-
--- | The answer to an attempt, the number of its error, or nothing if it has to wait.
-gives :: (Eq a, Show a) => Either (Maybe CInt) a -> Verdict a -> IO ()
-gives expected verdict = came @?= expected
-  where
-    came = case verdict of
-      Answer a -> Right a
-      Refuse e -> Left (Just (errorNumber e))
-      Again _ _ -> Left Nothing
-
-errorNumber :: Errno -> CInt
-errorNumber (Errno n) = n
-
--- | A port of this host.
-here :: PortNumber -> SockAddr
-here port = SockAddrInet port (tupleToHostAddress (127, 0, 0, 1))
 
 notConnected :: IO ()
 notConnected = do
@@ -205,8 +169,7 @@ impossible = do
   comes peer own
   answers <- mapM flagsOf =<< readIORef sent
   answers @?= [rst <> ack]
-  refused <- Map.lookup (Text.pack "tcp refused") <$> gauges st
-  refused @?= Just 1
+  counted st "tcp refused" >>= (@?= Just 1)
   where
     own = Address4 0x0a090002
     peer = Address4 0x0a090001

@@ -190,7 +190,28 @@ tests =
              in conjoin [counterexample (show x) (parseDatagram a b x =/= Right (Ports 53 54, payload)) | x <- flips good],
           testProperty "cut off" $ \(Path a b) (Bytes payload) ->
             conjoin [isLeft (parseDatagram a b x) | x <- cuts (buildDatagram a b (Ports 53 54) payload)],
-          testProperty "any bytes" $ \(Path a b) (Bytes x) -> harmless (parseDatagram a b x)
+          testProperty "any bytes" $ \(Path a b) (Bytes x) -> harmless (parseDatagram a b x) .&&. harmless (parseVerifiedDatagram x),
+          testProperty "what follows is ignored" $ \(Path a b) (Bytes payload) (Bytes more) ->
+            parseDatagram a b (buildDatagram a b (Ports 53 54) payload <> more) === Right (Ports 53 54, payload),
+          testProperty "a verified one needs no checksum" $ \(Path a b) (Bytes payload) sum16 ->
+            let good = buildDatagram a b (Ports 53 54) payload
+                changed = B.concat [B.take 6 good, B.pack [fromIntegral (sum16 `shiftR` 8), fromIntegral (sum16 :: Word16)], B.drop 8 good]
+             in parseVerifiedDatagram changed === Right (Ports 53 54, payload),
+          testCase "without a checksum, over version 4 only" $ do
+            let unsummed = B.pack [0, 53, 0, 54, 0, 9, 0, 0, 7]
+            parseDatagram (Address4 1) (Address4 2) unsummed @?= Right (Ports 53 54, B.pack [7])
+            parseDatagram (Address6 0 1) (Address6 0 2) unsummed @?= Left BadChecksum,
+          testCase "a checksum that is 0 is sent as all ones" $ do
+            -- The words before it add up to 0xffff.
+            let ports = Ports 0xffce 1
+                sent = buildDatagram (Address4 1) (Address4 9) ports (B.pack [0, 1])
+            B.take 2 (B.drop 6 sent) @?= B.pack [0xff, 0xff]
+            parseDatagram (Address4 1) (Address4 9) sent @?= Right (ports, B.pack [0, 1]),
+          testCase "lengths" $ do
+            let saying n = parseVerifiedDatagram (B.pack ([0, 53, 0, 54, 0, n, 0, 0] <> [1, 2, 3]))
+            map saying [7, 8, 10, 11, 12]
+              @?= [Left BadLength, Right (Ports 53 54, B.empty), Right (Ports 53 54, B.pack [1, 2]), Right (Ports 53 54, B.pack [1, 2, 3]), Left Truncated],
+          testCase "no port" $ parseVerifiedDatagram (B.pack [0, 53, 0, 0, 0, 8, 0, 0]) @?= Left BadPort
         ],
       testGroup
         "control message"
@@ -200,7 +221,11 @@ tests =
           testProperty "any bytes" $ \(Path a b) (Bytes x) -> harmless (parseMessage a b x) .&&. harmless (parseQuoted x),
           testProperty "quotes a segment" $ \(Path a b) (AnySegment (ports, s, payload)) (NonNegative more) ->
             let packet = buildPacket (Packet a b 6 64 0 0 (buildSegment a b ports s payload))
-             in parseQuoted (B.take (headerLength a + 8 + more) packet) === Just (Quoted a b 6 ports (segmentSeq s))
+             in parseQuoted (B.take (headerLength a + 8 + more) packet) === Just (Quoted a b 6 ports (segmentSeq s)),
+          testProperty "quotes a datagram" $ \(Path a b) source target (Bytes payload) ->
+            let packet = buildPacket (Packet a b 17 64 0 0 (buildDatagram a b (Ports source target) payload))
+                said q = (quotedSource q, quotedTarget q, quotedProtocol q, quotedPorts q)
+             in fmap said (parseQuoted (B.take (headerLength a + 8) packet)) === Just (a, b, 17, Ports source target)
         ]
     ]
   where

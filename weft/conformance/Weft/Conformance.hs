@@ -70,7 +70,7 @@ conformance world =
         (map ($ world) [cancellation, races, handover, storms])
     ]
 
--- | The part of the suite in which connections occur, for worlds that differ in those only.
+-- | The part of the suite in which sockets occur, for worlds that differ in those only.
 networkConformance :: World -> TestTree
 networkConformance world =
-  testGroup (worldName world) (map ($ world) [sockets, addresses, streams, attempting, closing, kept, resources, reading, relaying, serving, cancellation, storms])
+  testGroup (worldName world) (map ($ world) [sockets, addresses, streams, attempting, closing, datagrams, kept, resources, reading, relaying, serving, cancellation, storms])

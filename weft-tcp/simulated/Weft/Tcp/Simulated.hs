@@ -59,10 +59,10 @@ data Nodes = Nodes
     nodesByMachine :: !(IORef (IntMap.IntMap Node))
   }
 
--- | Stacks in place of simulated streams, for 'Weft.Sim.configLayer'. Stream sockets of IP belong to
--- their machine's stack; datagrams, Unix-domain sockets and all else stay the simulated kernel's. A
--- stack is made with the first socket of its machine, or the first packet that comes to it, and is
--- lost in a crash.
+-- | Stacks in place of simulated streams, for 'Weft.Sim.configLayer'. Sockets of IP belong to their
+-- machine's stack, those for datagrams unless 'tcpDatagrams' says otherwise; Unix-domain sockets and
+-- all else stay the simulated kernel's. A stack is made with the first socket of its machine, or the
+-- first packet that comes to it, and is lost in a crash.
 overSegments :: IpSettings -> Layer
 overSegments settings = Layer (ipName settings) $ \sim kernel -> do
   wire <- newWire settings (simNetwork sim)
@@ -122,7 +122,7 @@ answering nodes host started = case instanceAnswer started of
       world = simWorld (nodesSim nodes)
       answers :: Tcb -> SystemCall a -> (a -> Trace) -> IO Trace
       answers tcb request k = case request of
-        OpenSocket family Stream | family == AF_INET || family == AF_INET6 -> own
+        OpenSocket family kind | family `elem` [AF_INET, AF_INET6], kind `elem` [Stream, Datagram] -> own
         KernelAttempts -> do
           driver <- myThreadId
           inner tcb request (k . attempts driver)

@@ -4,6 +4,7 @@
 -- RFC 768.
 module Weft.Tcp.Udp
   ( parseDatagram,
+    parseVerifiedDatagram,
     buildDatagram,
   )
 where
@@ -20,18 +21,24 @@ import Weft.Tcp.Segment (Ports (..))
 -- "none", is taken over version 4 only (RFC 8200, section 8.1). A source port of 0 is valid.
 parseDatagram :: Address -> Address -> ByteString -> Either Malformed (Ports, ByteString)
 parseDatagram source target b = do
+  parsed@(_, payload) <- parseVerifiedDatagram b
+  let size = 8 + B.length payload
+      isSummed = word16 b 6 /= 0
+      isWhole = holds (pseudoHeader source target protocolUdp size <> sumBytes (B.take size b))
+  case source of
+    Address4 {} | not isSummed -> pure parsed
+    _ | isSummed && isWhole -> pure parsed
+    _ -> Left BadChecksum
+
+-- | 'parseDatagram', where the checksum was verified or never left the machine.
+parseVerifiedDatagram :: ByteString -> Either Malformed (Ports, ByteString)
+parseVerifiedDatagram b = do
   when (B.length b < 8) (Left Truncated)
   let size = fromIntegral (word16 b 4)
-      datagram = B.take size b
-      unsummed = word16 b 6 == 0
   when (size < 8) (Left BadLength)
   when (B.length b < size) (Left Truncated)
-  case source of
-    Address4 {} | unsummed -> pure ()
-    _ | unsummed || not (holds (pseudoHeader source target protocolUdp size <> sumBytes datagram)) -> Left BadChecksum
-    _ -> pure ()
   when (word16 b 2 == 0) (Left BadPort)
-  pure (Ports (word16 b 0) (word16 b 2), B.drop 8 datagram)
+  pure (Ports (word16 b 0) (word16 b 2), B.drop 8 (B.take size b))
 
 -- | The bytes of a datagram of at most 65,527 bytes of payload.
 buildDatagram :: Address -> Address -> Ports -> ByteString -> ByteString

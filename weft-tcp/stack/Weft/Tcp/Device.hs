@@ -34,7 +34,7 @@ data Device = Device
     -- share memory that is overwritten by the next call. Throws an 'IOError' if there will be none
     -- any more.
     deviceRead :: !(IO [ByteString]),
-    -- | Has it verified the checksums of TCP in what it reads?
+    -- | Has it verified the checksums of TCP and UDP in what it reads?
     deviceVerifies :: !Bool,
     -- | Does it bring packets to the stack's own addresses back? Otherwise the stack does, at once.
     deviceLoops :: !Bool,

@@ -19,6 +19,7 @@ module Weft.Tcp.Info
   )
 where
 
+import Data.ByteString qualified as B
 import Data.Foldable (toList)
 import Data.IORef
 import Data.Int (Int64)
@@ -38,9 +39,9 @@ import Weft.Tcp.Sequence
 import Weft.Tcp.Stack.Names
 import Weft.Tcp.Stack.State
 
--- | A listener or a connection.
+-- | A listener, a connection, or a socket for datagrams that has a port.
 data SocketInfo = SocketInfo
-  { -- | As RFC 9293 writes it.
+  { -- | As RFC 9293 writes it; @UDP@ for a socket for datagrams.
     infoState :: !String,
     -- | Bytes that the user has not read; of a listener, connections that are not accepted yet.
     infoReceiveQueue :: !Int,
@@ -48,7 +49,7 @@ data SocketInfo = SocketInfo
     infoSendQueue :: !Int,
     -- | Address and port.
     infoLocal :: !String,
-    -- | Address and port; of a listener none.
+    -- | Address and port; of a listener none, nor of a socket for datagrams that is not connected.
     infoPeer :: !String,
     infoConnection :: !(Maybe ConnectionInfo)
   }
@@ -83,7 +84,7 @@ data ConnectionInfo = ConnectionInfo
 socketsHere :: IO [[SocketInfo]]
 socketsHere = readIORef published >>= sequence . IntMap.elems . snd
 
--- | What a stack says of its sockets: listeners, then connections.
+-- | What a stack says of its sockets: listeners, sockets for datagrams, then connections.
 infoOf :: Stack -> IO [SocketInfo]
 infoOf st = do
   now <- readIORef (stackNow st)
@@ -91,8 +92,17 @@ infoOf st = do
   listeners <- mapM listening [l | Binding {bindingListener = Just l} <- bindings]
   conns <- readIORef (stackConns st)
   connections <- mapM (\c -> connected now c <$> readIORef (connBody c)) (toList conns)
-  pure (listeners <> connections)
+  socks <- readIORef (stackSocks st)
+  datagrams <- concat <$> mapM hearing [sock | b <- bindings, Just sock <- [IntMap.lookup (bindingSock b) socks]]
+  pure (listeners <> datagrams <> connections)
   where
+    hearing sock =
+      readIORef (sockRole sock) >>= \case
+        Datagrams ref -> do
+          u <- readIORef ref
+          let waiting = sum (B.length . incomingPayload <$> udpQueue u)
+          pure [SocketInfo "UDP" waiting 0 (place (udpLocal u) (udpLocalPort u)) (maybe "" (uncurry place) (udpPeer u)) Nothing]
+        _ -> pure []
     listening l = do
       waiting <- Sequence.length <$> readIORef (listenerQueue l)
       most <- readIORef (listenerBacklog l)

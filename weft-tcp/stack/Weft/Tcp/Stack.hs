@@ -1,7 +1,7 @@
 -- |
 -- Description : TCP of our own under a program's sockets
 --
--- 'withTcp' is a kernel whose sockets for TCP belong to a TCP\/IP stack in this process, on a packet
+-- 'withTcp' is a kernel whose sockets for TCP and UDP belong to a TCP\/IP stack in this process, on a packet
 -- device ("Weft.Tcp.Device"). A program notices nothing but another value in @settingKernel@: the
 -- system calls are those of "Weft.Socket" (Li & Zdancewic 2007, section 6; Li 2008, section 3.3).
 --
@@ -45,6 +45,7 @@ defaultTcpSettings device addresses =
       tcpAddresses = addresses,
       tcpConnections = Tcp.defaultSettings {Tcp.settingNoDelay = True},
       tcpSendBuffer = 262144,
+      tcpDatagrams = True,
       tcpMostSockets = pure 1000000,
       tcpMostHalfOpen = 4096,
       tcpLinger = 1000000
@@ -63,8 +64,8 @@ parseAddress text = case break (== '/') text of
       '/' : digits | not (null digits), all isDigit digits, length digits < 3, n <- read digits, n >= 1, n <= 30 -> Just n
       _ -> Nothing
 
--- | A kernel whose sockets of families @AF_INET@ and @AF_INET6@ and type 'Stream' are those of a
--- stack in this process. All else is the kernel's underneath: datagrams, sockets of the Unix domain, those
+-- | A kernel whose sockets of families @AF_INET@ and @AF_INET6@ and types 'Stream' and 'Datagram' are those
+-- of a stack in this process. All else is the kernel's underneath: sockets of the Unix domain, those
 -- that were inherited ('Weft.Socket.adoptSocket'), names, files, time.
 --
 -- The calls mean what they mean on the system's sockets. The stack's sockets have negative numbers

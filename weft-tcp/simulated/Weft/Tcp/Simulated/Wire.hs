@@ -39,6 +39,7 @@ import Weft.Tcp.Packet
 import Weft.Tcp.Segment
 import Weft.Tcp.Stack.Names
 import Weft.Tcp.Stack.State (TcpSettings)
+import Weft.Tcp.Udp
 import Weft.Time (Duration (..), milliseconds)
 
 -- | What befalls packets, beside the delays, rates and faults of the simulated network's links
@@ -153,6 +154,9 @@ describePacket :: ByteString -> String
 describePacket bytes = case parsePacket bytes of
   Left e -> show (B.length bytes) <> " bytes, " <> show e
   Right p
+    | packetProtocol p == protocolUdp -> case parseDatagram (packetSource p) (packetTarget p) (packetPayload p) of
+        Left e -> show (B.length bytes) <> " bytes, " <> show e
+        Right (Ports a b, payload) -> show a <> " to " <> show b <> ": datagram, " <> show (B.length payload) <> " bytes"
     | packetProtocol p /= protocolTcp -> showHost (packetTarget p) <> ", protocol " <> show (packetProtocol p)
     | otherwise -> case parseSegment (packetSource p) (packetTarget p) (packetPayload p) of
         Left e -> show (B.length bytes) <> " bytes, " <> show e

@@ -29,6 +29,7 @@ import Weft.Socket (awaitReadable)
 import Weft.Tcp.Checksum (holds, sumBytes)
 import Weft.Tcp.Device
 import Weft.Tcp.Packet
+import Weft.Tcp.Udp
 
 -- | Attach to the device with this name, which is made if there is none and brought up if it is
 -- down. If the system's end of it has no IPv4 address, it gets one in the network of this address,
@@ -126,12 +127,13 @@ readBatch fd offloads slab = withForeignPtr slab $ \p -> alloca $ \verified ->
     -- EBADFD.
     badState = Errno 77
 
--- Is the checksum of its segment right, if it has one?
+-- Is the checksum of its segment or datagram right, if it has one?
 isWhole :: ByteString -> Bool
 isWhole packet = case parsePacket packet of
   Right p
     | packetProtocol p == protocolTcp ->
         holds (pseudoHeader (packetSource p) (packetTarget p) protocolTcp (B.length (packetPayload p)) <> sumBytes (packetPayload p))
+    | packetProtocol p == protocolUdp -> parseDatagram (packetSource p) (packetTarget p) (packetPayload p) /= Left BadChecksum
   -- The stack refuses it as it likes.
   _ -> True
 

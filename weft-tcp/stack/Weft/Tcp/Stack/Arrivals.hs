@@ -4,8 +4,8 @@
 -- |
 -- Description : Packets in
 --
--- Finds out what a packet is for: a connection, a listener, the stack itself, or nothing. Everything
--- here runs in the stack's turn ("Weft.Tcp.Stack.Turn").
+-- Finds out what a packet is for: a connection, a listener, a socket for datagrams, the stack itself, or
+-- nothing. Everything here runs in the stack's turn ("Weft.Tcp.Stack.Turn").
 module Weft.Tcp.Stack.Arrivals (packetFrom, finish) where
 
 import Control.Monad (forM_, unless, when)
@@ -24,10 +24,12 @@ import Weft.Tcp.Icmp
 import Weft.Tcp.Packet
 import Weft.Tcp.Segment hiding (Malformed, Options)
 import Weft.Tcp.Sequence hiding (isEmpty)
+import Weft.Tcp.Stack.Deliveries
 import Weft.Tcp.Stack.Engine
 import Weft.Tcp.Stack.Names
 import Weft.Tcp.Stack.State
 import Weft.Tcp.Stack.Turn
+import Weft.Tcp.Udp
 
 -- A packet of the stack to itself.
 packetIn :: Stack -> Maybe Home -> Instant -> ByteString -> IO ()
@@ -46,12 +48,16 @@ packetTo :: (Packet -> Bool) -> Bool -> Stack -> Maybe Home -> Instant -> ByteSt
 packetTo possible verified st here now bytes = do
   count st PacketsIn
   case parsePacket bytes of
+    Left Fragmented -> count st Fragments
     Left _ -> count st Malformed
     Right p
       | not (isOwn st (packetTarget p) && possible p) -> pure ()
       | packetProtocol p == protocolTcp -> case if verified then parseVerified (packetPayload p) else parseSegment (packetSource p) (packetTarget p) (packetPayload p) of
           Left _ -> count st Malformed
           Right (ports, s, payload) -> count st SegmentsIn >> segmentIn st here now p ports (classed (packetClass p) s) payload
+      | packetProtocol p == protocolUdp -> case if verified then parseVerifiedDatagram (packetPayload p) else parseDatagram (packetSource p) (packetTarget p) (packetPayload p) of
+          Left _ -> count st Malformed
+          Right (ports, payload) -> datagramIn st here now p bytes ports payload
       | packetProtocol p `elem` [protocolIcmp, protocolIcmp6] -> case parseMessage (packetSource p) (packetTarget p) (packetPayload p) of
           Left _ -> count st Malformed
           Right (EchoRequest i n content) ->
@@ -63,9 +69,12 @@ packetTo possible verified st here now bytes = do
 
 -- Something happened to a packet, which the message quotes.
 troubleIn :: Stack -> Maybe Home -> Instant -> Trouble -> Quoted -> IO ()
-troubleIn st here now what (Quoted local peer protocol (Ports localPort peerPort) number) = when (protocol == protocolTcp) $ do
-  (_, found) <- lookupConn st local localPort peer peerPort
-  forM_ found $ \c -> when (c `joins` (local, localPort, peer, peerPort)) (advanceConn st here now c (Icmp what number) B.empty)
+troubleIn st here now what (Quoted local peer protocol (Ports localPort peerPort) number)
+  | protocol == protocolTcp = do
+      (_, found) <- lookupConn st local localPort peer peerPort
+      forM_ found $ \c -> when (c `joins` (local, localPort, peer, peerPort)) (advanceConn st here now c (Icmp what number) B.empty)
+  | protocol == protocolUdp = troubleFor st here now what (local, localPort) (peer, peerPort)
+  | otherwise = pure ()
 
 -- Does it have these addresses? Another flow may have its key.
 joins :: Conn -> (Address, Word16, Address, Word16) -> Bool

@@ -38,6 +38,7 @@ data Verdict a
   | Refuse !Errno
   | -- | Wait: where to leave the waiter, and until when.
     Again (Wake -> IO ()) !(Maybe Instant)
+  deriving stock (Functor)
 
 -- | Answer a call of this thread. The text is for errors.
 ask :: Stack -> String -> SystemCall r -> (Maybe Home -> Instant -> IO (Verdict a)) -> Home -> Tcb -> (a -> Trace) -> IO Trace

@@ -86,7 +86,8 @@ newStack settings device = do
   loop <- newIORef Sequence.empty
   secret <- newIORef Nothing
   flooded <- newIORef (negate cookieLife)
-  dice <- newIORef 1
+  dice <- newIORef 0
+  quota <- newIORef 0
   shared <- newIORef []
   counts <- newPrimArray (fromEnum (maxBound :: Counted) + 1)
   setPrimArray counts 0 (fromEnum (maxBound :: Counted) + 1) 0
@@ -94,7 +95,7 @@ newStack settings device = do
   starved <- newIORef False
   report <- newIORef (\_ -> pure ())
   lost <- newIORef False
-  Stack settings device turn conns socks next open ports timers soonest clock seen loop secret flooded dice shared (Counts counts) shortage starved report lost <$> newIORef False
+  Stack settings device turn conns socks next open ports timers soonest clock seen loop secret flooded dice quota shared (Counts counts) shortage starved report lost <$> newIORef False
 
 -- | For "Weft.Counters".
 gauges :: Stack -> IO (Map.Map Text.Text Int)
@@ -102,21 +103,26 @@ gauges st = do
   conns <- IntMap.size <$> readIORef (stackConns st)
   socks <- readIORef (stackOpen st)
   let Counts a = stackCounts st
-  counted <- mapM (\c -> (,) (Text.pack ("tcp " <> name c)) <$> readPrimArray a (fromEnum c)) [minBound .. maxBound]
+  counted <- mapM (\c -> (,) (Text.pack (name c)) <$> readPrimArray a (fromEnum c)) [minBound .. maxBound]
   pure (Map.fromList ((Text.pack "tcp connections", conns) : (Text.pack "tcp sockets", socks) : counted))
   where
     name = \case
-      PacketsIn -> "packets in"
-      PacketsOut -> "packets out"
-      SegmentsIn -> "segments in"
-      SegmentsOut -> "segments out"
-      Malformed -> "malformed"
-      Refusals -> "refused"
-      Retransmitted -> "retransmitted"
-      SynsDropped -> "SYNs dropped"
-      CookiesSent -> "cookies sent"
-      CookiesTaken -> "cookies taken"
-      TimersFired -> "timers fired"
+      PacketsIn -> "tcp packets in"
+      PacketsOut -> "tcp packets out"
+      SegmentsIn -> "tcp segments in"
+      SegmentsOut -> "tcp segments out"
+      Malformed -> "tcp malformed"
+      Fragments -> "tcp fragments"
+      Refusals -> "tcp refused"
+      Retransmitted -> "tcp retransmitted"
+      SynsDropped -> "tcp SYNs dropped"
+      CookiesSent -> "tcp cookies sent"
+      CookiesTaken -> "tcp cookies taken"
+      TimersFired -> "tcp timers fired"
+      DatagramsIn -> "udp datagrams in"
+      DatagramsOut -> "udp datagrams out"
+      DatagramsRefused -> "udp refused"
+      DatagramsDropped -> "udp dropped"
 
 -- | For dumps: the peer of a socket of the stack, and the state of the connection.
 describeSocket :: Stack -> Socket -> IO (Maybe String)
@@ -130,6 +136,10 @@ describeSocket st s = do
           b <- readIORef (connBody c)
           pure (Just ("peer " <> showAddress (toSockAddr (sockFamily sock) (connPeer c) (connPeerPort c)) <> ", state " <> stateName (Tcp.tcbState (bodyTcb b))))
         Listening l -> pure (Just (showAddress (toSockAddr (sockFamily sock) (listenerAddress l) (listenerPort l)) <> ", state LISTEN"))
+        Datagrams ref -> do
+          u <- readIORef ref
+          let place = showAddress . uncurry (toSockAddr (sockFamily sock))
+          pure (Just (maybe (place (udpLocal u, udpLocalPort u)) (("peer " <>) . place) (udpPeer u)))
         _ -> pure Nothing
 
 -- | Is the socket one of the stack's?
@@ -150,12 +160,14 @@ answer st home inner tcb request k = case request of
   AwaitWritable s | ours s -> to "wait" (\_ _ -> awaitWritableSock st s)
   Accept s limit | ours s -> askThroughQueue st "accept" request (acceptSock st s (micros <$> limit)) home tcb k
   Connect s a limit | ours s -> to ("connect to " <> showAddress a) (connectSock st s a (micros <$> limit))
-  OpenSocket family Stream | family == AF_INET || family == AF_INET6 -> starting (\h t -> ask st "socket" request (\_ _ -> openSock st family) h t k)
+  OpenSocket family kind
+    | family == AF_INET || family == AF_INET6,
+      kind == Stream || kind == Datagram && tcpDatagrams (stackSettings st) ->
+        starting (\h t -> ask st "socket" request (\_ _ -> openSock st family kind) h t k)
   Bind s a | ours s -> to ("bind to " <> showAddress a) (\_ _ -> bindSock st s a)
   Listen s n | ours s -> to "listen" (\_ _ -> listenSock st s n)
-  -- Datagram calls on a stream: the peer is known.
-  ReceiveFrom s b | ours s -> ask st "receive from" request (receiveInto s b 0 (bufferSize b)) home tcb (\n -> internally (\h t -> ask st "receive from" request (\_ _ -> peerOf st s) h t (\a -> k (n, a))))
-  SendTo s b _ | ours s -> to "send to" (sendSock st s NothingMore [b])
+  ReceiveFrom s (Buffer memory room) | ours s -> to "receive from" (\here now -> receiveFromSock st s (unsafeForeignPtrToPtr memory) room here now <* touchForeignPtr memory)
+  SendTo s b a | ours s -> to ("send to " <> showAddress a) (sendToSock st s b a)
   SendFile s f o n | ours s -> sendingFile st request s f o n home tcb k
   Shutdown s how | ours s -> to "shutdown" (shutdownSock st s how)
   CloseSocket s | ours s -> to "close" (closeSock st s)
@@ -180,7 +192,7 @@ answer st home inner tcb request k = case request of
 -- There is room first: the bytes read of the file are then taken as a whole.
 sendingFile :: Stack -> SystemCall r -> Socket -> File -> Int64 -> Int -> Home -> Tcb -> (Int -> Trace) -> IO Trace
 sendingFile st request s f o n home tcb k =
-  ask st "send file" request (\_ _ -> roomSock st s) home tcb $ \room -> internally $ \_ _ -> do
+  ask st "send file" request (\_ now -> roomSock st s now) home tcb $ \room -> internally $ \_ _ -> do
     buffer <- newBuffer (min (max 0 n) (min room 262144))
     pure . Call emptyCallStack (ReadFile f buffer 0 (bufferSize buffer) o) $ \got ->
       if got <= 0 then k 0 else internally (\h t -> ask st "send file" request (appendSock st s (BS (bufferMemory buffer) got)) h t k)
@@ -192,7 +204,7 @@ startStack st home context bytes = do
   atomicModifyIORef' (stackSecret st) (\old -> (old <|> Just (word 0, word 8), ()))
   first <- atomicModifyIORef' (stackStarted st) (\was -> (True, not was))
   when first $ do
-    writeIORef (stackDice st) (max 1 (word 16))
+    writeIORef (stackDice st) (word 16)
     spawning (fromString "tcp input") (inputThread st)
     spawning (fromString "tcp clock") (clockThread st)
   where

@@ -18,6 +18,7 @@ module Weft.Tcp.Stack.Engine
     freshNumbers,
     isOwn,
     loops,
+    routeTo,
 
     -- * Timers
     setAlarm,
@@ -45,6 +46,7 @@ import Data.List (find)
 import Data.Maybe (fromMaybe)
 import Data.Sequence qualified as Sequence
 import Data.Word (Word16, Word32, Word8)
+import Foreign.C.Error
 import Weft.Internal.Core.Home (Home)
 import Weft.Internal.Core.SystemCall (Outcome (Answered), deliver)
 import Weft.Internal.Data.Timers qualified as Timers
@@ -66,6 +68,25 @@ isOwn st a = isLoopback a || a `elem` tcpAddresses (stackSettings st)
 -- | Does the stack itself deliver packets to this address?
 loops :: Stack -> Address -> Bool
 loops st a = isOwn st a && not (deviceLoops (stackDevice st))
+
+-- | The address that packets to a peer come from: the given one, unless it stands for all.
+routeTo :: Stack -> Address -> Address -> IO (Either Errno Address)
+routeTo st from peer = leads <$> readIORef (stackLost st)
+  where
+    leads lost
+      | lost && not (isOwn st peer) = Left eNODEV
+      | not (isHost peer) = Left eNETUNREACH
+      | otherwise = maybe (Left eNETUNREACH) suits source
+    suits a
+      | not (sameFamily a peer) = Left eAFNOSUPPORT
+      -- RFC 1122, section 3.2.1.3: it never leaves the host.
+      | isLoopback a && not (isOwn st peer) = Left eINVAL
+      | otherwise = Right a
+    source
+      | not (isUnspecified from) = Just from
+      | isLoopback peer = Just (loopbackLike peer)
+      | isOwn st peer = Just peer
+      | otherwise = find (sameFamily peer) (tcpAddresses (stackSettings st))
 
 -- | The initial sequence number of RFC 6528 and the offset of timestamps of a flow: local, peer.
 freshNumbers :: Stack -> Address -> Word16 -> Address -> Word16 -> Instant -> IO (Seq, Word32)

@@ -18,6 +18,7 @@ module Weft.Tcp.Stack.Names
     isLoopback,
     isHost,
     loopbackLike,
+    anyOf,
 
     -- * Flows
     sealOf,
@@ -110,6 +111,10 @@ loopbackLike :: Address -> Address
 loopbackLike = \case
   Address4 _ -> Address4 0x7f000001
   Address6 {} -> Address6 0 1
+
+-- | The address of a socket of this family that stands for every address.
+anyOf :: Family -> Address
+anyOf family = if family == AF_INET6 then Address6 0 0 else Address4 0
 
 -- | The seal of a flow for a purpose, with a secret: local, peer. SipHash (Aumasson & Bernstein
 -- 2012), as RFC 6528 asks for a hash that does not tell its key.

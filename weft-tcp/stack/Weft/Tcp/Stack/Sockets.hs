@@ -26,15 +26,13 @@ where
 import Control.Applicative ((<|>))
 import Control.Exception (displayException, toException)
 import Control.Monad (forM_, unless, void, when)
-import Data.Bits (shiftL, shiftR, xor)
 import Data.ByteString qualified as B
 import Data.IORef
 import Data.IntMap.Strict qualified as IntMap
 import Data.List (find)
 import Data.Sequence qualified as Sequence
-import Data.Word (Word16)
 import Foreign.C.Error
-import Network.Socket (Family (..), SockAddr, SocketOption (..), SocketType (Stream))
+import Network.Socket (Family, SockAddr, SocketOption (..), SocketType (..))
 import Weft.Internal.Core.Home (Home)
 import Weft.Internal.Core.SystemCall (Socket (..))
 import Weft.Internal.Core.Trace (Trace (Throw))
@@ -44,27 +42,30 @@ import Weft.Internal.Os.Net (acceptConn)
 import Weft.Internal.Os.Sys qualified as Sys
 import Weft.Tcp.Connection
 import Weft.Tcp.Internal.Tcb (Tcb (tcbSettings))
-import Weft.Tcp.Packet (Address (..), sameFamily)
 import Weft.Tcp.Stack.Ask
+import Weft.Tcp.Stack.Datagrams
+import Weft.Tcp.Stack.Deliveries (receiveRoom)
 import Weft.Tcp.Stack.Engine
 import Weft.Tcp.Stack.Names
 import Weft.Tcp.Stack.Options
+import Weft.Tcp.Stack.Ports
 import Weft.Tcp.Stack.State
 import Weft.Tcp.Stack.Streams
 
--- | A new socket for streams.
-openSock :: Stack -> Family -> IO (Verdict Socket)
-openSock st family = do
+-- | A new socket, for streams or for datagrams.
+openSock :: Stack -> Family -> SocketType -> IO (Verdict Socket)
+openSock st family kind = do
   full <- isFull st
-  if full then pure (Refuse eMFILE) else Answer . fst <$> newSock st family Fresh defaultOptions
+  role <- if kind == Datagram then Datagrams <$> newUdp family else pure Fresh
+  if full then pure (Refuse eMFILE) else Answer . fst <$> newSock st family kind role defaultOptions
 
 isFull :: Stack -> IO Bool
 isFull st = do
   most <- tcpMostSockets (stackSettings st)
   (>= most) <$> readIORef (stackOpen st)
 
-newSock :: Stack -> Family -> Role -> Options -> IO (Socket, Sock)
-newSock st family role options = do
+newSock :: Stack -> Family -> SocketType -> Role -> Options -> IO (Socket, Sock)
+newSock st family kind role options = do
   socks <- readIORef (stackSocks st)
   n <- vacant socks <$> readIORef (stackNextSock st)
   writeIORef (stackNextSock st) (following n)
@@ -72,7 +73,7 @@ newSock st family role options = do
   sock <- Sock n (descriptorSerial d) family <$> newIORef role <*> newIORef options
   modifyIORef' (stackSocks st) (IntMap.insert n sock)
   modifyIORef' (stackOpen st) (+ 1)
-  pure (Socket d family Stream, sock)
+  pure (Socket d family kind, sock)
   where
     vacant socks n = if IntMap.member n socks then vacant socks (following n) else n
     -- The least number that a descriptor can have is -2^31. A number that is used again names another
@@ -96,6 +97,10 @@ closeSock st s here now = do
         writeIORef (connBody c) b {bodyOwner = Orphan, bodyReaders = [], bodyWriters = []}
         mapM_ (wake here . canceled) (bodyReaders b <> bodyWriters b)
         advanceConn st here now c (if optResets options then Abort else Close) B.empty
+      Datagrams ref -> do
+        u <- readIORef ref
+        writeIORef ref u {udpReaders = []}
+        mapM_ (wake here . canceled) (udpReaders u)
       _ -> pure ()
     starved <- readIORef (stackStarved st)
     when starved $ do
@@ -151,72 +156,23 @@ wakeListener l here = do
   writeIORef (listenerWaiters l) []
   wakeAll here waiting
 
-unbind :: Stack -> Sock -> IO ()
-unbind st sock = do
-  mine <- readIORef (sockRole sock)
-  let free port = modifyIORef' (stackPorts st) (IntMap.update (\bs -> case filter ((/= sockNumber sock) . bindingSock) bs of [] -> Nothing; left -> Just left) (fromIntegral port))
-  case mine of
-    Bound _ port -> free port
-    Listening l -> free (listenerPort l)
-    Connected c _ -> free (connLocalPort c)
-    Fresh -> pure ()
-
 -- | Give it an address.
 bindSock :: Stack -> Socket -> SockAddr -> IO (Verdict ())
 bindSock st s address = onSock st s $ \sock ->
   readIORef (sockRole sock) >>= \case
-    Fresh -> case fromSockAddr address of
+    Fresh -> claim sock (\a p -> writeIORef (sockRole sock) (Bound a p))
+    Datagrams ref -> do
+      u <- readIORef ref
+      if udpLocalPort u == 0
+        then claim sock (\a p -> writeIORef ref u {udpLocal = a, udpLocalPort = p})
+        else pure (Refuse eINVAL)
+    _ -> pure (Refuse eINVAL)
+  where
+    claim sock keep = case fromSockAddr address of
       Nothing -> pure (Refuse eAFNOSUPPORT)
       Just (a, port)
         | not (isUnspecified a) && not (isOwn st a) -> pure (Refuse eADDRNOTAVAIL)
-        | otherwise -> do
-            o <- readIORef (sockOptions sock)
-            let mine = Binding (sockNumber sock) a (isBoth sock o) (optReuseAddr o) (optReusePort o) Nothing
-                -- A port that the stack chose is shared with other addresses at most.
-                alone p = not . any (conflicts mine {bindingReuse = False, bindingShare = False}) . IntMap.findWithDefault [] p <$> readIORef (stackPorts st)
-            chosen <- if port == 0 then freePort st alone else pure (Just port)
-            case chosen of
-              Nothing -> pure (Refuse eADDRINUSE)
-              Just p -> do
-                others <- IntMap.findWithDefault [] (fromIntegral p) <$> readIORef (stackPorts st)
-                if any (conflicts mine) others
-                  then pure (Refuse eADDRINUSE)
-                  else do
-                    modifyIORef' (stackPorts st) (IntMap.insertWith (<>) (fromIntegral p) [mine])
-                    writeIORef (sockRole sock) (Bound a p)
-                    pure (Answer ())
-    _ -> pure (Refuse eINVAL)
-
--- Does it take IPv4 as well as IPv6?
-isBoth :: Sock -> Options -> Bool
-isBoth sock o = sockFamily sock == AF_INET6 && not (optOnly6 o)
-
--- Two sockets have one port only for different addresses, or if both allow it: and none listens
--- there, or both share it.
-conflicts :: Binding -> Binding -> Bool
-conflicts a b = overlap && not (bindingShare a && bindingShare b) && not (bindingReuse a && bindingReuse b && unlistened a && unlistened b)
-  where
-    unlistened = null . fmap listenerPort . bindingListener
-    overlap = bindingAddress a == bindingAddress b || covers a b || covers b a
-    covers x y = isUnspecified (bindingAddress x) && (sameFamily (bindingAddress x) (bindingAddress y) || bindingBoth x)
-
--- | A port that is free by this test, from a random one on.
-freePort :: Stack -> (Int -> IO Bool) -> IO (Maybe Word16)
-freePort st isFree = do
-  r <- atomicModifyIORef' (stackDice st) (\x -> let y = advanceDice x in (y, y))
-  let first = fromIntegral ((r `shiftR` 20) `mod` fromIntegral span')
-      go i
-        | i == span' = pure Nothing
-        | otherwise = do
-            let p = low + (first + i) `mod` span'
-            free <- isFree p
-            if free then pure (Just (fromIntegral p)) else go (i + 1)
-  go (0 :: Int)
-  where
-    low = 32768
-    span' = 28232 :: Int
-    -- The start is secret; that is enough for ports.
-    advanceDice x0 = let x1 = x0 `xor` (x0 `shiftL` 13); x2 = x1 `xor` (x1 `shiftR` 7) in x2 `xor` (x2 `shiftL` 17)
+        | otherwise -> claimPort st sock a port >>= either (pure . Refuse) (\p -> Answer () <$ keep a p)
 
 -- | Have connections come to it.
 listenSock :: Stack -> Socket -> Int -> IO (Verdict ())
@@ -224,13 +180,13 @@ listenSock st s backlog = onSock st s $ \sock ->
   readIORef (sockRole sock) >>= \case
     Bound a port -> start sock a port
     Fresh ->
-      bindSock st s (toSockAddr (sockFamily sock) (anyOf sock) 0) >>= \case
+      bindSock st s (toSockAddr (sockFamily sock) (anyOf (sockFamily sock)) 0) >>= \case
         Answer () -> listenSock st s backlog
         other -> pure other
     Listening l -> Answer () <$ writeIORef (listenerBacklog l) backlog
     Connected {} -> pure (Refuse eINVAL)
+    Datagrams _ -> pure (Refuse eOPNOTSUPP)
   where
-    anyOf sock = if sockFamily sock == AF_INET6 then Address6 0 0 else Address4 0
     start sock a port = do
       o <- readIORef (sockOptions sock)
       bindings <- IntMap.findWithDefault [] (fromIntegral port) <$> readIORef (stackPorts st)
@@ -268,12 +224,13 @@ acceptSock st s limit here now = onSock st s $ \sock ->
               b <- readIORef (connBody c)
               o <- readIORef (listenerOptions l)
               told <- newIORef True
-              (socket, _) <- newSock st (listenerFamily l) (Connected c told) o
+              (socket, _) <- newSock st (listenerFamily l) Stream (Connected c told) o
               settings <- settingsFor st o (connPeer c) (connLoop c)
               writeIORef (connBody c) b {bodyOwner = Owned, bodyOptions = o, bodyTcb = (bodyTcb b) {tcbSettings = onConnection settings (tcbSettings (bodyTcb b))}}
               -- Others wait for the rest.
               unless (Sequence.null rest) (wakeListener l here)
               pure (Answer (socket, toSockAddr (listenerFamily l) (connPeer c) (connPeerPort c)))
+    Datagrams _ -> pure (Refuse eOPNOTSUPP)
     _ -> pure (Refuse eINVAL)
 
 -- | Connect it. Asked again while the connection comes about, also after a cancellation.
@@ -292,8 +249,9 @@ connectSock st s address limit here now = onSock st s $ \sock ->
           unconnected sock (connLocalPort c) >>= writeIORef (sockRole sock)
           pure (Refuse (maybe eCONNABORTED failureErrno (bodyFailure b)))
         _ -> Answer () <$ writeIORef told True
-    Bound a port -> begin sock (Just a) (Just port)
-    Fresh -> begin sock Nothing Nothing
+    Bound a port -> begin sock a (Just port)
+    Fresh -> begin sock (anyOf (sockFamily sock)) Nothing
+    Datagrams ref -> connectDatagrams st sock ref address
   where
     -- Did it have its port before? Then it still has, and gives it back when it is closed.
     unconnected sock port = do
@@ -304,27 +262,16 @@ connectSock st s address limit here now = onSock st s $ \sock ->
       Just (_, 0) -> pure (Refuse eADDRNOTAVAIL)
       Just (given, peerPort) -> do
         let peer = if isUnspecified given then loopbackLike given else given
-            own = [a | a <- tcpAddresses (stackSettings st), sameFamily a peer]
-            source = case from of
-              Just a | not (isUnspecified a) -> Just a
-              _
-                | isLoopback peer -> Just (loopbackLike peer)
-                | isOwn st peer -> Just peer
-                | a : _ <- own -> Just a
-                | otherwise -> Nothing
-        lost <- readIORef (stackLost st)
-        case source of
-          _ | lost && not (isOwn st peer) -> pure (Refuse eNODEV)
-          Nothing -> pure (Refuse eNETUNREACH)
-          _ | not (isHost peer) -> pure (Refuse eNETUNREACH)
-          Just a | not (sameFamily a peer) -> pure (Refuse eAFNOSUPPORT)
-          Just a -> do
+        route <- routeTo st from peer
+        case route of
+          Left e -> pure (Refuse e)
+          Right a -> do
             chosen <- case port of
               Just p -> pure (Just p)
               Nothing -> freePort st $ \p -> do
-                bound <- IntMap.member p <$> readIORef (stackPorts st)
-                used <- snd <$> lookupConn st a (fromIntegral p) peer peerPort
-                pure (not bound && null (connKey <$> used))
+                bound <- bindingsAt st (fromIntegral p)
+                used <- snd <$> lookupConn st a p peer peerPort
+                pure (null bound && null (connKey <$> used))
             case chosen of
               Nothing -> pure (Refuse eADDRNOTAVAIL)
               Just p -> do
@@ -353,8 +300,17 @@ getSock st s option = onSock st s $ \sock -> do
     Connected c _ | option == SoError -> do
       b <- readIORef (connBody c)
       writeIORef (connBody c) b {bodyFailure = Nothing}
-      pure (Answer (maybe 0 (\why -> let Errno e = failureErrno why in fromIntegral e) (bodyFailure b)))
+      pure (Answer (maybe 0 (number . failureErrno) (bodyFailure b)))
+    Datagrams ref
+      | option == SoError -> do
+          u <- readIORef ref
+          writeIORef ref u {udpFailure = Nothing}
+          pure (Answer (maybe 0 number (udpFailure u)))
+      | option == Type -> pure (Answer 2)
+      | option == RecvBuffer -> pure (Answer (receiveRoom o))
     _ -> pure (Answer (readOption (tcpConnections (stackSettings st)) (tcpSendBuffer (stackSettings st)) option o))
+  where
+    number (Errno e) = fromIntegral e
 
 -- | Set an option.
 setSock :: Stack -> Socket -> SocketOption -> Int -> Maybe Home -> Instant -> IO (Verdict ())
@@ -374,13 +330,14 @@ setSock st s option v here now = onSock st s $ \sock -> do
 -- | The own address of a socket.
 localOf :: Stack -> Socket -> IO (Verdict SockAddr)
 localOf st s = onSock st s $ \sock ->
-  Answer . uncurry (toSockAddr (sockFamily sock)) . named sock <$> readIORef (sockRole sock)
+  Answer . uncurry (toSockAddr (sockFamily sock)) <$> (readIORef (sockRole sock) >>= named sock)
   where
     named sock = \case
-      Fresh -> (if sockFamily sock == AF_INET6 then Address6 0 0 else Address4 0, 0)
-      Bound a p -> (a, p)
-      Listening l -> (listenerAddress l, listenerPort l)
-      Connected c _ -> (connLocal c, connLocalPort c)
+      Fresh -> pure (anyOf (sockFamily sock), 0)
+      Bound a p -> pure (a, p)
+      Listening l -> pure (listenerAddress l, listenerPort l)
+      Connected c _ -> pure (connLocal c, connLocalPort c)
+      Datagrams ref -> (\u -> (udpLocal u, udpLocalPort u)) <$> readIORef ref
 
 -- | The address of the peer.
 peerOf :: Stack -> Socket -> IO (Verdict SockAddr)
@@ -389,4 +346,5 @@ peerOf st s = onSock st s $ \sock ->
     Connected c told -> do
       there <- readIORef told
       pure (if there then Answer (toSockAddr (sockFamily sock) (connPeer c) (connPeerPort c)) else Refuse eNOTCONN)
+    Datagrams ref -> maybe (Refuse eNOTCONN) (Answer . uncurry (toSockAddr (sockFamily sock))) . udpPeer <$> readIORef ref
     _ -> pure (Refuse eNOTCONN)

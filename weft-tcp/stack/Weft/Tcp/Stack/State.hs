@@ -27,6 +27,8 @@ module Weft.Tcp.Stack.State
     Sock (..),
     lookupSock,
     Role (..),
+    Udp (..),
+    Incoming (..),
     Listener (..),
     Binding (..),
     Options (..),
@@ -52,6 +54,7 @@ import Data.Primitive.PrimArray
 import Data.Primitive.PrimVar (readPrimVar)
 import Data.Sequence qualified as Sequence
 import Data.Word (Word16, Word32, Word64)
+import Foreign.C.Error (Errno)
 import GHC.Exts (RealWorld)
 import Network.Socket (Family)
 import Weft.Internal.Core.Home (Home (..), Why (Completed))
@@ -78,6 +81,8 @@ data TcpSettings = TcpSettings
     tcpConnections :: !Settings,
     -- | How many bytes a connection takes from its user that the peer has not acknowledged.
     tcpSendBuffer :: !Int,
+    -- | Do sockets for datagrams belong to the stack, too? Otherwise they are the kernel's underneath.
+    tcpDatagrams :: !Bool,
     -- | How many sockets may be open, asked whenever one is to be opened. At the limit opening
     -- fails with @EMFILE@, and an accept waits until a socket is closed.
     tcpMostSockets :: !(IO Int),
@@ -101,7 +106,7 @@ data Stack = Stack
     stackNextSock :: !(IORef Int),
     -- | How many sockets are open: to count them takes time.
     stackOpen :: !(IORef Int),
-    -- | The sockets that have each port.
+    -- | The sockets that have each port, by "Weft.Tcp.Stack.Ports".
     stackPorts :: !(IORef (IntMap [Binding])),
     stackTimers :: !(Timers Alarm),
     -- | When the clock thread is to look next. Written atomically, read by any thread.
@@ -116,8 +121,10 @@ data Stack = Stack
     stackSecret :: !(IORef (Maybe (Word64, Word64))),
     -- | When the last cookie was sent: after its life no peer has one.
     stackFlooded :: !(IORef Instant),
-    -- | For ports that cannot be guessed.
+    -- | Counts what was drawn of numbers that cannot be guessed ("Weft.Tcp.Stack.Ports").
     stackDice :: !(IORef Word64),
+    -- | Until when the messages about closed ports that were sent use up what is allowed.
+    stackQuota :: !(IORef Instant),
     -- | What connections start with, by the options that change it: no delay, keep-alive, receive
     -- buffer, segment size, length of headers. Shared by all connections that have the same.
     stackShared :: !(IORef [((Bool, Bool, Int, Int, Int), Settings)]),
@@ -136,7 +143,23 @@ data Stack = Stack
 newtype Counts = Counts (MutablePrimArray RealWorld Int)
 
 -- | A number of things since the start.
-data Counted = PacketsIn | PacketsOut | SegmentsIn | SegmentsOut | Malformed | Refusals | Retransmitted | SynsDropped | CookiesSent | CookiesTaken | TimersFired
+data Counted
+  = PacketsIn
+  | PacketsOut
+  | SegmentsIn
+  | SegmentsOut
+  | Malformed
+  | Fragments
+  | Refusals
+  | Retransmitted
+  | SynsDropped
+  | CookiesSent
+  | CookiesTaken
+  | TimersFired
+  | DatagramsIn
+  | DatagramsOut
+  | DatagramsRefused
+  | DatagramsDropped
   deriving stock (Eq, Enum, Bounded, Show)
 
 -- | Count one more.
@@ -252,6 +275,37 @@ data Role
   | Listening !Listener
   | -- | A connection, and whether it was ever there.
     Connected !Conn !(IORef Bool)
+  | -- | From the start, if that is what it was opened for.
+    Datagrams !(IORef Udp)
+
+-- | What of a socket for datagrams changes, one immutable record.
+data Udp = Udp
+  { udpLocal :: !Address,
+    -- | 0: it has no port yet.
+    udpLocalPort :: !Word16,
+    -- | Its only peer, if it is connected.
+    udpPeer :: !(Maybe (Address, Word16)),
+    -- | What came and the user has not received, oldest first.
+    udpQueue :: !(Sequence.Seq Incoming),
+    -- | How much memory that takes, in bytes.
+    udpHeld :: !Int,
+    -- | Threads that wait to receive.
+    udpReaders :: ![Wake],
+    -- | What became of a datagram to the peer, until the user is told.
+    udpFailure :: !(Maybe Errno),
+    -- | The user will not receive any more, or not send.
+    udpDeaf, udpMute :: !Bool,
+    -- | Paths that take smaller packets than the device: the peer, the largest packet, and for how
+    -- long that is believed.
+    udpPaths :: ![(Address, Int, Instant)]
+  }
+
+-- | A datagram's payload, and its sender.
+data Incoming = Incoming
+  { incomingPayload :: !ByteString,
+    incomingPeer :: !Address,
+    incomingPort :: !Word16
+  }
 
 -- | A socket that connections come to.
 data Listener = Listener

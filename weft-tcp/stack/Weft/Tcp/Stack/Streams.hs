@@ -8,7 +8,9 @@
 module Weft.Tcp.Stack.Streams
   ( -- * Bytes
     receiveSock,
+    receiveFromSock,
     sendSock,
+    sendToSock,
     appendSock,
     roomSock,
     awaitReadableSock,
@@ -30,25 +32,30 @@ import Data.Sequence qualified as Sequence
 import Data.Word (Word8)
 import Foreign.C.Error
 import Foreign.Ptr (Ptr)
+import Network.Socket (SockAddr)
 import Weft.Internal.Core.Home (Home)
 import Weft.Internal.Core.SystemCall (More (..), ShutdownHow (..), Socket (..))
 import Weft.Tcp.Connection
 import Weft.Tcp.Internal.Tcb
 import Weft.Tcp.Stack.Ask
+import Weft.Tcp.Stack.Datagrams
 import Weft.Tcp.Stack.Engine
 import Weft.Tcp.Stack.Held
+import Weft.Tcp.Stack.Names (toSockAddr)
 import Weft.Tcp.Stack.State
 
 -- | An attempt at an open socket; @EBADF@ for others.
 onSock :: Stack -> Socket -> (Sock -> IO (Verdict a)) -> IO (Verdict a)
 onSock st s use = lookupSock st s >>= maybe (pure (Refuse eBADF)) use
 
--- The connection of a socket that has, or had, one.
-onConn :: Stack -> Socket -> Errno -> (Conn -> Body -> IO (Verdict a)) -> IO (Verdict a)
-onConn st s otherwise' use = onSock st s $ \sock ->
+-- A socket for datagrams, or the connection of one that has, or had, one.
+onConn :: Stack -> Socket -> Errno -> (Sock -> IORef Udp -> IO (Verdict a)) -> (Conn -> Body -> IO (Verdict a)) -> IO (Verdict a)
+onConn st s otherwise' datagrams use = onSock st s $ \sock ->
   readIORef (sockRole sock) >>= \case
     Connected c _ -> readIORef (connBody c) >>= use c
+    Datagrams ref -> datagrams sock ref
     _ -> pure (Refuse otherwise')
+{-# INLINE onConn #-}
 
 -- | Leave a waiting thread there, and forget those that were cancelled.
 waitAt :: IORef [Wake] -> Wake -> IO ()
@@ -67,7 +74,7 @@ waitToWrite c w = do
 
 -- | End directions.
 shutdownSock :: Stack -> Socket -> ShutdownHow -> Maybe Home -> Instant -> IO (Verdict ())
-shutdownSock st s how here now = onConn st s eNOTCONN $ \c b ->
+shutdownSock st s how here now = onConn st s eNOTCONN (\_ ref -> shutDatagrams ref how here) $ \c b ->
   if tcbState (bodyTcb b) == Closed
     then pure (Refuse eNOTCONN)
     else do
@@ -81,7 +88,7 @@ shutdownSock st s how here now = onConn st s eNOTCONN $ \c b ->
 receiveSock :: Stack -> Socket -> Ptr Word8 -> Int -> Maybe Home -> Instant -> IO (Verdict Int)
 receiveSock st s to most here now
   | most <= 0 = pure (Refuse eINVAL)
-  | otherwise = onConn st s eNOTCONN $ \c b -> do
+  | otherwise = onConn st s eNOTCONN (\sock ref -> fmap fst <$> receiveDatagram sock ref to most) $ \c b -> do
       let there = fromIntegral (readable (bodyTcb b))
           n = min most there
       if n > 0
@@ -97,10 +104,21 @@ receiveSock st s to most here now
             | ended b -> pure (Answer 0)
             | otherwise -> pure (Again (waitToRead c) Nothing)
 
+-- | 'receiveSock', and where it comes from.
+receiveFromSock :: Stack -> Socket -> Ptr Word8 -> Int -> Maybe Home -> Instant -> IO (Verdict (Int, SockAddr))
+receiveFromSock st s to most here now
+  | most <= 0 = pure (Refuse eINVAL)
+  | otherwise = onSock st s $ \sock ->
+      readIORef (sockRole sock) >>= \case
+        Datagrams ref -> receiveDatagram sock ref to most
+        Connected c _ -> fmap (,toSockAddr (sockFamily sock) (connPeer c) (connPeerPort c)) <$> receiveSock st s to most here now
+        _ -> pure (Refuse eNOTCONN)
+
 -- | Take what there is room for of several pieces, by copying it: the caller may overwrite its
--- memory at once. If more follows, what fills no segment leaves with that, or after a while.
+-- memory at once. If more follows, what fills no segment leaves with that, or after a while. Pieces of a
+-- datagram are one.
 sendSock :: Stack -> Socket -> More -> [ByteString] -> Maybe Home -> Instant -> IO (Verdict Int)
-sendSock st s more pieces here now = onWritable st s $ \c b ->
+sendSock st s more pieces here now = onWritable st s (\sock ref -> sendDatagram st sock ref Nothing (B.concat pieces) now) $ \c b ->
   if all B.null pieces
     then pure (Answer 0)
     else case roomOf st b of
@@ -122,16 +140,23 @@ sendSock st s more pieces here now = onWritable st s $ \c b ->
     -- So that memory becomes free as the peer acknowledges.
     largest = 65536
 
+-- | Send to an address, which the socket of a connection ignores.
+sendToSock :: Stack -> Socket -> ByteString -> SockAddr -> Maybe Home -> Instant -> IO (Verdict Int)
+sendToSock st s bytes address here now = onSock st s $ \sock ->
+  readIORef (sockRole sock) >>= \case
+    Datagrams ref -> sendDatagram st sock ref (Just address) bytes now
+    _ -> sendSock st s NothingMore [bytes] here now
+
 -- | Take bytes whether or not there is room. No other code has their memory.
 appendSock :: Stack -> Socket -> ByteString -> Maybe Home -> Instant -> IO (Verdict Int)
-appendSock st s bytes here now = onWritable st s $ \c b -> do
+appendSock st s bytes here now = onWritable st s (\sock ref -> sendDatagram st sock ref Nothing bytes now) $ \c b -> do
   writeIORef (connBody c) b {bodyOut = append (sndEnd (bodyTcb b)) bytes (bodyOut b)}
   advanceConn st here now c (Wrote (fromIntegral (B.length bytes))) B.empty
   pure (Answer (B.length bytes))
 
--- A connection that bytes may be written to.
-onWritable :: Stack -> Socket -> (Conn -> Body -> IO (Verdict a)) -> IO (Verdict a)
-onWritable st s use = onConn st s ePIPE $ \c b -> case tcbState (bodyTcb b) of
+-- A socket for datagrams, or a connection that bytes may be written to.
+onWritable :: Stack -> Socket -> (Sock -> IORef Udp -> IO (Verdict a)) -> (Conn -> Body -> IO (Verdict a)) -> IO (Verdict a)
+onWritable st s datagrams use = onConn st s ePIPE datagrams $ \c b -> case tcbState (bodyTcb b) of
   Closed
     | Just why <- bodyFailure b -> Refuse (failureErrno why) <$ writeIORef (connBody c) b {bodyFailure = Nothing}
     | otherwise -> pure (Refuse ePIPE)
@@ -139,10 +164,11 @@ onWritable st s use = onConn st s ePIPE $ \c b -> case tcbState (bodyTcb b) of
   SynSent -> pure (Again (waitToWrite c) Nothing)
   SynReceived -> pure (Again (waitToWrite c) Nothing)
   _ -> use c b
+{-# INLINE onWritable #-}
 
 -- | How many bytes it takes, at least one.
-roomSock :: Stack -> Socket -> IO (Verdict Int)
-roomSock st s = onWritable st s $ \c b -> case roomOf st b of
+roomSock :: Stack -> Socket -> Instant -> IO (Verdict Int)
+roomSock st s now = onWritable st s (\_ ref -> roomForDatagram st ref now) $ \c b -> case roomOf st b of
   0 -> pure (Again (waitToWrite c) Nothing)
   room -> pure (Answer room)
 
@@ -161,6 +187,7 @@ awaitReadableSock st s = onSock st s $ \sock ->
         if readable (bodyTcb b) > 0 || bodyDeaf b || ended b
           then Answer ()
           else Again (waitToRead c) Nothing
+    Datagrams ref -> awaitDatagram ref
     _ -> pure (Answer ())
 
 -- | Wait until sending does not wait.
