@@ -173,7 +173,7 @@ finish rig what p = do
 
 -- | Submit an operation and wait for its result.
 perform :: (HasCallStack) => Rig -> Operation -> IO Int
-perform rig op = start rig op >>= finish rig (describeOperation op)
+perform rig op = start rig op >>= finish rig (show op)
 
 -- | Ask for it to end early, if it is pending.
 abandon :: Rig -> Pending -> IO ()

@@ -46,7 +46,6 @@ import Weft.Internal.Backend.Uring.Ring (Ring, SetupFailure (..), SetupStep (..)
 import Weft.Internal.Backend.Uring.Ring qualified as Ring
 import Weft.Internal.Backend.Uring.State
 import Weft.Internal.Backend.Uring.Steps
-import Weft.Internal.Backend.Uring.UserData (operationData, operationKey)
 import Weft.Internal.Data.Slots (SlotKey (..))
 import Weft.Internal.Data.Slots qualified as Slots
 import Weft.Internal.Os.Descriptor (Descriptor (..))
@@ -147,9 +146,9 @@ submitOperation u op done =
       shut <- isShut u d
       fileShut <- maybe (pure False) (isShut u) file
       if shut || fileShut
-        then pure eBadFile
+        then pure Sys.badDescriptor
         else tryFirst u d op >>= answer
-    _ -> pure eCanceled
+    _ -> pure Sys.canceled
   where
     answer tried
       | tried >= -4095, tried /= Sys.wouldBlock = pure tried
@@ -196,7 +195,7 @@ withHint op none f = case op of
 
 queueOperation :: Uring w -> SlotKey -> Stage -> Operation -> IO ()
 queueOperation u key s op =
-  queue u (QueuedOperation key) (submission s op (ring u) (operationData key))
+  queue u (QueuedOperation key) (submission s op (ring u) key)
 
 -- | Submit what is in the backlog, as far as there is room. Answers how many
 -- completions ran, of operations that were cancelled there.
@@ -213,7 +212,7 @@ drainBacklog u = go 0
             Just n -> go (ran + n)
             Nothing -> ran <$ modifyIORef' (backlog u) (q :<|)
     submitQueued = \case
-      QueuedCancel key -> pushed (Ring.cancelOne (operationData key) (ring u))
+      QueuedCancel key -> pushed (Ring.cancelOne key (ring u))
       QueuedCancelDescriptor fd -> pushed (Ring.cancelDescriptor fd (ring u))
       QueuedOperation key ->
         Slots.lookup (table u) key >>= \case
@@ -221,8 +220,8 @@ drainBacklog u = go 0
           Just p -> do
             wanted <- presentCancelState u p
             case wanted of
-              Cancelled -> Just 1 <$ retire u key p eCanceled
-              Wanted -> pushed (submission (stage p) (operation p) (ring u) (operationData key))
+              Cancelled -> Just 1 <$ retire u key p Sys.canceled
+              Wanted -> pushed (submission (stage p) (operation p) (ring u) key)
     pushed act = (\ok -> if ok then Just 0 else Nothing) <$> act
 
 -- Completing -------------------------------------------------------------------
@@ -255,9 +254,9 @@ collect u = go
     each !i n !ran
       | i == n = pure ran
       | otherwise = do
-          w <- Ring.eventData (ring u) i
+          key <- Ring.eventKey (ring u) i
           r <- Ring.eventResult (ring u) i
-          k <- advance u (operationKey w) r
+          k <- advance u key r
           each (i + 1) n (ran + k)
 
 -- | A stage of an operation has completed. Answers how many completions ran.

@@ -23,7 +23,6 @@ import Weft.Internal.Backend.Uring.Descriptors qualified as Descriptors
 import Weft.Internal.Backend.Uring.Ring qualified as Ring
 import Weft.Internal.Backend.Uring.State
 import Weft.Internal.Backend.Uring.Steps
-import Weft.Internal.Backend.Uring.UserData (operationData)
 import Weft.Internal.Data.Slots (SlotKey)
 import Weft.Internal.Data.Slots qualified as Slots
 import Weft.Internal.Os.Descriptor (Descriptor (..))
@@ -41,7 +40,7 @@ cancelOperation u key =
   Slots.lookup (table u) key >>= \case
     Just p | Wanted <- cancelState p -> do
       _ <- Slots.replace (table u) key p {cancelState = Cancelled}
-      queue u (QueuedCancel key) (Ring.cancelOne (operationData key) (ring u))
+      queue u (QueuedCancel key) (Ring.cancelOne key (ring u))
     _ -> pure ()
 
 -- | See Note [Closing a descriptor].

@@ -26,7 +26,6 @@ import Weft.Internal.Backend.Readiness.Poller
 import Weft.Internal.Backend.Uring (UringSettings (..), defaultUringSettings, describeSetupFailure)
 import Weft.Internal.Backend.Uring.Ring (Ring)
 import Weft.Internal.Backend.Uring.Ring qualified as Ring
-import Weft.Internal.Backend.Uring.UserData
 import Weft.Internal.Data.Slots (Slots)
 import Weft.Internal.Data.Slots qualified as Slots
 import Weft.Internal.Os.Sys (Result)
@@ -137,7 +136,7 @@ cancelUnwanted polls = readIORef (pollsUnwanted polls) >>= go
     go = \case
       [] -> True <$ writeIORef (pollsUnwanted polls) []
       flight : rest -> do
-        went <- Ring.cancelOne (operationData flight) (pollsRing polls)
+        went <- Ring.cancelOne flight (pollsRing polls)
         if went then go rest else False <$ writeIORef (pollsUnwanted polls) (flight : rest)
 
 -- | Ask for what is not asked for. False if there was no room for all.
@@ -154,7 +153,7 @@ ask polls = do
           Just w@Watch {watchFlight = Nothing} -> do
             events <- Sys.pollEvents (interestBits (watchInterest w))
             flight <- Slots.insert (pollsFlights polls) (fromIntegral number)
-            went <- Ring.awaitEvents events (fromIntegral number) (pollsRing polls) (operationData flight)
+            went <- Ring.awaitEvents events (fromIntegral number) (pollsRing polls) flight
             if went
               then do
                 writeIORef (pollsWatches polls) $! IntMap.insert number w {watchFlight = Just flight} watches
@@ -167,7 +166,7 @@ ask polls = do
 -- | What has become of a request: the completion with this index.
 completion :: Polls -> Int -> IO ()
 completion polls i = do
-  flight <- operationKey <$> Ring.eventData (pollsRing polls) i
+  flight <- Ring.eventKey (pollsRing polls) i
   r <- Ring.eventResult (pollsRing polls) i
   Slots.take (pollsFlights polls) flight >>= mapM_ \number -> do
     let key = fromIntegral number
