@@ -42,10 +42,7 @@ import Weft.Internal.Os.Sys qualified as Sys
 newReadiness :: Poller -> Pool -> Post -> IO (Backend w)
 newReadiness poller pool post = do
   table <- newTable
-  wakeup <- newWakeup
-  _ <-
-    Sys.throwFailure "watch a wake-up" $
-      pollerWatch poller (wakeupDescriptor wakeup) (wakeupKey wakeup) (pollerTrigger poller) (interestIn Reading)
+  wakeup <- watchedWakeup poller (pollerTrigger poller) newWakeup
   numbers <- newPrimVar 0
   deliveries <- newIORef []
   jobs <- newIORef IntMap.empty
@@ -71,10 +68,6 @@ newReadiness poller pool post = do
         adopt = pure (),
         shutdown = shutdownSource src
       }
-
--- No descriptor has the serial 0, and no operation waits for this number.
-wakeupKey :: Wakeup -> Key
-wakeupKey w = makeKey (wakeupDescriptor w) 0
 
 -- | 'submit' of a readiness backend.
 submitTo :: Source w -> Operation -> Completion w -> IO Answer
