@@ -38,30 +38,10 @@ where
 import Control.Monad (void, when)
 import Control.Monad.Primitive (RealWorld)
 import Data.Bits (shiftL, shiftR, (.&.), (.|.))
-import Data.Primitive.Array
-  ( MutableArray,
-    copyMutableArray,
-    newArray,
-    readArray,
-    writeArray,
-  )
+import Data.Primitive.Array (MutableArray, copyMutableArray, newArray, readArray, writeArray)
 import Data.Primitive.ByteArray
-  ( MutableByteArray,
-    copyMutableByteArray,
-    newByteArray,
-    readByteArray,
-    writeByteArray,
-  )
 import Data.Primitive.MutVar (MutVar, newMutVar, readMutVar, writeMutVar)
 import Data.Primitive.SmallArray
-  ( SmallArray (..),
-    SmallMutableArray (..),
-    newSmallArray,
-    readSmallArray,
-    unsafeFreezeSmallArray,
-    unsafeThawSmallArray,
-    writeSmallArray,
-  )
 import GHC.Exts (unsafeCoerce#)
 import Prelude hiding (lookup, take)
 

@@ -4,9 +4,9 @@
 -- |
 -- Description : The state of a readiness backend
 --
--- What the parts of "Weft.Internal.Backend.Readiness" share: the record of the
--- backend's state, the queue of what the next @poll@ has to deliver, and the
--- jobs in the pool. For the worker that owns the backend only.
+-- The state that the parts of "Weft.Internal.Backend.Readiness" share, the queue of what the next
+-- @poll@ has to deliver, the jobs in the pool, and the tokens. For the worker that owns the backend
+-- only.
 module Weft.Internal.Backend.Readiness.Source
   ( -- * State
     Source (..),
@@ -26,13 +26,19 @@ module Weft.Internal.Backend.Readiness.Source
     Job (..),
     JobPart (..),
     Closing (..),
+
+    -- * Tokens
+    streamToken,
+    jobToken,
+    TokenParts (..),
+    tokenParts,
   )
 where
 
 import Control.Concurrent.MVar (MVar)
 import Control.Monad (unless)
 import Control.Monad.Primitive (RealWorld)
-import Data.Bits ((.&.))
+import Data.Bits (shiftL, shiftR, testBit, (.&.), (.|.))
 import Data.Foldable (for_)
 import Data.IORef (IORef, modifyIORef', readIORef, writeIORef)
 import Data.IntMap.Strict (IntMap)
@@ -212,3 +218,42 @@ data JobPart
 
 -- | A descriptor that is to be closed when the given number of jobs have ended.
 data Closing = Closing !Word32 !(IO ())
+
+-- Note [Tokens]
+-- ~~~~~~~~~~~~~
+-- To cancel is rare and to wait is common, so nothing but the waiter itself is
+-- written when an operation begins to wait, and the token says where to look:
+--
+--     61    ..    33 | 32  ..  2 | 1      | 0
+--     sequence       | number    | in the | writing
+--     (29 bits)      | (31 bits) | pool   |
+--
+-- A SendFile keeps its token on its way through the pool: where a waiter is not
+-- found in its slot, the table of jobs is asked.
+
+-- | The token of an operation on a stream. See Note [Tokens].
+streamToken :: Int -> CInt -> Direction -> Token
+streamToken key number direction =
+  Token ((key `shiftL` 33) .|. (fromIntegral number `shiftL` 2) .|. fromEnum (direction == Writing))
+{-# INLINE streamToken #-}
+
+-- | The token of an operation that is the pool's from the start.
+jobToken :: Int -> Token
+jobToken key = Token ((key `shiftL` 33) .|. 2)
+
+-- | A token taken apart.
+data TokenParts = TokenParts
+  { partSequence :: !Int,
+    partNumber :: !CInt,
+    partInPool :: !Bool,
+    partDirection :: !Direction
+  }
+
+tokenParts :: Token -> TokenParts
+tokenParts (Token t) =
+  TokenParts
+    { partSequence = t `shiftR` 33,
+      partNumber = fromIntegral ((t `shiftR` 2) .&. 0x7fffffff),
+      partInPool = testBit t 1,
+      partDirection = if testBit t 0 then Writing else Reading
+    }

@@ -21,9 +21,6 @@ module Weft.Internal.Backend.Readiness.Stream
 
     -- * Staying
     standWaiter,
-
-    -- * Tokens
-    module Weft.Internal.Backend.Readiness.Token,
   )
 where
 
@@ -37,7 +34,6 @@ import Weft.Internal.Backend.Readiness.Jobs
 import Weft.Internal.Backend.Readiness.Poller
 import Weft.Internal.Backend.Readiness.Source
 import Weft.Internal.Backend.Readiness.Table
-import Weft.Internal.Backend.Readiness.Token
 import Weft.Internal.Core.Standing (Place)
 import Weft.Internal.Os.Descriptor (Descriptor (..))
 import Weft.Internal.Os.Sys (Result)

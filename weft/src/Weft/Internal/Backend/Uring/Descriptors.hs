@@ -37,14 +37,6 @@ where
 import Control.Monad.Primitive (RealWorld)
 import Data.Bits (complement, (.&.), (.|.))
 import Data.Primitive.ByteArray
-  ( MutableByteArray,
-    copyMutableByteArray,
-    getSizeofMutableByteArray,
-    newByteArray,
-    readByteArray,
-    setByteArray,
-    writeByteArray,
-  )
 import Data.Primitive.MutVar (MutVar, newMutVar, readMutVar, writeMutVar)
 import Data.Word (Word32)
 import Weft.Internal.Os.Descriptor (Descriptor (..))
