@@ -18,7 +18,6 @@ module Weft.Internal.Sync
     -- * Waking
     wakeFirst,
     wakeAll,
-    takeAll,
     leaveQueue,
 
     -- * Finally
@@ -118,12 +117,6 @@ wakeFirst here queue a = next
 -- | Answer all of a queue, which only the caller has.
 wakeAll :: Home -> a -> WaitQueue o a -> IO ()
 wakeAll here a q = dequeue q (pure ()) $ \waiter rest -> answer here waiter a >> wakeAll here a rest
-
--- | Take a whole queue away.
-takeAll :: Home -> MutVar RealWorld (WaitQueue o a) -> IO (WaitQueue o a)
-takeAll here queue = look queue $ \seen q -> do
-  ours <- swapFor here queue seen emptyQueue
-  if ours then pure q else takeAll here queue
 
 -- | What a wait that was cancelled does to its queue.
 leaveQueue :: Home -> MutVar RealWorld (WaitQueue o a) -> IO ()

@@ -78,25 +78,16 @@ systemKernel settings =
 startSystem :: Chosen -> Pool -> MutableArray RealWorld (Maybe Env) -> Host -> IO Instance
 startSystem choose pool peers host = do
   backend <- startBackend choose pool (hostPost host) (hostReport host)
-  timers <- Timers.new
-  pendingOperations <- newPrimVar 0
-  completed <- newPrimVar 0
-  fired <- newPrimVar 0
-  starved <- newIORef []
-  shortage <- newShortage
-  let env =
-        Env
-          { envHost = host,
-            envBackend = backend,
-            envTimers = timers,
-            envPool = pool,
-            envPeers = peers,
-            envPending = pendingOperations,
-            envCompleted = completed,
-            envFired = fired,
-            envStarved = starved,
-            envShortage = shortage
-          }
+  env <-
+    Env host backend
+      <$> Timers.new
+      <*> pure pool
+      <*> pure peers
+      <*> newPrimVar 0
+      <*> newPrimVar 0
+      <*> newPrimVar 0
+      <*> newIORef []
+      <*> newShortage
   writeArray peers (hostWorker host) (Just env)
   Sys.monotonicNow >>= writePrimVar (homeClock (hostHome host)) . fromIntegral
   pure

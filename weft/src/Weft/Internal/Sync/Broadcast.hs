@@ -114,13 +114,12 @@ publish (Broadcast var room name blockedOn) a = attempt (using "publish to" bloc
 -- | Close it. Subscribers get what was published before, and then the end, those that
 -- wait at once. Closing again does nothing. Neither waits nor notices a cancellation.
 close :: Broadcast a -> Thread ()
-close (Broadcast var _ _ blockedOn) = immediate (using "close" blockedOn) go
+close (Broadcast var _ _ blockedOn) = immediate (using "close" blockedOn) $ \here ->
+  changing here var shut >>= wakeAll here Nothing
   where
-    go here = look var $ \seen -> \case
-      Closed _ _ -> pure ()
-      Open first kept waiters -> do
-        ours <- swapFor here var seen (Closed first kept)
-        if ours then wakeAll here Nothing waiters else go here
+    shut = \case
+      Open first kept waiters -> (Closed first kept, waiters)
+      closed -> (closed, emptyQueue)
 
 -- | Hear what is published from now on.
 subscribe :: Broadcast a -> Thread (Subscription a)

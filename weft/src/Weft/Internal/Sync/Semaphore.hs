@@ -118,13 +118,8 @@ acquireLater s@Semaphore {semaphoreState = state, semaphoreNames = names} n here
 -- | Take the given number of permits if they are free and no thread waits: true. Never waits.
 tryAcquire :: Semaphore -> Int -> Thread Bool
 tryAcquire s !n = attempt (using "try to acquire" (blockedOnOne (semaphoreNames s))) $ \home _ _ ->
-  let go = look (semaphoreState s) $ \seen (SemaphoreState free queue) ->
-        if free >= n && isEmpty queue
-          then do
-            ours <- swapFor home (semaphoreState s) seen (SemaphoreState (free - n) queue)
-            if ours then pure (Got True) else go
-          else pure (Got False)
-   in go
+  fmap Got . changing home (semaphoreState s) $ \state@(SemaphoreState free queue) ->
+    if free >= n && isEmpty queue then (SemaphoreState (free - n) queue, True) else (state, False)
 
 -- | Give back the given number of permits, or add them; a thread need not have taken them.
 -- Neither waits nor notices a cancellation.
