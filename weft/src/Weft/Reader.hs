@@ -76,7 +76,7 @@ data ReadError
     TooLong !Wanted !Int
   deriving stock (Eq, Show)
 
--- | What was to be read.
+-- | The thing that was to be read.
 data Wanted
   = -- | A line.
     Line

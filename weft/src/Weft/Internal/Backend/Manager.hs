@@ -191,7 +191,7 @@ freeEventManager m = mask \restore -> do
     flip finally (release >> leaveStep m) do
       drain (managerInbox m)
       closeAll m
-      -- What was left by a close that this has waited for.
+      -- A close that this has waited for may have left more.
       drain (managerInbox m)
       dropAll m
       restore (runPendingToTheEnd m)

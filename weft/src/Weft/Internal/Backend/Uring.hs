@@ -111,7 +111,6 @@ import Weft.Internal.Os.Sys qualified as Sys
 newUring :: UringSettings -> Post -> IO (Either SetupFailure (Backend w))
 newUring settings _ = fmap uringBackend <$> openUring settings
 
--- | The ring as an event source.
 uringBackend :: Uring w -> Backend w
 uringBackend u =
   Backend
@@ -133,7 +132,6 @@ uringBackend u =
 uringRing :: Uring w -> Ring
 uringRing = ring
 
--- | How many operations are pending.
 uringPending :: Uring w -> IO Int
 uringPending = Slots.size . table
 

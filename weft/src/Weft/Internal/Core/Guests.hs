@@ -32,7 +32,6 @@ data Guests = Guests
     guestsIdle :: !(IORef Idle)
   }
 
--- | The guests that wait for work.
 data Idle
   = -- | There was none yet.
     Unused

@@ -3,7 +3,7 @@
 -- |
 -- Description : Sockets, buffers, and what receives from one into the other
 --
--- What system calls of streams are about, and the state that a thread and its kernel share between
+-- The objects of system calls on streams, and the state that a thread and its kernel share between
 -- two receives: an 'Intake' (Note [Standing receives] in "Weft.Internal.Core.Standing").
 module Weft.Internal.Core.Intake
   ( Socket (..),

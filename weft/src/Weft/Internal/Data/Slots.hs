@@ -223,7 +223,6 @@ whenLive s key@(SlotKey k) stale act = do
       if mark == k then act st slot else pure stale
 {-# INLINE whenLive #-}
 
--- | Does the key name a value?
 member :: Slots a -> SlotKey -> IO Bool
 member s key = whenLive s key False (\_ _ -> pure True)
 {-# INLINE member #-}

@@ -5,7 +5,7 @@
 -- Description : The system kernel's sockets
 --
 -- How each network system call becomes an operation of the backend, on the worker
--- that asks. What cannot block is done here and now.
+-- that asks. Calls that cannot block are made here and now.
 module Weft.Internal.Kernel.Network
   ( -- * Sockets
     openSocket,

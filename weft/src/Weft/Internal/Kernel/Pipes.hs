@@ -5,7 +5,7 @@
 -- Description : The system kernel's pipes and FIFOs
 --
 -- How each system call on a pipe becomes an operation of the backend, on the worker that asks.
--- What cannot block is done here and now.
+-- Calls that cannot block are made here and now.
 module Weft.Internal.Kernel.Pipes (openPipe, openFifo, readPipe, writePipe, pipeCapacity) where
 
 import Control.Exception (toException, try)

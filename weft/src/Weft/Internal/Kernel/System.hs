@@ -137,7 +137,7 @@ answerSystem env !tcb !request k = case request of
     answerTo env wait request k
 {-# OPAQUE answerSystem #-}
 
--- | What a dump says of a thread while it waits.
+-- | The wait of a thread, for dumps.
 waitOf :: Env -> Tcb -> SystemCall a -> IO Wait
 waitOf env tcb request = Wait tcb request <$> readPrimVar (homeClock (hostHome (envHost env)))
 {-# INLINE waitOf #-}

@@ -134,7 +134,7 @@ shutdownPool pool = do
 withPool :: PoolSettings -> (Pool -> IO a) -> IO a
 withPool settings = bracket (newPool settings) shutdownPool
 
--- | What submitting a job asks of the submitter.
+-- | What the submitter of a job has to do.
 data Placement
   = HandTo !Mailbox
   | StartThread
@@ -238,7 +238,7 @@ runJobs pool = go
           Retire True -> leave True
           _ -> pure ()
 
--- | What a thread does after a job.
+-- | The next step of a thread after a job.
 data Step
   = Run (IO ())
   | Wait !Mailbox

@@ -137,7 +137,7 @@ pushTo = \case
   PolicyQueue q -> \why tcb resume -> enqueue q why (Ready tcb resume)
 {-# INLINE pushTo #-}
 
--- | What the workers of these doors have counted. From any OS thread.
+-- | From any OS thread.
 readCounters :: Array Door -> IO Counters
 readCounters doors = do
   workers <- mapM (readIORef . doorWorker) (toList doors)
@@ -147,7 +147,6 @@ readCounters doors = do
     w : _ -> sharedGauges (workerScheduler w) (workerKernel (workerSettings w))
   pure (Counters each carriers gauges)
 
--- | Have an action run on the worker, soon.
 postThrough :: Door -> IO () -> IO ()
 postThrough = homePost . doorHome
 
@@ -155,7 +154,6 @@ postThrough = homePost . doorHome
 openUp :: Door -> IO ()
 openUp door = postThrough door (pure ())
 
--- | What a worker is started with.
 data WorkerSettings = WorkerSettings
   { workerIndex :: !Int,
     -- | Of all workers, by index.
@@ -234,7 +232,6 @@ heldThreads (Worker _ _ scheduler) = do
 startedWorkers :: Array Door -> IO [Worker]
 startedWorkers doors = catMaybes <$> mapM (readIORef . doorWorker) (toList doors)
 
--- | What the worker with this scheduler and this part of the kernel has counted.
 workerCounters :: Scheduler -> Instance -> IO WorkerCounters
 workerCounters s kernel =
   WorkerCounters
@@ -254,6 +251,6 @@ workerCounters s kernel =
     <*> readCounter s Strays
     <*> instanceGauges kernel
 
--- | What the workers share: how many carriers there are, and the kernel's numbers.
+-- | The number of carriers, and the kernel's numbers about all workers.
 sharedGauges :: Scheduler -> Opened -> IO (Int, Gauges)
 sharedGauges s kernel = (,) <$> carriersNow (schedulerCarrier s) <*> openedGauges kernel

@@ -1,7 +1,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- |
--- Description : What a run tells its operator without being asked, and signals
+-- Description : The unasked reports of a run to its operator, and signals
 --
 -- Reports threads that held a worker for too long, deadlocks and, on request by a signal, all
 -- threads; and the signals that end a run. It happens on threads of GHC's or on the monitor's OS
@@ -48,7 +48,6 @@ import Weft.Internal.Run.Door
 -- | How many threads had been dispatched when we looked last.
 newtype DeadlockWatch = DeadlockWatch (IORef Int)
 
--- | Nothing looked at.
 newDeadlockWatch :: IO DeadlockWatch
 newDeadlockWatch = DeadlockWatch <$> newIORef (-1)
 

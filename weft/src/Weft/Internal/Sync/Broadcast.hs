@@ -57,7 +57,7 @@ data BroadcastState a
   = Open !Int !(Seq a) !(WaitQueue () (NextMessage a))
   | Closed !Int !(Seq a)
 
--- | What a subscriber gets next, 'Nothing' within for the end; 'Nothing' for "look again", which
+-- | The next message of a subscriber, 'Nothing' within for the end; 'Nothing' for "look again", which
 -- is all that waiting threads are told.
 type NextMessage a = Maybe (Maybe (Message a))
 
@@ -67,11 +67,11 @@ upcoming = \case
   Open first kept _ -> first + Seq.length kept
   Closed first kept -> first + Seq.length kept
 
--- | What one thread hears of a broadcast. It is for one thread at a time; each that
+-- | The view of one thread on a broadcast. It is for one thread at a time; each that
 -- listens subscribes for itself.
 data Subscription a = Subscription !(Broadcast a) {-# UNPACK #-} !(PrimVar RealWorld Int)
 
--- | What a subscriber gets.
+-- | A message, for a subscriber.
 data Message a
   = -- | The next message.
     Message a

@@ -116,14 +116,13 @@ peekBytes reader n = do
   ReaderState buffer from to <- readIORef (readerState reader)
   copyBuffer buffer from (min n (to - from))
 
--- | What is to become of what was received.
+-- | A decision about the bytes that were received.
 data Verdict
   = -- | Give out as many bytes as the first number, and forget as many as the second.
     Take !Int !Int
   | -- | Leave it; no content ends within this number of bytes.
     Leave !Int
 
--- | What has become of it.
 data Considered
   = Taken !ByteString
   | Remains !Int

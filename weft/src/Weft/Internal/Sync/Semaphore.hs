@@ -44,7 +44,7 @@ data Semaphore = Semaphore
     semaphoreNames :: SemaphoreNames
   }
 
--- | What it is called, and what a waiter for one permit is blocked on. Made when a thread
+-- | Its name, and the object of waits for one permit. Made when a thread
 -- waits.
 data SemaphoreNames = SemaphoreNames {semaphoreName :: !Name, blockedOnOne :: !BlockedOn}
 
@@ -140,7 +140,6 @@ releaseLater :: Semaphore -> Int -> Home -> IO (Tried ())
 releaseLater s n home = Got () <$ (give s n home >> settle s home)
 {-# OPAQUE releaseLater #-}
 
--- | Add permits.
 give :: Semaphore -> Int -> Home -> IO ()
 give Semaphore {semaphoreState = state} n home = change home state (\(SemaphoreState free queue) -> pure (SemaphoreState (free + n) queue))
 

@@ -68,7 +68,6 @@ import Weft.Internal.Os.Sys qualified as Sys
 stripeCount :: Int
 stripeCount = 64
 
--- | No descriptors.
 newStripes :: IO (SmallArray (MVar Stripe))
 newStripes = smallArrayFromListN stripeCount <$> replicateM stripeCount (newMVar (Stripe 0 IntMap.empty))
 

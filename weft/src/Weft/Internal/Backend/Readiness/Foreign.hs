@@ -151,7 +151,6 @@ cancelForeign src parts = do
         else void (settleForeign src (partNumber parts) left)
       True <$ cancelThese src gone
 
--- | Cancel all.
 cancelForeigners :: Source w -> IO ()
 cancelForeigners src = do
   waiting <- foreigners src
@@ -161,7 +160,6 @@ cancelForeigners src = do
 cancelThese :: Source w -> [Foreigner w] -> IO ()
 cancelThese src waiting = for_ waiting \w -> enqueue src (Complete (foreignOperation w) (foreignCompletion w) Sys.canceled)
 
--- | The operations that wait for foreign numbers.
 foreigners :: Source w -> IO [Foreigner w]
 foreigners src = foldBuckets (\found _ ws -> ws <> found) [] (sourceForeign src)
 

@@ -66,7 +66,7 @@ data Source w = Source
     sourcePost :: !Post,
     -- | The counter of 'nextSequence'.
     sourceSequence :: {-# UNPACK #-} !(PrimVar RealWorld Int),
-    -- | What the next @poll@ runs before it looks for events, latest first.
+    -- | The deliveries of the next @poll@, which come before its events; latest first.
     sourceDeliveries :: !(IORef [Delivery w]),
     -- | Jobs in the pool by sequence number: Note [The life of a job].
     sourceJobs :: !(IORef (IntMap (Job w))),
@@ -198,7 +198,7 @@ data Job w = Job
     -- | Filled with the result when the pool thread has touched our memory for
     -- the last time.
     jobResult :: !(MVar Result),
-    -- | What must stay open until then.
+    -- | The descriptors that must stay open until then.
     jobDescriptors :: ![Descriptor],
     jobOperation :: !Operation,
     jobCompletion :: !(Completion w),

@@ -1,7 +1,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- |
--- Description : What the ring's owner remembers about each open descriptor
+-- Description : The state of each open descriptor of a ring's owner
 --
 -- A table by descriptor number, in unboxed memory: how many operations are
 -- pending, whether the last receive emptied the socket, and whether the
@@ -52,7 +52,7 @@ oSerial = 0
 oPending = 1
 oFlags = 2
 
--- | What the last transfer says about the next one in the same direction: a flag.
+-- | A flag: what the last transfer in a direction tells of the next one.
 newtype Hint = Hint Word32
 
 -- | The last read got less than it had room for, the last write took less than it was given: the
@@ -69,7 +69,6 @@ closing = 2
 source :: Word32
 source = 4
 
--- | Nothing is known of any descriptor.
 new :: IO Descriptors
 new = do
   t <- newTable 64
@@ -108,7 +107,6 @@ enlarge v number = do
   pure m'
 {-# NOINLINE enlarge #-}
 
--- | One more operation is pending on it.
 retain :: Descriptors -> Descriptor -> IO ()
 retain ds d = entry ds d $ \m base -> do
   n <- readByteArray m (base + oPending)
@@ -124,7 +122,6 @@ release ds d = entry ds d $ \m base -> do
   flags <- readByteArray m (base + oFlags)
   pure (left == 0 && flags .&. closing /= 0)
 
--- | How many operations are pending on it.
 pendingOn :: Descriptors -> Descriptor -> IO Int
 pendingOn ds d = entry ds d $ \m base ->
   fromIntegral <$> (readByteArray m (base + oPending) :: IO Word32)
@@ -150,11 +147,9 @@ setHint (Hint f) = setFlag f
 beginClosing :: Descriptors -> Descriptor -> IO ()
 beginClosing = setFlag closing True
 
--- | Was 'beginClosing' called, and 'clear' not?
 isClosing :: Descriptors -> Descriptor -> IO Bool
 isClosing = hasFlag closing
 
--- | Know nothing about it.
 clear :: Descriptors -> Descriptor -> IO ()
 clear ds d = entry ds d $ \m base -> do
   writeByteArray m (base + oSerial) (0 :: Word32)

@@ -45,7 +45,6 @@ import Weft.Internal.Os.Sys qualified as Sys
 -- A request belongs to the OS thread that was in the kernel with it. When that thread ends, the kernel
 -- cancels it, unasked: the poller submits it again.
 
--- | A descriptor that is watched.
 data Watch = Watch
   { watchKey :: !Key,
     watchTrigger :: !Trigger,
@@ -59,7 +58,7 @@ data Polls = Polls
     -- | The numbers that requests in the kernel are about.
     pollsFlights :: !(Slots CInt),
     pollsWatches :: !(IORef (IntMap Watch)),
-    -- | What is to be asked for, and what is to be cancelled, before the next wait.
+    -- | The numbers to ask for, and the requests to cancel, before the next wait.
     pollsUnasked :: !(IORef IntSet),
     pollsUnwanted :: !(IORef [Slots.SlotKey]),
     -- | Events that did not fit, latest first.
@@ -163,7 +162,7 @@ ask polls = do
                 False <$ writeIORef (pollsUnasked polls) (IntSet.fromDistinctAscList numbers)
           _ -> go rest
 
--- | What has become of a request: the completion with this index.
+-- | Handle the completion with this index.
 completion :: Polls -> Int -> IO ()
 completion polls i = do
   flight <- Ring.eventKey (pollsRing polls) i

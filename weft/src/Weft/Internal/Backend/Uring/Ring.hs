@@ -67,7 +67,6 @@ data RawRing
 -- | A ring. Its memory outlives 'close', so that a late 'wake' is harmless.
 newtype Ring = Ring (ForeignPtr RawRing)
 
--- | How large, and how.
 data Setup = Setup
   { setupSubmissions :: !Word32,
     setupCompletions :: !Word32,
@@ -99,7 +98,6 @@ data SetupStep
     CreatingEventfd
   deriving stock (Eq, Show, Enum, Bounded)
 
--- | Make a ring, or say why not.
 open :: Setup -> IO (Either SetupFailure Ring)
 open s = alloca $ \step -> alloca $ \failure -> do
   r <- c_new (setupSubmissions s) (setupCompletions s) (if setupCooperative s then 0 else 1) step failure
@@ -155,7 +153,6 @@ eventKey r i = with r $ \p -> do
   operationKey <$> peekByteOff e (16 * i)
 {-# INLINE eventKey #-}
 
--- | The result that an event reports.
 eventResult :: Ring -> Int -> IO Int
 eventResult r i = with r $ \p -> do
   e <- c_events p
@@ -230,19 +227,15 @@ openAt :: CInt -> Ptr () -> Int -> Int -> Int -> Submission
 openAt fd p flags mode resolve r key =
   queue (\q -> c_open_at q fd p (fromIntegral flags) (fromIntegral mode) (fromIntegral resolve) (operationData key)) r
 
--- | Cancel the submission under this key.
 cancelOne :: SlotKey -> Ring -> IO Bool
 cancelOne key = queue (`c_cancel` operationData key)
 
--- | Cancel all submissions on a descriptor.
 cancelDescriptor :: CInt -> Ring -> IO Bool
 cancelDescriptor fd = queue (`c_cancel_descriptor` fd)
 
--- | Cancel all submissions.
 cancelAll :: Ring -> IO Bool
 cancelAll = queue c_cancel_all
 
--- | How often the kernel was entered.
 countEnters :: Ring -> IO Word64
 countEnters r = with r c_count_enter
 

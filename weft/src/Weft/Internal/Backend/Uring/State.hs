@@ -1,7 +1,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- |
--- Description : What a worker knows about its ring
+-- Description : The state of a worker's ring
 --
 -- The record that "Weft.Internal.Backend.Uring" and its parts work on: the operations that are
 -- pending, what could not be submitted yet, and what to call when a descriptor is free. Used
@@ -44,7 +44,6 @@ import Weft.Internal.Data.Slots (SlotKey, Slots)
 import Weft.Internal.Data.Slots qualified as Slots
 import Weft.Internal.Os.Descriptor (Descriptor (..))
 
--- | Sizes of the ring.
 data UringSettings = UringSettings
   { -- | How many submissions can gather between two polls; the kernel rounds up
     -- to a power of two. Default 256. At the limit they are handed over early, by
@@ -60,7 +59,6 @@ data UringSettings = UringSettings
   }
   deriving stock (Eq, Show)
 
--- | 256 submissions, 8192 completions, cooperative.
 defaultUringSettings :: UringSettings
 defaultUringSettings =
   UringSettings
@@ -115,7 +113,6 @@ data UringPhase
     Closed
   deriving stock (Eq)
 
--- | A ring and its tables.
 openUring :: UringSettings -> IO (Either SetupFailure (Uring w))
 openUring settings =
   Ring.open setup >>= \case

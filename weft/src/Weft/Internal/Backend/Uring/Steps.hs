@@ -49,7 +49,6 @@ data Stage
     Warming
   deriving stock (Eq, Show)
 
--- | Is the operation still wanted?
 data CancelState
   = Wanted
   | -- | Its result is delivered if it comes, but nothing more is done for it.

@@ -102,7 +102,6 @@ data Running = Running
     _thread :: !ThreadId
   }
 
--- | What the writing thread needs.
 data Writer = Writer
   { writerProcess :: !Process,
     writerFile :: !Handle,
