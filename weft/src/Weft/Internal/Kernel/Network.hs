@@ -118,7 +118,9 @@ socketTypeOf n = case filter ((== n) . socketTypeNumber) [Stream, Datagram, Raw,
 
 bindSocket :: Env -> Socket -> SockAddr -> Answering ()
 bindSocket env s address wait k =
-  unlessClosed env what (socketDescriptor s) . withAddress address $ \p n -> atOnce what (c_bind (number s) p (fromIntegral n)) done wait k
+  unlessClosed env what (socketDescriptor s) $ do
+    (memory, n) <- addressMemory address
+    withForeignPtr memory $ \p -> atOnce what (c_bind (number s) (castPtr p) (fromIntegral n)) done wait k
   where
     what = "bind to " <> showAddress address
 
@@ -304,11 +306,6 @@ resolve env request hints host service wait = answerSuspend (envHost env) reques
 
 addressRoom :: Int
 addressRoom = 128
-
-withAddress :: SockAddr -> (Ptr () -> Int -> IO a) -> IO a
-withAddress address use = do
-  let n = sizeOfSocketAddress address
-  allocaBytes (max n addressRoom) $ \p -> pokeSocketAddress p address >> use (castPtr p) n
 
 addressMemory :: SockAddr -> IO (ForeignPtr Word8, Int)
 addressMemory address = do

@@ -144,7 +144,7 @@ readCounters doors = do
   each <- mapM (maybe (pure mempty) (\w -> workerCounters (workerScheduler w) (workerInstance w))) workers
   (carriers, gauges) <- case catMaybes workers of
     [] -> pure (0, mempty)
-    w : _ -> sharedGauges (workerScheduler w) (workerKernel (workerSettings w))
+    w : _ -> (,) <$> carriersNow (schedulerCarrier (workerScheduler w)) <*> openedGauges (workerKernel (workerSettings w))
   pure (Counters each carriers gauges)
 
 postThrough :: Door -> IO () -> IO ()
@@ -250,7 +250,3 @@ workerCounters s kernel =
     <*> readCounter s Takeovers
     <*> readCounter s Strays
     <*> instanceGauges kernel
-
--- | The number of carriers, and the kernel's numbers about all workers.
-sharedGauges :: Scheduler -> Opened -> IO (Int, Gauges)
-sharedGauges s kernel = (,) <$> carriersNow (schedulerCarrier s) <*> openedGauges kernel
