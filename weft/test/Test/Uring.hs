@@ -817,7 +817,7 @@ noRing =
     newUring @() defaultUringSettings {submissionEntries = 0} (const (pure ())) >>= \case
       Right b -> shutdown b >> assertFailure "a ring without entries"
       Left failure -> do
-        failedStep failure @?= CreatingRing
+        Ring.failedStep failure @?= Ring.CreatingRing
         assertBool (describeSetupFailure failure) (not (null (describeSetupFailure failure)))
 
 -- Shutting down ----------------------------------------------------------------

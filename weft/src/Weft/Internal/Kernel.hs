@@ -27,7 +27,6 @@ module Weft.Internal.Kernel
 
     -- * For writers of kernels
     answerSuspend,
-    resumeAs,
   )
 where
 

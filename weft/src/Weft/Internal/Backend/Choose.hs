@@ -7,9 +7,7 @@
 -- each worker, and says so once when it had to take another one.
 module Weft.Internal.Backend.Choose
   ( BackendChoice (..),
-    backendNames,
     parseBackend,
-    backendFromEnvironment,
     Chosen,
     chooseBackend,
     startBackend,

@@ -1,3 +1,4 @@
+{-# LANGUAGE MultiWayIf #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- |
@@ -16,10 +17,6 @@ module Weft.Internal.Backend.Uring
     newUring,
     UringSettings (..),
     defaultUringSettings,
-
-    -- * Failure to set up
-    SetupFailure (..),
-    SetupStep (..),
     describeSetupFailure,
 
     -- * Inside
@@ -42,7 +39,7 @@ import Weft.Internal.Backend
 import Weft.Internal.Backend.Attempt (attempt)
 import Weft.Internal.Backend.Uring.Cancel
 import Weft.Internal.Backend.Uring.Descriptors qualified as Descriptors
-import Weft.Internal.Backend.Uring.Ring (Ring, SetupFailure (..), SetupStep (..))
+import Weft.Internal.Backend.Uring.Ring (Ring, SetupFailure, UringSettings (..), defaultUringSettings, describeSetupFailure)
 import Weft.Internal.Backend.Uring.Ring qualified as Ring
 import Weft.Internal.Backend.Uring.State
 import Weft.Internal.Backend.Uring.Steps
@@ -135,18 +132,13 @@ uringRing = ring
 uringPending :: Uring w -> IO Int
 uringPending = Slots.size . table
 
--- Submitting -------------------------------------------------------------------
-
 submitOperation :: Uring w -> Operation -> Completion w -> IO Answer
 submitOperation u op done =
-  readIORef (phase u) >>= \case
-    Open -> withDescriptors op (start Sys.wouldBlock) $ \d file -> do
-      shut <- isShut u d
-      fileShut <- maybe (pure False) (isShut u) file
-      if shut || fileShut
-        then pure Sys.badDescriptor
-        else tryFirst u d op >>= answer
-    _ -> pure Sys.canceled
+  readIORef (isStopped u) >>= \case
+    True -> pure Sys.canceled
+    False -> withDescriptors op (start Sys.wouldBlock) $ \d file -> do
+      shut <- isShut u d file
+      if shut then pure Sys.badDescriptor else tryFirst u d op >>= answer
   where
     answer tried
       | tried >= -4095, tried /= Sys.wouldBlock = pure tried
@@ -222,8 +214,6 @@ drainBacklog u = go 0
               Wanted -> pushed (submission (stage p) (operation p) (ring u) key)
     pushed act = (\ok -> if ok then Just 0 else Nothing) <$> act
 
--- Completing -------------------------------------------------------------------
-
 pollRing :: Uring w -> PollLimit -> IO Int
 pollRing u t = do
   ran <-
@@ -283,8 +273,6 @@ retire u key p r = do
     for_ file (releaseOne u)
 {-# INLINE retire #-}
 
--- Shutting down ----------------------------------------------------------------
-
 -- | How long 'shutdown' waits for the kernel to give everything back. Cancelling
 -- takes microseconds; only a disk or a network file system takes longer.
 patience :: Integer
@@ -292,9 +280,9 @@ patience = 5_000_000_000
 
 shutdownRing :: Uring w -> IO ()
 shutdownRing u = do
-  was <- readIORef (phase u)
-  when (was == Open) $ do
-    writeIORef (phase u) Closing
+  stopped <- readIORef (isStopped u)
+  unless stopped $ do
+    writeIORef (isStopped u) True
     Ring.quiesce (ring u)
     start <- getMonotonicTimeNSec
     reaped <- reap (toInteger start + patience)
@@ -302,21 +290,18 @@ shutdownRing u = do
     -- never be reused.
     unless reaped $ void (newStablePtr (table u))
     Ring.close (ring u)
-    writeIORef (phase u) Closed
   where
     reap deadline = do
       _ <- drainBacklog u
       left <- Slots.size (table u)
       quiet <- Ring.isQuiet (ring u)
       now <- toInteger <$> getMonotonicTimeNSec
-      if left == 0 && quiet
-        then pure True
-        else
-          if now >= deadline
-            then pure False
-            else do
-              _ <- Ring.cancelAll (ring u)
-              -- Asked again every so often: a request that was being retried when
-              -- all were cancelled may have been missed.
-              n <- Ring.wait (ring u) 50_000_000
-              if n < 0 then pure False else collect u 0 n >> reap deadline
+      if
+        | left == 0 && quiet -> pure True
+        | now >= deadline -> pure False
+        | otherwise -> do
+            _ <- Ring.cancelAll (ring u)
+            -- Asked again every so often: a request that was being retried when
+            -- all were cancelled may have been missed.
+            n <- Ring.wait (ring u) 50_000_000
+            if n < 0 then pure False else collect u 0 n >> reap deadline

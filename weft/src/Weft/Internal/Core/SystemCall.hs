@@ -193,7 +193,7 @@ data OpenMode
     Append
   | -- | A directory, to list or to open files beneath.
     Directory
-  deriving stock (Eq, Show)
+  deriving stock (Eq, Show, Enum)
 
 -- | How a file is opened beside its mode.
 data OpenFlags = OpenFlags

@@ -20,7 +20,6 @@ module Weft.Internal.Kernel.Env
     abort,
     completed,
     countPending,
-    retire,
     inPool,
     onItsWorker,
     whileOpen,

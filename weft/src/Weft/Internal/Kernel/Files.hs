@@ -91,7 +91,7 @@ fromPlace env place operation wait next = case place of
 openFile :: Env -> Where -> ByteString -> OpenMode -> OpenFlags -> Answering File
 openFile env place path mode flags wait k = startingAt env what place . withPath what path $ \memory -> do
   let creates = mode `elem` [WriteOnly, ReadWrite, Append]
-      system = fromIntegral (c_open_flags (modeNumber mode) (flag openTruncate) (flag openExclusive) (flag openDirect))
+      system = fromIntegral (c_open_flags (fromIntegral (fromEnum mode)) (flag openTruncate) (flag openExclusive) (flag openDirect))
       resolve = case openBeneath flags of StayBeneath -> resolveBeneath .|. resolveNoMagicLinks; Anywhere -> 0
       pathAt = unsafeForeignPtrToPtr memory
       operation start =
@@ -117,14 +117,6 @@ openFile env place path mode flags wait k = startingAt env what place . withPath
     flag f = if f flags then 1 else 0
     resolveBeneath = 0x08
     resolveNoMagicLinks = 0x02
-
-modeNumber :: OpenMode -> CInt
-modeNumber = \case
-  ReadOnly -> 0
-  WriteOnly -> 1
-  ReadWrite -> 2
-  Append -> 3
-  Directory -> 4
 
 readFileAt :: Env -> File -> Buffer -> Int -> Int -> Int64 -> Answering Int
 readFileAt env (File d) (Buffer memory room) offset count at wait k = do

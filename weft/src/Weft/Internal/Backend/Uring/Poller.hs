@@ -23,8 +23,7 @@ import Foreign.C.Error (eBADF)
 import Foreign.C.Types (CInt)
 import Foreign.Ptr (Ptr)
 import Weft.Internal.Backend.Readiness.Poller
-import Weft.Internal.Backend.Uring (UringSettings (..), defaultUringSettings, describeSetupFailure)
-import Weft.Internal.Backend.Uring.Ring (Ring)
+import Weft.Internal.Backend.Uring.Ring (Ring, UringSettings (..), defaultUringSettings, describeSetupFailure)
 import Weft.Internal.Backend.Uring.Ring qualified as Ring
 import Weft.Internal.Data.Slots (Slots)
 import Weft.Internal.Data.Slots qualified as Slots
@@ -70,7 +69,8 @@ data Polls = Polls
 -- no ring to give.
 ioUring :: IO Poller
 ioUring = do
-  ring <- Ring.open setup >>= either (ioError . userError . describeSetupFailure) pure
+  -- Work that waits for the next call of a thread that does not come back would be lost.
+  ring <- Ring.open defaultUringSettings {cooperative = False} >>= either (ioError . userError . describeSetupFailure) pure
   polls <- Polls ring <$> Slots.new <*> newIORef IntMap.empty <*> newIORef IntSet.empty <*> newIORef [] <*> newIORef []
   pure
     Poller
@@ -85,14 +85,6 @@ ioUring = do
         pollerWait = \events capacity limit -> collect polls limit events capacity,
         pollerFree = release polls
       }
-  where
-    setup =
-      Ring.Setup
-        { Ring.setupSubmissions = submissionEntries defaultUringSettings,
-          Ring.setupCompletions = completionEntries defaultUringSettings,
-          -- Work that waits for the next call of a thread that does not come back would be lost.
-          Ring.setupCooperative = False
-        }
 
 watch :: Polls -> CInt -> Key -> Trigger -> Interest -> IO Result
 watch polls number key trigger interest = do

@@ -9,9 +9,11 @@
 module Weft.Internal.Backend.Uring.Ring
   ( -- * Rings
     Ring,
-    Setup (..),
+    UringSettings (..),
+    defaultUringSettings,
     SetupFailure (..),
     SetupStep (..),
+    describeSetupFailure,
     open,
     close,
     adopt,
@@ -52,7 +54,7 @@ where
 import Data.Bits (shiftL, shiftR)
 import Data.Int (Int64)
 import Data.Word (Word32, Word64)
-import Foreign.C.Error (Errno (..))
+import Foreign.C.Error (Errno (..), errnoToIOError)
 import Foreign.C.Types (CInt (..))
 import Foreign.ForeignPtr (ForeignPtr, newForeignPtr)
 import Foreign.Marshal.Alloc (alloca)
@@ -67,24 +69,27 @@ data RawRing
 -- | A ring. Its memory outlives 'close', so that a late 'wake' is harmless.
 newtype Ring = Ring (ForeignPtr RawRing)
 
-data Setup = Setup
-  { setupSubmissions :: !Word32,
-    setupCompletions :: !Word32,
-    setupCooperative :: !Bool
+data UringSettings = UringSettings
+  { -- | How many submissions can gather between two polls; the kernel rounds up
+    -- to a power of two. Default 256. At the limit they are handed over early, by
+    -- one more system call.
+    submissionEntries :: !Word32,
+    -- | How many completions can gather. Default 8192 (128 KiB). At the limit the
+    -- kernel keeps the others in memory of its own, and one more system call
+    -- fetches them.
+    completionEntries :: !Word32,
+    -- | Let completion work wait for the worker's next system call or clock tick
+    -- instead of interrupting it. Default True.
+    cooperative :: !Bool
   }
+
+defaultUringSettings :: UringSettings
+defaultUringSettings = UringSettings {submissionEntries = 256, completionEntries = 8192, cooperative = True}
 
 -- | Why there is no ring: what was being done, and the error.
-data SetupFailure = SetupFailure
-  { failedStep :: !SetupStep,
-    failedErrno :: !Errno
-  }
+data SetupFailure = SetupFailure {failedStep :: !SetupStep, _failedErrno :: !Errno}
 
-instance Show SetupFailure where
-  showsPrec d (SetupFailure step (Errno e)) =
-    showParen (d > 10) $
-      showString "SetupFailure " . showsPrec 11 step . showString " (Errno " . shows e . showString ")"
-
--- | The steps of setting up that can fail.
+-- | The steps of setting up that can fail, in the order of @weft_uring.h@.
 data SetupStep
   = -- | @io_uring_setup@: forbidden, absent, too old, or no memory.
     CreatingRing
@@ -96,26 +101,28 @@ data SetupStep
     ProbingOperations
   | -- | The eventfd for wake-ups.
     CreatingEventfd
-  deriving stock (Eq, Show, Enum, Bounded)
+  deriving stock (Eq, Show, Enum)
 
-open :: Setup -> IO (Either SetupFailure Ring)
+-- | One line: what could not be done, and why.
+describeSetupFailure :: SetupFailure -> String
+describeSetupFailure (SetupFailure step e) = show (errnoToIOError ("io_uring: " <> during) e Nothing Nothing)
+  where
+    during = case step of
+      CreatingRing -> "creating a ring"
+      CheckingFeatures -> "checking the kernel's features"
+      MappingRing -> "mapping the ring"
+      ProbingOperations -> "probing the kernel's operations"
+      CreatingEventfd -> "creating an eventfd"
+
+open :: UringSettings -> IO (Either SetupFailure Ring)
 open s = alloca $ \step -> alloca $ \failure -> do
-  r <- c_new (setupSubmissions s) (setupCompletions s) (if setupCooperative s then 0 else 1) step failure
+  r <- c_new (submissionEntries s) (completionEntries s) (if cooperative s then 0 else 1) step failure
   if r == nullPtr
     then do
       i <- peek step
       e <- peek failure
-      pure (Left (SetupFailure (stepNumbered i) (Errno (negate e))))
+      pure (Left (SetupFailure (toEnum (fromIntegral i)) (Errno (negate e))))
     else Right . Ring <$> newForeignPtr c_free r
-
--- | As numbered in @weft_uring.h@.
-stepNumbered :: CInt -> SetupStep
-stepNumbered = \case
-  0 -> CreatingRing
-  1 -> CheckingFeatures
-  2 -> MappingRing
-  3 -> ProbingOperations
-  _ -> CreatingEventfd
 
 -- | Give the ring back. Nothing but 'wake' may be called afterwards. A request that is
 -- still in flight is cancelled by the kernel, but only some time later.

@@ -17,8 +17,6 @@ module Weft.Internal.Observe.Timeline.Event
     renderCounter,
     separator,
     renderEnd,
-
-    -- ** For tests
   )
 where
 
