@@ -16,6 +16,7 @@ module Weft.Internal.Backend.Readiness
   )
 where
 
+import Control.Exception (onException)
 import Control.Monad (foldM, unless, void, when)
 import Data.IORef
 import Data.IntMap.Strict qualified as IntMap
@@ -37,10 +38,10 @@ import Weft.Internal.Os.Descriptor (Descriptor (..))
 import Weft.Internal.Os.Pool (Pool)
 import Weft.Internal.Os.Sys qualified as Sys
 
--- | A backend on a poller. File operations run in the pool and come back
+-- | A backend on a new poller. File operations run in the pool and come back
 -- through the post.
-newReadiness :: Poller -> Pool -> Post -> IO (Backend w)
-newReadiness poller pool post = do
+newReadiness :: IO Poller -> Pool -> Post -> IO (Backend w)
+newReadiness source pool post = source >>= \poller -> flip onException (pollerFree poller) do
   table <- newTable
   wakeup <- watchedWakeup poller (pollerTrigger poller) newWakeup
   numbers <- newPrimVar 0
@@ -222,17 +223,9 @@ forgetIn src d action =
 -- the pool, or over and not yet said.
 visitSource :: Source w -> (Operation -> w -> r -> IO r) -> r -> IO r
 visitSource src f z =
-  foldSlots inSlot z (sourceTable src) >>= inForeign >>= inJobs >>= inDeliveries
+  foldSlots (foldSlotWaiters onWaiter) z (sourceTable src) >>= inForeign >>= inJobs >>= inDeliveries
   where
-    inSlot slot acc = do
-      readers <- readWaiters slot Reading
-      writers <- readWaiters slot Writing
-      first <- standing slot
-      foldWaiters onWaiter readers acc >>= foldWaiters onWaiter writers >>= onStanding first
-    onStanding first acc = case first of
-      Standing _ _ w -> onWaiter w acc
-      NotStanding -> pure acc
-    onWaiter w = f (waiterOperation w) (completionFor (waiterCompletion w))
+    onWaiter _ w = f (waiterOperation w) (completionFor (waiterCompletion w))
     inForeign acc = foreigners src >>= foldM (\before w -> f (foreignOperation w) (completionFor (foreignCompletion w)) before) acc
     inJobs acc = do
       jobs <- readIORef (sourceJobs src)
@@ -247,18 +240,11 @@ visitSource src f z =
 -- | 'pendingTokens' of a readiness backend. An operation that is over has no valid token.
 tokensOf :: Source w -> (w -> Bool) -> IO [Token]
 tokensOf src wanted = do
-  waiting <- foldSlots inSlot [] (sourceTable src)
+  waiting <- foldSlots (foldSlotWaiters token) [] (sourceTable src)
   jobs <- readIORef (sourceJobs src)
   foreign' <- foreignTokens src wanted
   pure ([jobToken key | (key, job) <- IntMap.toList jobs, wanted (completionFor (jobCompletion job))] <> foreign' <> waiting)
   where
-    inSlot slot found = do
-      readers <- readWaiters slot Reading
-      writers <- readWaiters slot Writing
-      first <- standing slot
-      foldWaiters (token Reading) readers found >>= foldWaiters (token Writing) writers >>= case first of
-        Standing _ _ w -> token Reading w
-        NotStanding -> pure
     numberOf = \case
       AwaitReadableFd n -> Just n
       AwaitWritableFd n -> Just n

@@ -11,7 +11,7 @@
 -- kernel cancels what a thread has submitted when the thread ends.
 --
 -- See Note [Life of an operation] and Note [Another thread drives the ring], and Note [Closing a
--- descriptor] in "Weft.Internal.Backend.Uring.Cancel".
+-- descriptor] in "Weft.Internal.Backend.Uring.State".
 module Weft.Internal.Backend.Uring
   ( -- * The event source
     newUring,
@@ -37,7 +37,6 @@ import Foreign.StablePtr (newStablePtr)
 import GHC.Clock (getMonotonicTimeNSec)
 import Weft.Internal.Backend
 import Weft.Internal.Backend.Attempt (attempt)
-import Weft.Internal.Backend.Uring.Cancel
 import Weft.Internal.Backend.Uring.Descriptors qualified as Descriptors
 import Weft.Internal.Backend.Uring.Ring (Ring, SetupFailure, UringSettings (..), defaultUringSettings, describeSetupFailure)
 import Weft.Internal.Backend.Uring.Ring qualified as Ring

@@ -202,8 +202,6 @@ stateTime now = \case
   IsWaiting (WaitingThread _ (Just since) _) -> now - since
   _ -> 0
 
--- Words ------------------------------------------------------------------------
-
 -- | For people: a line of numbers, then every thread, those that are alike on one
 -- line.
 renderSnapshot :: Snapshot -> IO Text
@@ -325,8 +323,6 @@ number = Text.reverse . Text.intercalate "," . Text.chunksOf 3 . Text.reverse . 
 
 showText :: Int -> Text
 showText = Text.pack . show
-
--- Deadlock ---------------------------------------------------------------------
 
 -- | Does every thread seem to wait for another of them? Retains no threads, and so costs a worker
 -- with a million of them some milliseconds. A worker that does not answer speaks for nothing.

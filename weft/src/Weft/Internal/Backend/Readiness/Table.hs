@@ -46,6 +46,7 @@ module Weft.Internal.Backend.Readiness.Table
 
     -- * Waiters
     allWaiters,
+    foldSlotWaiters,
     module Weft.Internal.Backend.Readiness.Waiters,
 
     -- * Tables
@@ -315,6 +316,17 @@ allWaiters s = do
   pure case first of
     Standing _ _ w -> w : others
     NotStanding -> others
+
+-- | Fold over all that wait on a descriptor, in no particular order and without a list of them.
+foldSlotWaiters :: (Direction -> StreamWaiter w -> r -> IO r) -> Slot w -> r -> IO r
+foldSlotWaiters f s acc = do
+  readers <- readWaiters s Reading
+  writers <- readWaiters s Writing
+  first <- standing s
+  foldWaiters (f Reading) readers acc >>= foldWaiters (f Writing) writers >>= case first of
+    Standing _ _ w -> f Reading w
+    NotStanding -> pure
+{-# INLINE foldSlotWaiters #-}
 
 -- | See Note [A table the collector does not see].
 newtype Table w = Table (IORef (SmallArray (Chunk w)))

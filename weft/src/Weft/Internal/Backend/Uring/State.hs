@@ -4,8 +4,9 @@
 -- Description : The state of a worker's ring
 --
 -- The record that "Weft.Internal.Backend.Uring" and its parts work on: the operations that are
--- pending, what could not be submitted yet, and what to call when a descriptor is free. Used
--- on the worker that owns the ring only.
+-- pending, what could not be submitted yet, and what to call when a descriptor is free. It also
+-- asks for the end of one operation, or of all on a descriptor that is to be closed: Note [Closing a
+-- descriptor]. Used on the worker that owns the ring only.
 module Weft.Internal.Backend.Uring.State
   (     Uring (..),
     Pending (..),
@@ -14,11 +15,18 @@ module Weft.Internal.Backend.Uring.State
     isShut,
     presentCancelState,
     queue,
+
+    -- * Leaving early
+    cancelOperation,
+    forgetDescriptor,
+    retainAll,
+    releaseOne,
   )
 where
 
-import Control.Monad (unless)
-import Data.IORef (IORef, newIORef, readIORef, writeIORef)
+import Control.Monad (unless, when)
+import Data.Foldable (for_)
+import Data.IORef
 import Data.IntMap.Strict (IntMap)
 import Data.IntMap.Strict qualified as IntMap
 import Data.Sequence (Seq (..), (|>))
@@ -92,3 +100,62 @@ queue u q push =
       unless queued $ writeIORef (backlog u) (Empty |> q)
     waiting -> writeIORef (backlog u) (waiting |> q)
 {-# INLINE queue #-}
+
+-- Note [Closing a descriptor]
+-- ~~~~~~~~~~~~~~~~~~~~~~~~~~~
+-- @close@ cancels nothing, and the kernel gives the number to the next descriptor
+-- at once. 'forget' therefore marks the descriptor, cancels everything on it, and
+-- runs its action when the last operation on it has retired. From the mark on
+-- nothing new is submitted: 'submit' answers @-EBADF@, and an operation between
+-- two stages ends with @-ECANCELED@.
+
+cancelOperation :: Uring w -> SlotKey -> IO ()
+cancelOperation u key =
+  Slots.lookup (table u) key >>= \case
+    Just p | Wanted <- cancelState p -> do
+      _ <- Slots.replace (table u) key p {cancelState = Cancelled}
+      queue u (QueuedCancel key) (Ring.cancelOne key (ring u))
+    _ -> pure ()
+
+-- | See Note [Closing a descriptor].
+forgetDescriptor :: Uring w -> Descriptor -> IO () -> IO ()
+forgetDescriptor u d act
+  | descriptorNumber d < 0 = act
+  | otherwise = do
+      n <- Descriptors.pendingOn (descriptors u) d
+      if n == 0
+        then Descriptors.clear (descriptors u) d >> act
+        else do
+          source <- Descriptors.isSource (descriptors u) d
+          Descriptors.beginClosing (descriptors u) d
+          modifyIORef' (forgetting u) (IntMap.insertWith (flip (>>)) number act)
+          queue u (QueuedCancelDescriptor fd) (Ring.cancelDescriptor fd (ring u))
+          -- An operation that sends this file waits on another descriptor.
+          when source (Slots.foldM (\() key p -> when (sends p) (cancelOperation u key)) () (table u))
+  where
+    fd = descriptorNumber d
+    number = fromIntegral fd
+    sends p = withDescriptors (operation p) False (\_ file -> file == Just d)
+
+-- | Nothing is pending on the descriptor any more.
+runForget :: Uring w -> Descriptor -> IO ()
+runForget u d = do
+  acts <- readIORef (forgetting u)
+  let number = fromIntegral (descriptorNumber d)
+  writeIORef (forgetting u) (IntMap.delete number acts)
+  Descriptors.clear (descriptors u) d
+  sequence_ (IntMap.lookup number acts)
+
+retainAll :: Uring w -> Operation -> IO ()
+retainAll u op = withDescriptors op (pure ()) $ \d file -> do
+  Descriptors.retain (descriptors u) d
+  for_ file $ \f -> do
+    Descriptors.retain (descriptors u) f
+    Descriptors.markSource (descriptors u) f
+{-# INLINE retainAll #-}
+
+releaseOne :: Uring w -> Descriptor -> IO ()
+releaseOne u d = do
+  lastOne <- Descriptors.release (descriptors u) d
+  when lastOne (runForget u d)
+{-# INLINE releaseOne #-}
