@@ -158,22 +158,22 @@ tryFirst u d op = case op of
   AwaitReadable _ -> pure Sys.wouldBlock
   AwaitWritable _ -> pure Sys.wouldBlock
   _ -> withHint op (attempt op) $ \_ hint n -> do
-    waits <- Descriptors.isHinted hint (descriptors u) d
+    waits <- Descriptors.hasFlag hint (descriptors u) d
     if waits
       then pure Sys.wouldBlock
       else do
         r <- attempt op
-        when (r > 0 && r < n) $ Descriptors.setHint hint True (descriptors u) d
+        when (r > 0 && r < n) $ Descriptors.setFlag hint True (descriptors u) d
         pure r
 {-# INLINE tryFirst #-}
 
 -- | Remember what the result of a transfer that waited says about the next one.
 learn :: Uring w -> Operation -> Int -> IO ()
-learn u op r = withHint op (pure ()) $ \d hint n -> Descriptors.setHint hint (r > 0 && r < n) (descriptors u) d
+learn u op r = withHint op (pure ()) $ \d hint n -> Descriptors.setFlag hint (r > 0 && r < n) (descriptors u) d
 {-# INLINE learn #-}
 
 -- | The descriptor of a transfer, what may be remembered about it, and its length.
-withHint :: Operation -> r -> (Descriptor -> Descriptors.Hint -> Int -> r) -> r
+withHint :: Operation -> r -> (Descriptor -> Descriptors.Flag -> Int -> r) -> r
 withHint op none f = case op of
   Receive d _ n -> f d Descriptors.drained n
   ReadStream d _ n -> f d Descriptors.drained n

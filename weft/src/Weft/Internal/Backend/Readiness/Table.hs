@@ -128,7 +128,7 @@ data PollerState
     Registered
   | -- | It does, and a short transfer proves that there is nothing left.
     RegisteredGivesAll
-  deriving stock (Eq, Show)
+  deriving stock (Eq, Show, Enum)
 
 -- | The serial of the present or the last descriptor.
 slotSerial :: Slot w -> IO Word32
@@ -280,19 +280,11 @@ makeWay s = do
   when (key /= (0 :: Int) && waits .&. 1 == 0) (leavePlace s)
 
 readRegistration :: Slot w -> IO PollerState
-readRegistration s = do
-  b <- byteAt s 7
-  pure case b of
-    0 -> Unregistered
-    1 -> Registered
-    _ -> RegisteredGivesAll
+readRegistration s = toEnum . fromIntegral <$> byteAt s 7
 {-# INLINE readRegistration #-}
 
 writeRegistration :: Slot w -> PollerState -> IO ()
-writeRegistration s r = setByteAt s 7 case r of
-  Unregistered -> 0
-  Registered -> 1
-  RegisteredGivesAll -> 2
+writeRegistration s = setByteAt s 7 . fromIntegral . fromEnum
 
 -- | The directions a level-triggered poller watches.
 readInterest :: Slot w -> IO Interest

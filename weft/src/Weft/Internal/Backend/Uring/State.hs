@@ -78,7 +78,7 @@ openUring settings = Ring.open settings >>= traverse started
 isShut :: Uring w -> Descriptor -> Maybe Descriptor -> IO Bool
 isShut u d file = (||) <$> shut d <*> maybe (pure False) shut file
   where
-    shut one = if descriptorNumber one < 0 then pure True else Descriptors.isClosing (descriptors u) one
+    shut one = if descriptorNumber one < 0 then pure True else Descriptors.hasFlag Descriptors.closing (descriptors u) one
 {-# INLINE isShut #-}
 
 -- | Is the operation wanted, and are its descriptors to stay open?
@@ -126,8 +126,8 @@ forgetDescriptor u d act
       if n == 0
         then Descriptors.clear (descriptors u) d >> act
         else do
-          source <- Descriptors.isSource (descriptors u) d
-          Descriptors.beginClosing (descriptors u) d
+          source <- Descriptors.hasFlag Descriptors.source (descriptors u) d
+          Descriptors.setFlag Descriptors.closing True (descriptors u) d
           modifyIORef' (forgetting u) (IntMap.insertWith (flip (>>)) number act)
           queue u (QueuedCancelDescriptor fd) (Ring.cancelDescriptor fd (ring u))
           -- An operation that sends this file waits on another descriptor.
@@ -151,7 +151,7 @@ retainAll u op = withDescriptors op (pure ()) $ \d file -> do
   Descriptors.retain (descriptors u) d
   for_ file $ \f -> do
     Descriptors.retain (descriptors u) f
-    Descriptors.markSource (descriptors u) f
+    Descriptors.setFlag Descriptors.source True (descriptors u) f
 {-# INLINE retainAll #-}
 
 releaseOne :: Uring w -> Descriptor -> IO ()
