@@ -1,5 +1,3 @@
-{-# LANGUAGE BlockArguments #-}
-
 -- |
 -- An event manager for plain 'IO' programs, with no threads of Weft's in them: it tells when
 -- descriptors are ready and when times have come. After the public interface of O'Sullivan

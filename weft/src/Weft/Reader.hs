@@ -1,5 +1,3 @@
-{-# LANGUAGE MultiWayIf #-}
-
 -- |
 -- Reading a stream by lines, by numbers of bytes, or up to a delimiter.
 --

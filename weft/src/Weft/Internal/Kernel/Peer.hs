@@ -1,5 +1,4 @@
 {-# LANGUAGE GADTs #-}
-{-# LANGUAGE MultiWayIf #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- |

@@ -108,11 +108,8 @@ stillAway lost = any ((== awaySince (lostThread lost)) . awaySince) . IntMap.loo
 countBlocked :: [Home] -> IO Int
 countBlocked homes = do
   held <- concat <$> mapM homeHeld homes
-  length . filter isBlocked <$> mapM awayState held
-  where
-    isBlocked = \case
-      Blocked _ -> True
-      _ -> False
+  states <- mapM awayState held
+  pure (length [() | Blocked _ <- states])
 
 -- | A worker waits for its thread, because there is no OS thread to take it over: as many are
 -- the most there may be, or, with an error number, the system had no other.

@@ -1,5 +1,3 @@
-{-# LANGUAGE BlockArguments #-}
-{-# LANGUAGE MultiWayIf #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- |

@@ -8,7 +8,7 @@
 -- asks for the end of one operation, or of all on a descriptor that is to be closed: Note [Closing a
 -- descriptor]. Used on the worker that owns the ring only.
 module Weft.Internal.Backend.Uring.State
-  (     Uring (..),
+  ( Uring (..),
     Pending (..),
     Queued (..),
     openUring,
