@@ -110,28 +110,15 @@ chunkShift, chunkSlots :: Int
 chunkShift = 5
 chunkSlots = 32
 
+-- The registers.
 rFree, rUsed, rLive, rGeneration, rTidyBelow, rChunks, rCredit :: Int
-
--- | Head of the free list (last in, first out), or -1.
-rFree = 0
-
--- | Slots at and above this number were never used, or are forgotten.
-rUsed = 1
-
--- | How many slots are live.
-rLive = 2
-
--- | The generation that the next key gets.
-rGeneration = 3
-
--- | 'tidy' when fewer slots than this are live.
-rTidyBelow = 4
-
--- | How many chunks are allocated; the outer array may have room for more.
-rChunks = 5
-
--- | How many values can be taken before 'tidy' is worth another try.
-rCredit = 6
+rFree = 0 -- Head of the free list (last in, first out), or -1.
+rUsed = 1 -- Slots at and above this number were never used, or are forgotten.
+rLive = 2 -- How many slots are live.
+rGeneration = 3 -- The generation that the next key gets.
+rTidyBelow = 4 -- 'tidy' when fewer slots than this are live.
+rChunks = 5 -- How many chunks are allocated; the outer array may have room for more.
+rCredit = 6 -- How many values can be taken before 'tidy' is worth another try.
 
 new :: IO (Slots a)
 new = do
