@@ -131,7 +131,7 @@ resumes = do
   t <- N.socket N.AF_INET N.Stream N.defaultProtocol
   d <- N.withFdSocket t newDescriptor
   withAddress closedPort $ \p n -> do
-    _ <- Sys.setNonBlocking (descriptorNumber d) 1
+    P.setFdOption (Fd (descriptorNumber d)) P.NonBlockingRead True
     r <- Sys.connect (descriptorNumber d) p n
     if r == Sys.inProgress
       then Steps.after Wanted UntilWritable (Connect d p n) 4 >>= (@?= Deliver eCONNREFUSED)

@@ -59,7 +59,6 @@ module Weft.Internal.Os.Sys
 
     -- * Descriptors
     close,
-    setNonBlocking,
     newEventCounter,
 
     -- * Waiting
@@ -262,10 +261,6 @@ foreign import ccall unsafe "weft_read_now"
 -- | @close@. The number is free afterwards whatever the answer.
 foreign import ccall unsafe "weft_close"
   close :: CInt -> IO Result
-
--- | Switch non-blocking mode on (not 0) or off.
-foreign import ccall unsafe "weft_set_nonblocking"
-  setNonBlocking :: CInt -> Int -> IO Result
 
 -- | A new @eventfd@, non-blocking and close-on-exec.
 foreign import ccall unsafe "weft_eventfd"
