@@ -224,7 +224,7 @@ visitSource src f z =
   foldSlots (foldSlotWaiters onWaiter) z (sourceTable src) >>= inForeign >>= inJobs >>= inDeliveries
   where
     onWaiter _ w = f (waiterOperation w) (completionFor (waiterCompletion w))
-    inForeign acc = foreigners src >>= foldM (\before w -> f (foreignOperation w) (completionFor (foreignCompletion w)) before) acc
+    inForeign acc = foreigners src >>= foldM (\before (Foreigner direction w) -> onWaiter direction w before) acc
     inJobs acc = do
       jobs <- readIORef (sourceJobs src)
       IntMap.foldr (\job next !a -> onJob job a >>= next) pure jobs acc

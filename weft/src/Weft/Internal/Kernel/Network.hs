@@ -88,18 +88,13 @@ openSocket family kind =
 
 -- | The system knows family and type of the socket.
 adoptSocket :: CInt -> Answering Socket
-adoptSocket fd wait k = allocaArray 2 $ \what ->
-  atOnce
-    "adopt a socket"
-    (c_adopt fd what)
-    ( \_ -> do
-        family <- unpackFamily <$> peek what
-        kind <- socketTypeOf <$> peekElemOff what 1
-        d <- newDescriptor fd
-        pure (Socket d family kind)
-    )
-    wait
-    k
+adoptSocket fd wait k = allocaArray 2 $ \what -> atOnce "adopt a socket" (c_adopt fd what) (adopted what) wait k
+  where
+    adopted what _ = do
+      family <- unpackFamily <$> peek what
+      kind <- socketTypeOf <$> peekElemOff what 1
+      d <- newDescriptor fd
+      pure (Socket d family kind)
 
 socketTypeNumber :: SocketType -> CInt
 socketTypeNumber = \case

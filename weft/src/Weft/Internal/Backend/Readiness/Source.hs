@@ -15,6 +15,7 @@ module Weft.Internal.Backend.Readiness.Source
     -- * Deliveries
     Delivery (..),
     enqueue,
+    completeLater,
     deliverAll,
 
     -- * Slots
@@ -82,12 +83,7 @@ data Source w = Source
   }
 
 -- | An operation that waits for a descriptor which Weft does not own.
-data Foreigner w = Foreigner
-  { foreignSequence :: !Int,
-    foreignDirection :: !Direction,
-    foreignOperation :: !Operation,
-    foreignCompletion :: {-# UNPACK #-} !(Completion w)
-  }
+data Foreigner w = Foreigner !Direction !(StreamWaiter w)
 
 -- | A number for a pending operation: the part of its token that is its own. A job is found by its number alone and
 -- may last for longer than the numbers do (the open of a FIFO), so the numbers of jobs are passed over.
@@ -119,6 +115,10 @@ data Delivery w
 -- | Have the next @poll@ run something.
 enqueue :: Source w -> Delivery w -> IO ()
 enqueue src x = modifyIORef' (sourceDeliveries src) (x :)
+
+-- | Have the next @poll@ complete an operation that waited.
+completeLater :: Source w -> Result -> StreamWaiter w -> IO ()
+completeLater src r w = enqueue src (Complete (waiterOperation w) (waiterCompletion w) r)
 
 -- | Run what is queued, in order; answers how many completions there were.
 deliverAll :: Source w -> IO Int
@@ -170,9 +170,7 @@ moveIn src slot d = do
     else do
       -- Closed without a forget: no event will end the operations that wait.
       unless (phase /= Occupied) do
-        ws <- allWaiters slot
-        for_ ws \w ->
-          enqueue src (Complete (waiterOperation w) (waiterCompletion w) Sys.canceled)
+        allWaiters slot >>= mapM_ (completeLater src Sys.canceled)
         pollerRemove (sourcePoller src) (descriptorNumber d)
         vacateSlot slot
       dismissForeign src (descriptorNumber d)
@@ -189,7 +187,7 @@ dismissForeign src number = do
   for_ (IntMap.lookup (fromIntegral number) known) \waiting -> do
     writeMutVar bucket $! IntMap.delete (fromIntegral number) known
     pollerRemove (sourcePoller src) number
-    for_ (reverse waiting) \w -> enqueue src (Complete (foreignOperation w) (foreignCompletion w) 0)
+    for_ (reverse waiting) \(Foreigner _ w) -> completeLater src 0 w
 
 -- | An operation that a pool thread carries out, wholly or in part.
 data Job w = Job

@@ -314,7 +314,7 @@ cancelWaiter src parts =
     Nothing -> pure ()
     Just slot ->
       standing slot >>= \case
-        Standing _ _ w | direction == Reading, waiterSequence w == partSequence parts -> leavePlace slot >> canceled w
+        Standing _ _ w | direction == Reading, waiterSequence w == partSequence parts -> leavePlace slot >> completeLater src Sys.canceled w
         _ -> do
           ws <- readWaiters slot direction
           case takeWaiter (partSequence parts) ws of
@@ -322,10 +322,9 @@ cancelWaiter src parts =
             Just (w, rest) -> do
               writeWaiters slot direction rest
               settle src slot (partNumber parts)
-              canceled w
+              completeLater src Sys.canceled w
   where
     direction = partDirection parts
-    canceled w = enqueue src (Complete (waiterOperation w) (waiterCompletion w) Sys.canceled)
 
 -- | Cancel all that wait on a slot; answers how many there were.
 cancelWaiters :: Source w -> Slot w -> IO Int
@@ -333,7 +332,7 @@ cancelWaiters src slot = do
   ws <- allWaiters slot
   for_ [Reading, Writing] \direction -> writeWaiters slot direction NoWaiter
   leavePlace slot
-  for_ ws \w -> enqueue src (Complete (waiterOperation w) (waiterCompletion w) Sys.canceled)
+  mapM_ (completeLater src Sys.canceled) ws
   pure (length ws)
 
 -- | 'stand' of a readiness backend. A receive stays if no other operation waits to read. Where the poller
