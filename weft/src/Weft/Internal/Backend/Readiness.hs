@@ -39,34 +39,35 @@ import Weft.Internal.Os.Sys qualified as Sys
 -- | A backend on a new poller. File operations run in the pool and come back
 -- through the post.
 newReadiness :: IO Poller -> Pool -> Post -> IO (Backend w)
-newReadiness source pool post = source >>= \poller -> flip onException (pollerFree poller) do
-  table <- newTable
-  wakeup <- watchedWakeup poller (pollerTrigger poller) newWakeup
-  numbers <- newPrimVar 0
-  deliveries <- newIORef []
-  jobs <- newIORef IntMap.empty
-  closing <- newIORef IntMap.empty
-  foreignNumbers <- newBuckets
-  events <- newBuffer 256 >>= newIORef
-  next <- newPrimVar 0
-  end <- newPrimVar 0
-  isShut <- newIORef False
-  let src = Source poller table wakeup pool post numbers deliveries jobs closing foreignNumbers events next end isShut
-  pure
-    Backend
-      { backendName = pollerName poller,
-        submit = submitTo src,
-        cancel = cancelIn src,
-        stand = standWaiter src,
-        poll = pollOnce src,
-        wake = wakeUp wakeup,
-        forget = forgetIn src,
-        visit = visitSource src,
-        pendingTokens = tokensOf src,
-        -- Registrations, jobs and the event counter belong to the process.
-        adopt = pure (),
-        shutdown = shutdownSource src
-      }
+newReadiness source pool post =
+  source >>= \poller -> flip onException (pollerFree poller) do
+    table <- newTable
+    wakeup <- watchedWakeup poller (pollerTrigger poller) newWakeup
+    numbers <- newPrimVar 0
+    deliveries <- newIORef []
+    jobs <- newIORef IntMap.empty
+    closing <- newIORef IntMap.empty
+    foreignNumbers <- newBuckets
+    events <- newBuffer 256 >>= newIORef
+    next <- newPrimVar 0
+    end <- newPrimVar 0
+    isShut <- newIORef False
+    let src = Source poller table wakeup pool post numbers deliveries jobs closing foreignNumbers events next end isShut
+    pure
+      Backend
+        { backendName = pollerName poller,
+          submit = submitTo src,
+          cancel = cancelIn src,
+          stand = standWaiter src,
+          poll = pollOnce src,
+          wake = wakeUp wakeup,
+          forget = forgetIn src,
+          visit = visitSource src,
+          pendingTokens = tokensOf src,
+          -- Registrations, jobs and the event counter belong to the process.
+          adopt = pure (),
+          shutdown = shutdownSource src
+        }
 
 -- | 'submit' of a readiness backend.
 submitTo :: Source w -> Operation -> Completion w -> IO Answer
