@@ -12,16 +12,17 @@
 -- workers is "Weft.Internal.Backend.Readiness", that for plain @IO@ "Weft.EventManager".
 module Weft.Internal.Backend.Poll (newPoll, poll, select) where
 
+import Control.Monad (when)
+import Control.Monad.Primitive (RealWorld)
 import Data.Bits ((.&.))
-import Data.Foldable (for_)
 import Data.IORef (IORef, newIORef, readIORef, writeIORef)
-import Data.Int (Int16, Int64)
-import Data.IntMap.Strict (IntMap)
-import Data.IntMap.Strict qualified as IntMap
+import Data.Int (Int16, Int32, Int64)
+import Data.Primitive.ByteArray
 import Data.Word (Word64, Word8)
 import Foreign.C.Error (eINVAL, eOPNOTSUPP)
 import Foreign.C.Types (CInt)
-import Foreign.Marshal.Alloc (free, mallocBytes, reallocBytes)
+import Foreign.Marshal.Alloc (free, mallocBytes)
+import Foreign.Marshal.Utils (copyBytes)
 import Foreign.Ptr (Ptr)
 import Foreign.Storable (peekByteOff, peekElemOff, pokeByteOff, pokeElemOff)
 import Weft.Internal.Backend (Backend, Post)
@@ -31,8 +32,8 @@ import Weft.Internal.Os.Pool (Pool)
 import Weft.Internal.Os.Sys (Result)
 import Weft.Internal.Os.Sys qualified as Sys
 
--- | The set of watched descriptors: a dense array for the kernel, and the place of each number
--- in it.
+-- | The set of watched descriptors: a dense array for the kernel, and where in
+-- it each number is.
 data WatchSet = WatchSet
   { -- | @struct pollfd@: number (32 bits), events, returned events (16 each).
     setEntries :: !(Ptr Word8),
@@ -40,8 +41,8 @@ data WatchSet = WatchSet
     setKeys :: !(Ptr Word64),
     setCapacity :: !Int,
     setCount :: !Int,
-    -- | The index of each number's entry.
-    setIndex :: !(IntMap Int)
+    -- | By number: one more than the index of its entry, or 0.
+    setIndex :: !(MutableByteArray RealWorld)
   }
 
 -- | An event source on @poll(2)@. Files go to the pool; a result comes back
@@ -100,21 +101,29 @@ entrySize = 8
 
 newSet :: IO WatchSet
 newSet = do
+  index <- newByteArray 0
   entries <- mallocBytes (64 * entrySize)
   keys <- mallocBytes (64 * 8)
-  pure (WatchSet entries keys 64 0 IntMap.empty)
+  pure (WatchSet entries keys 64 0 index)
+
+indexOf :: WatchSet -> CInt -> IO Int32
+indexOf s number = do
+  size <- getSizeofMutableByteArray (setIndex s)
+  if fromIntegral number * 4 < size then readByteArray (setIndex s) (fromIntegral number) else pure 0
 
 watchIn :: IORef WatchSet -> CInt -> Key -> Interest -> IO Result
 watchIn ref number (Key key) (Interest bits) = do
   events <- fromIntegral <$> Sys.pollEvents bits
-  s <- readIORef ref
-  case IntMap.lookup (fromIntegral number) (setIndex s) of
-    Just i -> put s i events
-    Nothing -> do
-      larger <- withRoom s
-      let end = setCount larger
-      writeIORef ref larger {setCount = end + 1, setIndex = IntMap.insert (fromIntegral number) end (setIndex larger)}
-      put larger end events
+  found <- readIORef ref >>= (`indexOf` number)
+  if found /= 0
+    then do
+      s <- readIORef ref
+      put s (fromIntegral found - 1) events
+    else do
+      s <- readIORef ref >>= growEntries >>= growIndex number
+      put s (setCount s) events
+      writeByteArray (setIndex s) (fromIntegral number) (fromIntegral (setCount s + 1) :: Int32)
+      writeIORef ref s {setCount = setCount s + 1}
   pure 0
   where
     put s i events = do
@@ -127,23 +136,40 @@ watchIn ref number (Key key) (Interest bits) = do
 removeFrom :: IORef WatchSet -> CInt -> IO ()
 removeFrom ref number = do
   s <- readIORef ref
-  let end = setCount s - 1
-      left = IntMap.delete (fromIntegral number) (setIndex s)
-      shorter = s {setCount = end, setIndex = left}
-  for_ (IntMap.lookup (fromIntegral number) (setIndex s)) \hole ->
-    if hole == end
-      then writeIORef ref shorter
-      else do
-        mover <- peekByteOff (setEntries s) (end * entrySize) :: IO CInt
-        (peekByteOff (setEntries s) (end * entrySize) :: IO Word64) >>= pokeByteOff (setEntries s) (hole * entrySize)
-        peekElemOff (setKeys s) end >>= pokeElemOff (setKeys s) hole
-        writeIORef ref shorter {setIndex = IntMap.insert (fromIntegral mover) hole left}
+  found <- indexOf s number
+  when (found /= 0) do
+    let hole = fromIntegral found - 1
+        end = setCount s - 1
+    when (hole /= end) do
+      mover <- peekByteOff (setEntries s) (end * entrySize) :: IO CInt
+      (peekByteOff (setEntries s) (end * entrySize) :: IO Word64) >>= pokeByteOff (setEntries s) (hole * entrySize)
+      peekElemOff (setKeys s) end >>= pokeElemOff (setKeys s) hole
+      writeByteArray (setIndex s) (fromIntegral mover) found
+    writeByteArray (setIndex s) (fromIntegral number) (0 :: Int32)
+    writeIORef ref s {setCount = end}
 
-withRoom :: WatchSet -> IO WatchSet
-withRoom s
+growEntries :: WatchSet -> IO WatchSet
+growEntries s
   | setCount s < setCapacity s = pure s
   | otherwise = do
-      let larger = 2 * setCapacity s
-      entries <- reallocBytes (setEntries s) (larger * entrySize)
-      keys <- reallocBytes (setKeys s) (larger * 8)
-      pure s {setEntries = entries, setKeys = keys, setCapacity = larger}
+      let bigger = 2 * setCapacity s
+      entries <- mallocBytes (bigger * entrySize)
+      keys <- mallocBytes (bigger * 8)
+      copyBytes entries (setEntries s) (setCount s * entrySize)
+      copyBytes keys (setKeys s) (setCount s * 8)
+      free (setEntries s)
+      free (setKeys s)
+      pure s {setEntries = entries, setKeys = keys, setCapacity = bigger}
+
+growIndex :: CInt -> WatchSet -> IO WatchSet
+growIndex number s = do
+  size <- getSizeofMutableByteArray (setIndex s)
+  let wanted = (fromIntegral number + 1) * 4
+  if wanted <= size
+    then pure s
+    else do
+      let bigger = max wanted (2 * size)
+      index <- newByteArray bigger
+      setByteArray index 0 bigger (0 :: Word8)
+      copyMutableByteArray index 0 (setIndex s) 0 size
+      pure s {setIndex = index}
