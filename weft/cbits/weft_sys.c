@@ -232,12 +232,6 @@ intptr_t weft_close(int fd) {
   return -(intptr_t)errno;
 }
 
-intptr_t weft_set_nonblocking(int fd, intptr_t on) {
-  int flags = fcntl(fd, F_GETFL);
-  if (flags == -1) return -(intptr_t)errno;
-  ANSWER(fcntl(fd, F_SETFL, on ? flags | O_NONBLOCK : flags & ~O_NONBLOCK));
-}
-
 intptr_t weft_eventfd(void) { ANSWER(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)); }
 
 /* ---- Waiting ---------------------------------------------------------- */

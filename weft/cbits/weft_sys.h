@@ -76,7 +76,6 @@ intptr_t weft_send_file_now(intptr_t *words, int out, const void *before,
 
 /* Descriptors. */
 intptr_t weft_close(int fd);
-intptr_t weft_set_nonblocking(int fd, intptr_t on);
 intptr_t weft_eventfd(void);
 
 /* Waiting. Time limits are in nanoseconds; negative means for ever. */

@@ -48,7 +48,7 @@ struct weft_uring {
   struct open_how *hows;   /* one for each submission queue entry */
   void *rings;
   size_t rings_size, sqes_size;
-  void *scratch;           /* where weft_uring_warm reads to */
+  void *scratch;           /* where WEFT_URING_WARM reads to */
   int held, quiet;
   /* The thread that last used the ring and armed the wake-up. The kernel runs
    * the work of a request on the thread that submitted it, so a new owner must
@@ -402,115 +402,47 @@ void weft_uring_wake(struct weft_uring *r) {
 
 /* Submissions ---------------------------------------------------------------- */
 
-int weft_uring_receive(struct weft_uring *r, int fd, void *to, uint32_t n, uint64_t id) {
-  struct io_uring_sqe *s = next(r, IORING_OP_RECV, fd, id);
-  if (s == NULL) return 0;
-  /* We tried, or have reason to think that there is nothing: do not try again. */
-  s->ioprio = IORING_RECVSEND_POLL_FIRST;
-  s->addr = (uintptr_t)to;
-  s->len = n;
-  return done(r);
-}
+/* What each request is to the kernel, and the flags that it always has. */
+static const struct {
+  uint8_t opcode;
+  uint16_t priority;
+  uint32_t flags;
+} requests[] = {
+    /* We tried, or have reason to think that there is nothing: do not try again. */
+    [WEFT_URING_RECEIVE] = {IORING_OP_RECV, IORING_RECVSEND_POLL_FIRST, 0},
+    [WEFT_URING_SEND] = {IORING_OP_SEND, IORING_RECVSEND_POLL_FIRST, MSG_NOSIGNAL},
+    [WEFT_URING_RECEIVE_MESSAGE] = {IORING_OP_RECVMSG, IORING_RECVSEND_POLL_FIRST, MSG_CMSG_CLOEXEC},
+    [WEFT_URING_SEND_MESSAGE] = {IORING_OP_SENDMSG, IORING_RECVSEND_POLL_FIRST, MSG_NOSIGNAL},
+    [WEFT_URING_ACCEPT] = {IORING_OP_ACCEPT, 0, SOCK_NONBLOCK | SOCK_CLOEXEC},
+    [WEFT_URING_CONNECT] = {IORING_OP_CONNECT, 0, 0},
+    [WEFT_URING_AWAIT_READABLE] = {IORING_OP_POLL_ADD, 0, POLLIN | POLLRDHUP},
+    [WEFT_URING_AWAIT_WRITABLE] = {IORING_OP_POLL_ADD, 0, POLLOUT},
+    [WEFT_URING_AWAIT_EVENTS] = {IORING_OP_POLL_ADD, 0, 0},
+    [WEFT_URING_READ_AT] = {IORING_OP_READ, 0, 0},
+    [WEFT_URING_WRITE_AT] = {IORING_OP_WRITE, 0, 0},
+    [WEFT_URING_WARM] = {IORING_OP_READ, 0, 0},
+    [WEFT_URING_SYNC] = {IORING_OP_FSYNC, 0, 0}, /* IORING_FSYNC_DATASYNC is 1 */
+    [WEFT_URING_STAT_AT] = {IORING_OP_STATX, 0, 0},
+};
 
-int weft_uring_send(struct weft_uring *r, int fd, const void *from, uint32_t n, uint64_t id) {
-  struct io_uring_sqe *s = next(r, IORING_OP_SEND, fd, id);
+int weft_uring_submit(struct weft_uring *r, int request, int fd, const void *address, uint32_t size,
+                      int64_t offset, uint32_t flags, uint64_t id) {
+  struct io_uring_sqe *s = next(r, requests[request].opcode, fd, id);
   if (s == NULL) return 0;
-  s->ioprio = IORING_RECVSEND_POLL_FIRST;
-  s->addr = (uintptr_t)from;
-  s->len = n;
-  s->msg_flags = MSG_NOSIGNAL;
-  return done(r);
-}
-
-int weft_uring_receive_message(struct weft_uring *r, int fd, void *message, uint64_t id) {
-  struct io_uring_sqe *s = next(r, IORING_OP_RECVMSG, fd, id);
-  if (s == NULL) return 0;
-  s->ioprio = IORING_RECVSEND_POLL_FIRST;
-  s->addr = (uintptr_t)message;
-  s->len = 1;
-  s->msg_flags = MSG_CMSG_CLOEXEC;
-  return done(r);
-}
-
-int weft_uring_send_message(struct weft_uring *r, int fd, const void *message, uint64_t id) {
-  struct io_uring_sqe *s = next(r, IORING_OP_SENDMSG, fd, id);
-  if (s == NULL) return 0;
-  s->ioprio = IORING_RECVSEND_POLL_FIRST;
-  s->addr = (uintptr_t)message;
-  s->len = 1;
-  s->msg_flags = MSG_NOSIGNAL;
-  return done(r);
-}
-
-int weft_uring_accept(struct weft_uring *r, int fd, void *address, void *size, uint64_t id) {
-  struct io_uring_sqe *s = next(r, IORING_OP_ACCEPT, fd, id);
-  if (s == NULL) return 0;
-  s->addr = (uintptr_t)address;
-  s->addr2 = (uintptr_t)size;
-  s->accept_flags = SOCK_NONBLOCK | SOCK_CLOEXEC;
-  return done(r);
-}
-
-int weft_uring_connect(struct weft_uring *r, int fd, const void *address, uint32_t size,
-                       uint64_t id) {
-  struct io_uring_sqe *s = next(r, IORING_OP_CONNECT, fd, id);
-  if (s == NULL) return 0;
-  s->addr = (uintptr_t)address;
-  s->off = size;
-  return done(r);
-}
-
-static int await(struct weft_uring *r, int fd, uint32_t events, uint64_t id) {
-  struct io_uring_sqe *s = next(r, IORING_OP_POLL_ADD, fd, id);
-  if (s == NULL) return 0;
+  flags |= requests[request].flags;
+  if (request == WEFT_URING_WARM) {
+    address = r->scratch;
+    if (size > WEFT_SENDFILE_CHUNK) size = WEFT_SENDFILE_CHUNK;
+  }
 #if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
-  events = events << 16 | events >> 16; /* the kernel wants the halves swapped */
+  /* The kernel wants the halves of events swapped. */
+  if (s->opcode == IORING_OP_POLL_ADD) flags = flags << 16 | flags >> 16;
 #endif
-  s->poll32_events = events;
-  return done(r);
-}
-
-int weft_uring_await_readable(struct weft_uring *r, int fd, uint64_t id) {
-  return await(r, fd, POLLIN | POLLRDHUP, id);
-}
-
-int weft_uring_await_writable(struct weft_uring *r, int fd, uint64_t id) {
-  return await(r, fd, POLLOUT, id);
-}
-
-int weft_uring_await_events(struct weft_uring *r, int fd, uint32_t events, uint64_t id) {
-  return await(r, fd, events, id);
-}
-
-int weft_uring_read_at(struct weft_uring *r, int fd, void *to, uint32_t n, int64_t offset,
-                       uint64_t id) {
-  struct io_uring_sqe *s = next(r, IORING_OP_READ, fd, id);
-  if (s == NULL) return 0;
-  s->addr = (uintptr_t)to;
-  s->len = n;
+  s->ioprio = requests[request].priority;
+  s->addr = (uintptr_t)address;
+  s->len = size;
   s->off = offset;
-  return done(r);
-}
-
-int weft_uring_write_at(struct weft_uring *r, int fd, const void *from, uint32_t n,
-                        int64_t offset, uint64_t id) {
-  struct io_uring_sqe *s = next(r, IORING_OP_WRITE, fd, id);
-  if (s == NULL) return 0;
-  s->addr = (uintptr_t)from;
-  s->len = n;
-  s->off = offset;
-  return done(r);
-}
-
-int weft_uring_warm(struct weft_uring *r, int fd, uint32_t n, int64_t offset, uint64_t id) {
-  if (n > WEFT_SENDFILE_CHUNK) n = WEFT_SENDFILE_CHUNK;
-  return weft_uring_read_at(r, fd, r->scratch, n, offset, id);
-}
-
-int weft_uring_sync(struct weft_uring *r, int fd, int data_only, uint64_t id) {
-  struct io_uring_sqe *s = next(r, IORING_OP_FSYNC, fd, id);
-  if (s == NULL) return 0;
-  s->fsync_flags = data_only ? IORING_FSYNC_DATASYNC : 0;
+  s->msg_flags = flags; /* One field, with a name for each operation. */
   return done(r);
 }
 
@@ -527,17 +459,6 @@ int weft_uring_open_at(struct weft_uring *r, int fd, const void *path, uint64_t 
   s->addr = (uintptr_t)path;
   s->len = sizeof *how;
   s->off = (uintptr_t)how;
-  return done(r);
-}
-
-int weft_uring_stat_at(struct weft_uring *r, int fd, const void *path, int flags,
-                       uint32_t mask, void *to, uint64_t id) {
-  struct io_uring_sqe *s = next(r, IORING_OP_STATX, fd, id);
-  if (s == NULL) return 0;
-  s->addr = (uintptr_t)path;
-  s->len = mask;
-  s->off = (uintptr_t)to;
-  s->statx_flags = flags;
   return done(r);
 }
 
@@ -589,22 +510,10 @@ ABSENT(int, weft_uring_quiet, const R)
 ABSENT(uint64_t, weft_uring_count_enter, const R)
 ABSENT(uint64_t, weft_uring_count_wake_writes, const R)
 ABSENT(void, weft_uring_hold, R, int h)
-ABSENT(int, weft_uring_receive, R, int fd, void *a, uint32_t n, uint64_t id)
-ABSENT(int, weft_uring_send, R, int fd, const void *a, uint32_t n, uint64_t id)
-ABSENT(int, weft_uring_receive_message, R, int fd, void *a, uint64_t id)
-ABSENT(int, weft_uring_send_message, R, int fd, const void *a, uint64_t id)
-ABSENT(int, weft_uring_accept, R, int fd, void *a, void *b, uint64_t id)
-ABSENT(int, weft_uring_connect, R, int fd, const void *a, uint32_t n, uint64_t id)
-ABSENT(int, weft_uring_await_readable, R, int fd, uint64_t id)
-ABSENT(int, weft_uring_await_writable, R, int fd, uint64_t id)
-ABSENT(int, weft_uring_await_events, R, int fd, uint32_t e, uint64_t id)
-ABSENT(int, weft_uring_read_at, R, int fd, void *a, uint32_t n, int64_t o, uint64_t id)
-ABSENT(int, weft_uring_write_at, R, int fd, const void *a, uint32_t n, int64_t o, uint64_t id)
-ABSENT(int, weft_uring_warm, R, int fd, uint32_t n, int64_t o, uint64_t id)
-ABSENT(int, weft_uring_sync, R, int fd, int d, uint64_t id)
+ABSENT(int, weft_uring_submit, R, int q, int fd, const void *a, uint32_t n, int64_t o, uint32_t f,
+       uint64_t id)
 ABSENT(int, weft_uring_open_at, R, int fd, const void *a, uint64_t f, uint64_t m, uint64_t v,
        uint64_t id)
-ABSENT(int, weft_uring_stat_at, R, int fd, const void *a, int f, uint32_t m, void *b, uint64_t id)
 ABSENT(int, weft_uring_cancel, R, uint64_t target)
 ABSENT(int, weft_uring_cancel_descriptor, R, int fd)
 ABSENT(int, weft_uring_cancel_all, R)

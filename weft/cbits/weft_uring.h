@@ -69,26 +69,31 @@ uint64_t weft_uring_count_wake_writes(const struct weft_uring *r);
 /* For tests: a held ring does not submit when its queue is full. */
 void weft_uring_hold(struct weft_uring *r, int held);
 
+/* What is asked of the kernel, in the order of Weft.Internal.Backend.Uring.Ring. An argument
+ * that is not named is 0. */
+enum weft_uring_request {
+  WEFT_URING_RECEIVE,         /* address, size; it waits before it tries, as do the next three */
+  WEFT_URING_SEND,            /* address, size; MSG_NOSIGNAL */
+  WEFT_URING_RECEIVE_MESSAGE, /* address of the header, 1 */
+  WEFT_URING_SEND_MESSAGE,    /* address of the header, 1; MSG_NOSIGNAL */
+  WEFT_URING_ACCEPT,          /* the peer's address; offset: the address of its size */
+  WEFT_URING_CONNECT,         /* address; offset: its size */
+  WEFT_URING_AWAIT_READABLE,
+  WEFT_URING_AWAIT_WRITABLE,
+  WEFT_URING_AWAIT_EVENTS,    /* flags: events of poll */
+  WEFT_URING_READ_AT,         /* address, size, offset */
+  WEFT_URING_WRITE_AT,        /* address, size, offset */
+  WEFT_URING_WARM,            /* size, offset: read into memory that is never read, to cache it */
+  WEFT_URING_SYNC,            /* flags: 1 for the data only */
+  WEFT_URING_STAT_AT,         /* address of the path; size: mask; offset: the address of the result; flags */
+};
+
 /* Queue a submission: 1, or 0 when there is no room even after submitting what
  * was queued. */
-int weft_uring_receive(struct weft_uring *, int fd, void *, uint32_t, uint64_t);
-int weft_uring_send(struct weft_uring *, int fd, const void *, uint32_t, uint64_t);
-int weft_uring_receive_message(struct weft_uring *, int fd, void *, uint64_t);
-int weft_uring_send_message(struct weft_uring *, int fd, const void *, uint64_t);
-int weft_uring_accept(struct weft_uring *, int fd, void *, void *, uint64_t);
-int weft_uring_connect(struct weft_uring *, int fd, const void *, uint32_t, uint64_t);
-int weft_uring_await_readable(struct weft_uring *, int fd, uint64_t);
-int weft_uring_await_events(struct weft_uring *, int fd, uint32_t events, uint64_t);
-int weft_uring_await_writable(struct weft_uring *, int fd, uint64_t);
-int weft_uring_read_at(struct weft_uring *, int fd, void *, uint32_t, int64_t, uint64_t);
-int weft_uring_write_at(struct weft_uring *, int fd, const void *, uint32_t, int64_t, uint64_t);
-/* Read part of a file into memory that is never read, to have it cached. */
-int weft_uring_warm(struct weft_uring *, int fd, uint32_t, int64_t, uint64_t);
-int weft_uring_sync(struct weft_uring *, int fd, int data_only, uint64_t);
+int weft_uring_submit(struct weft_uring *, int request, int fd, const void *address, uint32_t size,
+                      int64_t offset, uint32_t flags, uint64_t);
 int weft_uring_open_at(struct weft_uring *, int fd, const void *, uint64_t flags,
                        uint64_t mode, uint64_t resolve, uint64_t);
-int weft_uring_stat_at(struct weft_uring *, int fd, const void *, int flags,
-                       uint32_t mask, void *, uint64_t);
 /* Cancel the submission with this user_data; all on a descriptor; all there are. */
 int weft_uring_cancel(struct weft_uring *, uint64_t target);
 int weft_uring_cancel_descriptor(struct weft_uring *, int fd);
@@ -97,7 +102,7 @@ int weft_uring_cancel_all(struct weft_uring *);
 /* Is no request for wake-ups in flight? */
 int weft_uring_quiet(const struct weft_uring *r);
 
-/* What weft_uring_warm reads at most: what weft_resident looks at. */
+/* What WEFT_URING_WARM reads at most: what weft_resident looks at. */
 #define WEFT_SENDFILE_CHUNK (256 * 1024)
 
 #endif

@@ -1,5 +1,3 @@
-{-# LANGUAGE MultiWayIf #-}
-
 -- |
 -- Sending and receiving at once or not at all, in plain 'IO'.
 --

@@ -1,5 +1,5 @@
 -- |
--- What a run has counted: threads, dispatches, polls, sleeps, timers, operations.
+-- The counters of a run: threads, dispatches, polls, sleeps, timers, operations.
 --
 -- The workers count anyway, once for each slice or poll; looking at it costs them
 -- nothing. Reading takes no lock and stops no thread, and it works while a worker is
@@ -26,7 +26,7 @@ where
 import Weft.Internal.Core.Trace (Home (..), Thread, internal)
 import Weft.Internal.Data.Counters
 
--- | What the run of this thread has counted. Does not block.
+-- | The counters of this thread's run. Does not block.
 counters :: Thread Counters
 counters = internal (\home _ -> homeCounters home)
 

@@ -1,5 +1,5 @@
 -- |
--- What every thread of a run does at this moment.
+-- The state of every thread of a run at this moment.
 --
 -- A dump names each thread by number and label, says which thread forked it, which scope owns
 -- it, how old it is, and what it waits for and since when; thousands that are alike

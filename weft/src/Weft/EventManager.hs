@@ -1,5 +1,3 @@
-{-# LANGUAGE BlockArguments #-}
-
 -- |
 -- An event manager for plain 'IO' programs, with no threads of Weft's in them: it tells when
 -- descriptors are ready and when times have come. After the public interface of O'Sullivan
@@ -87,28 +85,13 @@ import Control.Monad (join, void, when)
 import Foreign.C.Error (Errno, eBADF, eINVAL, errnoToIOError)
 import System.IO.Error (ioeSetErrorString)
 import System.Posix.Types (Fd)
-import Weft.Internal.Backend.Manager qualified as Manager
+import Weft.Internal.Backend.Manager
 import Weft.Internal.Backend.Manager.State
-import Weft.Internal.Backend.Manager.Table qualified as Table
-import Weft.Internal.Backend.Manager.Timeouts qualified as Timeouts
+import Weft.Internal.Backend.Manager.Table (closeWith, register, unregister)
+import Weft.Internal.Backend.Manager.Timeouts (cancelTimeout, setTimeoutOr, updateTimeout)
 import Weft.Internal.Backend.Readiness.Poller
 import Weft.Internal.Data.Time (Duration)
 import Weft.Internal.Os.Sys (canceled, resultErrno)
-
--- | Make a manager on a source ("Weft.EventManager.Source"), which it owns from then on. A
--- program may have several; a descriptor should be registered with one of them at a time.
--- Throws an 'IOError' where the kernel refuses.
-newEventManager :: IO Poller -> IO EventManager
-newEventManager = Manager.newEventManager
-
--- | Free a manager, as its last step: registered callbacks are told 'closed', on the calling
--- thread; descriptors stay open. All of them run, and what the first to throw has thrown is thrown at
--- the end. Timeouts do not run, and threads that wait are told so by
--- an 'IOError'. Waits for the step that another thread is in, and has it end; an exception that ends
--- this wait leaves the manager to another call. Nothing can be
--- registered afterwards; a second call does nothing.
-freeEventManager :: EventManager -> IO ()
-freeEventManager = Manager.freeEventManager
 
 -- | A manager for the time of an action, which steps it.
 withEventManager :: IO Poller -> (EventManager -> IO a) -> IO a
@@ -133,73 +116,12 @@ withLoop source body = withEventManager source \m -> do
             Nothing -> putMVar ended (throwIO (e :: SomeException))
     restore (body m) `finally` (tryTakeMVar within >> stop m >> join (readMVar ended))
 
--- | Run what is due, wait for events if there was nothing, and run their callbacks; answers
--- how many ran. It waits for as long as the second argument says, 'Nothing' for any time, and
--- not at all when something was due. It also ends when 'wake' is called, or when something
--- was registered or set since the last wait: then the answer can be 0.
---
--- One thread at a time steps; others wait for it. Throws what a callback throws, and an
--- 'IOError' when it is called from a callback.
-step :: EventManager -> Maybe Duration -> IO Int
-step = Manager.step
-
--- | Step until 'stop' is called, or the manager is freed. Throws what a callback throws.
-loop :: EventManager -> IO ()
-loop = Manager.loop
-
--- | End the wait that the stepper is in, or if it is in none, its next one.
-wake :: EventManager -> IO ()
-wake = Manager.wake
-
--- | Have 'loop' return after the step that it is in. If no thread is in it, the next 'loop'
--- returns at once.
-stop :: EventManager -> IO ()
-stop = Manager.stop
-
--- | Have a callback run when a descriptor is ready (level-triggered: as long as it is ready,
--- not only when it becomes so). The callback gets its registration, and what has happened:
--- of that only what it waits for, and 'peerClosed', 'failed', 'closed' and 'refused', which
--- end waits of all kinds. There may be several registrations for a descriptor; they run in
--- the order in which they were made. A regular file is always ready.
---
--- The manager does not own the descriptor. Close it by 'closeWith', or 'unregister' first:
--- a callback that is registered for a number that is closed in secret would be reported for the
--- number's next owner.
---
--- Throws an 'IOError': @EBADF@ for a number that is not open, @EINVAL@ for no interest, and
--- others where the source refuses. A source that only the stepper may use (@poll@, @select@, @ioUring@)
--- refuses later, by an event, 'refused'.
-register :: EventManager -> Fd -> Interest -> Lifetime -> (Registration -> Events -> IO ()) -> IO Registration
-register = Table.register
-
--- | Drop a registration. False when it is gone already: it was dropped, it was 'OneShot' and
--- its callback has run or is running, or its descriptor was closed. After that the callback
--- does not begin to run; if another thread is the stepper, it may be running at this moment.
-unregister :: Registration -> IO Bool
-unregister = Table.unregister
-
--- | Close a descriptor, by the action given, and tell all that have registered for it that it
--- is 'closed'; their callbacks run in the next step. While the action runs no thread registers
--- for the number, so no registration is for two descriptors. What the action throws is thrown,
--- and the registrations are gone all the same.
-closeWith :: EventManager -> Fd -> (Fd -> IO ()) -> IO ()
-closeWith = Table.closeWith
-
 -- | Have a callback run, in a step, when this much time has passed: never sooner, and never
 -- inside of 'setTimeout', even for no time at all. Callbacks run in the order in which they
 -- are due. There is no lock; to set a timeout costs an atomic step and, if the stepper
 -- waits, its wake-up.
 setTimeout :: EventManager -> Duration -> IO () -> IO Timeout
-setTimeout m d action = Timeouts.setTimeout m d action (pure ())
-
--- | Have a timeout run when this much time has passed from now. To put it off is to store a
--- number. False when it has run already, is running, or was cancelled.
-updateTimeout :: Timeout -> Duration -> IO Bool
-updateTimeout = Timeouts.updateTimeout
-
--- | Have a timeout not run. False when it has run already, is running, or was cancelled.
-cancelTimeout :: Timeout -> IO Bool
-cancelTimeout = Timeouts.cancelTimeout
+setTimeout m d action = setTimeoutOr m d action (pure ())
 
 -- | Block until a read would not block. Answers 'readable' with what else has happened.
 -- Throws an 'IOError': @EBADF@ when the descriptor is not open, or is closed by 'closeWith'
@@ -228,7 +150,7 @@ delay :: EventManager -> Duration -> IO ()
 delay m d = mask_ do
   refuseInCallback m "delay"
   answer <- newEmptyMVar
-  timeout <- Timeouts.setTimeout m d (putMVar answer True) (putMVar answer False)
+  timeout <- setTimeoutOr m d (putMVar answer True) (putMVar answer False)
   ran <- takeMVar answer `onException` cancelTimeout timeout
   if ran then pure () else failWith "delay" (resultErrno canceled)
 
@@ -238,7 +160,7 @@ failWith place errno = ioError (errnoToIOError place errno Nothing Nothing)
 -- | A timeout that transactions can wait for.
 data Timer = Timer !Timeout !(TVar TimerState)
 
--- | What has become of a timer.
+-- | The state of a timer.
 data TimerState
   = -- | Its time has not come.
     Running
@@ -252,10 +174,10 @@ data TimerState
 startTimer :: EventManager -> Duration -> IO Timer
 startTimer m d = do
   state <- newTVarIO Running
-  timeout <- Timeouts.setTimeout m d (atomically (writeTVar state Rung)) (atomically (writeTVar state Cancelled))
+  timeout <- setTimeoutOr m d (atomically (writeTVar state Rung)) (atomically (writeTVar state Cancelled))
   pure (Timer timeout state)
 
--- | What has become of it.
+-- | The present state of a timer.
 timerState :: Timer -> STM TimerState
 timerState (Timer _ state) = readTVar state
 

@@ -1,5 +1,5 @@
 -- |
--- What answers system calls, as a value, and how to add calls of your own.
+-- Kernels, which answer system calls, as values; and how to add calls of your own.
 --
 -- An application's own blocking operation is a system call like any other: define
 -- the request as data, interpret it by leaving the waiter with an event loop, and

@@ -77,7 +77,7 @@ runModel answer program = do
             goOnAs state {stateFrames = MaskFrame outside outer, stateMasking = max MaskedInterruptible (stateMasking state)} (handler e)
           MaskFrame outside outer -> goOnAs state {stateFrames = outer, stateMasking = outside} (Throw e)
           NoFrames -> ((identityNumber me, e) :) <$> schedule new others
-        -- What a thread asks and says of itself, masks among it: of its control block alone.
+        -- Questions and changes of the thread's own control block, masks among them.
         Perform operation argument rest -> do
           variable <- newMutVar tcb
           tried <- primitiveAct operation (Here noWorker variable) argument rest

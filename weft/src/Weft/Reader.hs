@@ -1,5 +1,3 @@
-{-# LANGUAGE MultiWayIf #-}
-
 -- |
 -- Reading a stream by lines, by numbers of bytes, or up to a delimiter.
 --
@@ -60,13 +58,35 @@ import Control.Monad.IO.Class (liftIO)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as ByteString
 import Data.ByteString.Char8 qualified as Char8
+import Data.ByteString.Unsafe (unsafeUseAsCStringLen)
+import Data.IORef
+import Foreign.Marshal.Utils (copyBytes, moveBytes)
+import Foreign.Ptr (castPtr, plusPtr)
+import Weft.Internal.Core.Buffer
 import Weft.Internal.Core.Trace (Thread)
-import Weft.Internal.Sync.Reader
 import Weft.Socket (Socket, receiveInto)
 
 -- | A reader of what a socket receives. It takes 4 KB.
 newReader :: Socket -> Thread Reader
-newReader = newReaderInto . receiveInto
+newReader socket = liftIO $ do
+  state <- newState
+  pure . Reader state $ do
+    ReaderState buffer _ to <- liftIO (makeRoom state (usual `div` 4))
+    n <- receiveInto socket buffer to (bufferSize buffer - to)
+    n <$ liftIO (keep state n)
+
+-- | A reader of anything that gives bytes, at most as many as it is asked for, and none at the
+-- end: a connection with TLS, a pipe.
+newReaderFrom :: (Int -> Thread ByteString) -> Thread Reader
+newReaderFrom source = liftIO $ do
+  state <- newState
+  pure . Reader state $ do
+    bytes <- source usual
+    liftIO $ do
+      let n = ByteString.length bytes
+      ReaderState buffer _ to <- makeRoom state n
+      unsafeUseAsCStringLen bytes (\(p, _) -> withBuffer buffer (\b -> copyBytes (b `plusPtr` to) (castPtr p) n))
+      n <$ keep state n
 
 -- | Why a read has failed. The bytes are still in the reader.
 data ReadError
@@ -76,7 +96,7 @@ data ReadError
     TooLong !Wanted !Int
   deriving stock (Eq, Show)
 
--- | What was to be read.
+-- | The thing that was to be read.
 data Wanted
   = -- | A line.
     Line
@@ -130,9 +150,9 @@ delimited reader wanted bound ending find = go 0
   where
     most = if bound > maxBound - ending then maxBound else max 0 bound + ending
     go searched =
-      liftIO (consider reader (look searched)) >>= \case
-        Taken bytes -> pure (Just bytes)
-        Remains n
+      liftIO (look searched) >>= \case
+        Right bytes -> pure (Just bytes)
+        Left n
           | n >= most -> throwM (TooLong wanted (max 0 bound))
           | otherwise -> do
               more <- receiveMore reader
@@ -140,10 +160,16 @@ delimited reader wanted bound ending find = go 0
                 | more > 0 -> go n
                 | n == 0 -> pure Nothing
                 | otherwise -> throwM (EndedEarly wanted n)
-    look searched bytes = case find (ByteString.take most bytes) searched of
-      Just (content, whole) | content <= bound -> Take content whole
-      Just _ -> Leave most
-      Nothing -> Leave (ByteString.length bytes)
+    -- Where the bytes lie: nothing that is lazy in them leaves this.
+    look searched = do
+      st@(ReaderState buffer from to) <- readIORef (readerState reader)
+      let bytes = unsafeSlice buffer from (to - from)
+      case find (ByteString.take most bytes) searched of
+        Just (content, whole) | content <= bound -> do
+          taken <- copyBuffer buffer from content
+          Right taken <$ (writeIORef (readerState reader) $! st {stateFrom = from + whole})
+        Just _ -> pure (Left most)
+        Nothing -> pure (Left (to - from))
 
 -- | The given number of bytes (none, if it is not positive). When the stream has fewer it raises
 -- 'EndedEarly'. Memory is taken as bytes come, not ahead of them.
@@ -180,3 +206,67 @@ awaitBytes reader n = do
     else do
       more <- receiveMore reader
       if more == 0 then pure have else awaitBytes reader n
+
+-- The memory of a reader: a buffer and its received, unread part. It grows on demand and returns
+-- to its first size when empty. Bytes are copied out, since the memory is reused.
+
+-- | A stream, and what was received of it and not read.
+data Reader = Reader
+  { readerState :: !(IORef ReaderState),
+    -- | Wait for bytes and keep them: how many came, 0 at the end of the stream. Between
+    -- their arrival and the state no system call is made, so nothing interrupts there.
+    receiveMore :: !(Thread Int)
+  }
+
+-- | The bytes between the two offsets are there; the room after them is free.
+data ReaderState = ReaderState
+  { _stateBuffer :: !Buffer,
+    stateFrom :: !Int,
+    stateTo :: !Int
+  }
+
+-- | The size of a buffer that has not grown.
+usual :: Int
+usual = 4096
+
+newState :: IO (IORef ReaderState)
+newState = newBuffer usual >>= \buffer -> newIORef (ReaderState buffer 0 0)
+
+-- | Note that the given number of bytes were received.
+keep :: IORef ReaderState -> Int -> IO ()
+keep state n = modifyIORef' state (\st -> st {stateTo = stateTo st + n})
+
+-- | Have room for the given number of bytes: move what is there to the beginning, or to a larger
+-- buffer if it fills more than half of this one.
+makeRoom :: IORef ReaderState -> Int -> IO ReaderState
+makeRoom state n = do
+  st@(ReaderState buffer from to) <- readIORef state
+  let size = bufferSize buffer
+      have = to - from
+      moveTo target = withBuffer buffer $ \old -> withBuffer target $ \new -> moveBytes new (old `plusPtr` from) have
+      becomes st' = st' <$ writeIORef state st'
+  if
+    | have == 0 && size > usual && n <= usual -> newBuffer usual >>= \b -> becomes (ReaderState b 0 0)
+    | size - to >= n && have > 0 -> pure st
+    | size >= n + have && 2 * have <= size -> moveTo buffer >> becomes (ReaderState buffer 0 have)
+    | otherwise -> do
+        larger <- newBuffer (max (n + have) (2 * size))
+        moveTo larger
+        becomes (ReaderState larger 0 have)
+
+-- | How many bytes were received and not given out.
+received :: Reader -> IO Int
+received reader = (\st -> stateTo st - stateFrom st) <$> readIORef (readerState reader)
+
+-- | Take at most the given number of bytes of those.
+takeBytes :: Reader -> Int -> IO ByteString
+takeBytes reader n = do
+  bytes <- peekBytes reader n
+  modifyIORef' (readerState reader) (\st -> st {stateFrom = stateFrom st + ByteString.length bytes})
+  pure bytes
+
+-- | A copy of at most the given number of bytes of those.
+peekBytes :: Reader -> Int -> IO ByteString
+peekBytes reader n = do
+  ReaderState buffer from to <- readIORef (readerState reader)
+  copyBuffer buffer from (min n (to - from))

@@ -117,7 +117,7 @@ watched stack tx probe = Thread $ \k -> internally $ \home _ ->
       let waits = readResult (blockedOnNumber 0 (Reason "a transaction" (pure 0) ByThreads)) changed `onException` effect withdraw
       pure (unThread (waits >> atomicallyAt stack tx) k)
 
--- | What came of the GHC thread.
+-- | The end of the GHC thread.
 data End a = Committed a | Interrupted
 
 waitWith :: STM a -> Thread a

@@ -273,7 +273,7 @@ relay make = withRig make \rig -> withListener \listener address -> withRoom 800
               then modifyIORef' taken (+ 1) >> void (Sys.close (fromIntegral k))
               else modifyIORef' received (+ k)
             begin n op
-          rs -> assertFailure (describeOperation op <> " answered " <> show rs)
+          rs -> assertFailure (show op <> " answered " <> show rs)
       -- Count what is over, and begin it again.
       serve = do
         those <- readIORef running

@@ -29,7 +29,7 @@ import Network.Socket qualified as N
 import System.Directory (removeFile)
 import System.IO (hClose)
 import System.IO.Temp (withSystemTempDirectory)
-import System.Posix.IO (OpenMode (ReadOnly, ReadWrite), closeFd, defaultFileFlags, openFd)
+import System.Posix.IO (FdOption (NonBlockingRead), OpenMode (ReadOnly, ReadWrite), closeFd, defaultFileFlags, openFd, setFdOption)
 import System.Posix.Temp (mkstemp)
 import System.Posix.Types (Fd (..))
 import Test.Tasty
@@ -66,8 +66,8 @@ ends = do
   (a, b) <- N.socketPair N.AF_UNIX N.Stream 0
   one <- N.socketToFd a
   other <- N.socketToFd b
-  _ <- Sys.setNonBlocking one 0
-  _ <- Sys.setNonBlocking other 1
+  setFdOption (Fd one) NonBlockingRead False
+  setFdOption (Fd other) NonBlockingRead True
   words' <- newPinnedPrimArray 2
   setPrimArray words' 0 2 0
   made <- newDescriptor one

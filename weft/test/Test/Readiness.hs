@@ -31,8 +31,7 @@ import Weft.Internal.Backend.Poll (newPoll)
 import Weft.Internal.Backend.Readiness.Jobs (startJob)
 import Weft.Internal.Backend.Readiness.Poller
 import Weft.Internal.Backend.Readiness.Script (scripted)
-import Weft.Internal.Backend.Readiness.Source (JobPart (..), Source (..), nextSequence)
-import Weft.Internal.Backend.Readiness.Stream
+import Weft.Internal.Backend.Readiness.Source (JobPart (..), Source (..), TokenParts (..), jobToken, nextSequence, streamToken, tokenParts)
 import Weft.Internal.Backend.Readiness.Table
 import Weft.Internal.Backend.Wakeup (freeWakeup, newWakeup)
 import Weft.Internal.Core.Standing (waitAgain)
@@ -214,8 +213,9 @@ tokens =
             forAll (elements [Reading, Writing]) \direction -> ioProperty do
               d <- newDescriptor number
               let token = streamToken key (descriptorNumber d) direction
+                  parts = tokenParts token
               pure $
-                tokenParts token === TokenParts key number False direction
+                (partSequence parts, partNumber parts, partInPool parts, partDirection parts) === (key, number, False, direction)
                   .&&. answerToken (pending token) === token
                   .&&. isPending (pending token) === True,
       testProperty "of jobs too" $ forAll (choose (0, 0x1fffffff)) \key ->

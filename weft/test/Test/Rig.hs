@@ -64,7 +64,7 @@ import Network.Socket qualified as N
 import Network.Socket.Address qualified as NA
 import System.IO.Temp (withSystemTempDirectory)
 import System.IO.Unsafe (unsafePerformIO)
-import System.Posix.IO (createPipe)
+import System.Posix.IO (FdOption (NonBlockingRead), createPipe, setFdOption)
 import Test.Tasty.HUnit
 import Weft.Internal.Backend
 import Weft.Internal.Backend.Epoll (newEpoll)
@@ -173,7 +173,7 @@ finish rig what p = do
 
 -- | Submit an operation and wait for its result.
 perform :: (HasCallStack) => Rig -> Operation -> IO Int
-perform rig op = start rig op >>= finish rig (describeOperation op)
+perform rig op = start rig op >>= finish rig (show op)
 
 -- | Ask for it to end early, if it is pending.
 abandon :: Rig -> Pending -> IO ()
@@ -235,7 +235,7 @@ tcpPair = withListener \listener address -> do
 pipePair :: IO Link
 pipePair = do
   (r, w) <- createPipe
-  mapM_ (\fd -> Sys.setNonBlocking (fromIntegral fd) 1) [r, w]
+  mapM_ (\fd -> setFdOption fd NonBlockingRead True) [r, w]
   Link <$> newDescriptor (fromIntegral r) <*> newDescriptor (fromIntegral w)
 
 toLink :: (Socket, Socket) -> IO Link

@@ -14,7 +14,6 @@
 module Weft.Internal.Backend
   ( -- * Operations
     Operation (..),
-    describeOperation,
     streamOf,
 
     -- * Backends
@@ -44,7 +43,7 @@ import Foreign.Ptr (Ptr)
 import Weft.Internal.Core.Standing (Place)
 import Weft.Internal.Os.Descriptor (Descriptor)
 
--- | What a backend can be asked to do. Memory that a pointer points to must stay valid
+-- | A request to a backend. Memory that a pointer points to must stay valid
 -- until the completion has run: the completion's closure keeps it alive.
 --
 -- Every operation answers with a number as @io_uring@ does: zero or more for
@@ -110,30 +109,6 @@ streamOf = \case
   SendFile d _ _ _ -> Just d
   _ -> Nothing
 
--- | One line for a dump: what a thread that waits for this waits for.
-describeOperation :: Operation -> String
-describeOperation = \case
-  Receive d _ n -> on d ("receive up to " <> show n <> " bytes")
-  Send d _ n -> on d ("send " <> show n <> " bytes")
-  ReceiveMessage d _ -> on d "receive a message"
-  SendMessage d _ -> on d "send a message"
-  Accept d _ _ -> on d "accept"
-  Connect d _ _ -> on d "connect"
-  AwaitReadable d -> on d "await readable"
-  AwaitWritable d -> on d "await writable"
-  AwaitReadableFd n -> "await readable on foreign fd " <> show n
-  AwaitWritableFd n -> "await writable on foreign fd " <> show n
-  ReadStream d _ n -> on d ("read up to " <> show n <> " bytes")
-  WriteStream d _ n -> on d ("write " <> show n <> " bytes")
-  SendFile d f o n -> on d ("send " <> show n <> " bytes of " <> show f <> " from " <> show o)
-  ReadAt d _ n o -> on d ("read " <> show n <> " bytes at " <> show o)
-  WriteAt d _ n o -> on d ("write " <> show n <> " bytes at " <> show o)
-  Sync d dataOnly -> on d (if dataOnly then "sync data" else "sync")
-  OpenAt {} -> "open a file"
-  StatAt {} -> "stat a file"
-  where
-    on d what = what <> " on " <> show d
-
 -- | The owner's note on an operation, and what becomes of the result.
 data Completion w = Completion
   { -- | Whatever the owner of the backend wants to be told by 'visit'. The backend
@@ -154,7 +129,7 @@ type Post = IO () -> IO ()
 newtype Token = Token Int
   deriving newtype (Eq, Show)
 
--- | What 'submit' says at once: a result (at least -4095), or that the
+-- | The immediate answer of 'submit': a result (at least -4095), or that the
 -- operation is pending, and under which token. One machine word, because it is
 -- made for every system call.
 type Answer = Int
@@ -175,7 +150,7 @@ answerToken :: Answer -> Token
 answerToken a = Token (complement (a + 4096))
 {-# INLINE answerToken #-}
 
--- | How long 'poll' may block, in nanoseconds: 'noWait', 'forever' or a bound.
+-- | The time that 'poll' may block, in nanoseconds: 'noWait', 'forever' or a bound.
 type PollLimit = Int64
 
 -- | Collect what has completed and return at once.

@@ -2,7 +2,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- |
--- Description : What answers system calls, as a value
+-- Description : A kernel as a value
 --
 -- A 'Kernel' is opened once for a run, started on every worker, and answers the system calls of the
 -- threads that run there. Three kinds exist: the system kernel
@@ -27,7 +27,6 @@ module Weft.Internal.Kernel
 
     -- * For writers of kernels
     answerSuspend,
-    resumeAs,
   )
 where
 
@@ -62,7 +61,7 @@ data Opened = Opened
     closeKernel :: IO ()
   }
 
--- | What a worker offers to its kernel: itself, as its threads see it.
+-- | A worker, for its kernel, as its threads see it.
 newtype Host = Host {hostHome :: Home}
 
 -- | How many workers there are.

@@ -2,7 +2,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- |
--- Description : What the ways to synchronize threads have in common
+-- Description : The common part of all ways to synchronize threads
 --
 -- How an operation tries first and waits only if it must, how it notices a cancellation, and
 -- how dumps describe it. Used by "Weft.Mutex", "Weft.MVar" and the like. See
@@ -18,7 +18,6 @@ module Weft.Internal.Sync
     -- * Waking
     wakeFirst,
     wakeAll,
-    takeAll,
     leaveQueue,
 
     -- * Finally
@@ -119,13 +118,7 @@ wakeFirst here queue a = next
 wakeAll :: Home -> a -> WaitQueue o a -> IO ()
 wakeAll here a q = dequeue q (pure ()) $ \waiter rest -> answer here waiter a >> wakeAll here a rest
 
--- | Take a whole queue away.
-takeAll :: Home -> MutVar RealWorld (WaitQueue o a) -> IO (WaitQueue o a)
-takeAll here queue = look queue $ \seen q -> do
-  ours <- swapFor here queue seen emptyQueue
-  if ours then pure q else takeAll here queue
-
--- | What a wait that was cancelled does to its queue.
+-- | Leave the queue of a wait that was cancelled.
 leaveQueue :: Home -> MutVar RealWorld (WaitQueue o a) -> IO ()
 leaveQueue here queue = change here queue afterRemoval
 
@@ -150,7 +143,7 @@ orElseRestore (Thread body) (Thread restore) = Thread $ \k ->
   Catch (oneShot (\_ -> body (Leave k))) (\(e :: SomeException) -> restore (\_ -> Throw e))
 {-# INLINE orElseRestore #-}
 
--- | What people call something that threads wait for.
+-- | The name of an object that threads wait for.
 data Name = Name !Int !Text
 
 -- | The next number, and a label that may be empty.

@@ -119,7 +119,7 @@ endReserve = 64
 wordsAddress :: Words -> Ptr Int
 wordsAddress (Words array) = mutablePrimArrayContents array
 
--- | What a carrier uses between two segments: the address of its line. One machine
+-- | The address of a carrier's line, which it uses between two segments. One machine
 -- word, so that the scheduler can have it at hand. The third word of the line is the
 -- number of the present dispatch.
 type Line = Ptr Int

@@ -7,9 +7,7 @@
 -- each worker, and says so once when it had to take another one.
 module Weft.Internal.Backend.Choose
   ( BackendChoice (..),
-    backendNames,
     parseBackend,
-    backendFromEnvironment,
     Chosen,
     chooseBackend,
     startBackend,
@@ -37,7 +35,6 @@ data BackendChoice
   | Poll
   deriving stock (Eq, Show, Enum, Bounded)
 
--- | The names that 'parseBackend' knows.
 backendNames :: [(String, BackendChoice)]
 backendNames = [("auto", Auto), ("epoll", Epoll), ("io_uring", Uring), ("poll", Poll)]
 
@@ -52,7 +49,7 @@ parseBackend name = case lookup name backendNames of
   Just choice -> Right choice
   Nothing -> Left ("unknown backend " <> show name <> " (known: " <> intercalate ", " (map fst backendNames) <> ")")
 
--- | What @WEFT_BACKEND@ asks for; 'Auto' where it is unset or empty. An unknown
+-- | The choice of @WEFT_BACKEND@; 'Auto' where it is unset or empty. An unknown
 -- name is an 'IOError'.
 backendFromEnvironment :: IO BackendChoice
 backendFromEnvironment =
@@ -64,7 +61,6 @@ backendFromEnvironment =
 -- | A choice, and whether the operator was told that it was not available.
 data Chosen = Chosen !BackendChoice !(IORef Bool)
 
--- | Settle the choice for one run.
 chooseBackend :: BackendChoice -> IO Chosen
 chooseBackend choice = do
   wanted <- if choice == Auto then backendFromEnvironment else pure choice

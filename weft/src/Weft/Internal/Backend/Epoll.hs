@@ -9,7 +9,6 @@
 -- plain @IO@ "Weft.EventManager".
 module Weft.Internal.Backend.Epoll (newEpoll, epoll) where
 
-import Control.Exception (onException)
 import Control.Monad (void)
 import Weft.Internal.Backend (Backend, Post)
 import Weft.Internal.Backend.Readiness (newReadiness)
@@ -21,9 +20,7 @@ import Weft.Internal.Os.Sys qualified as Sys
 -- back through the post. Throws an 'IOError' when the kernel
 -- refuses the instance.
 newEpoll :: Pool -> Post -> IO (Backend w)
-newEpoll pool post = do
-  poller <- epoll
-  newReadiness poller pool post `onException` pollerFree poller
+newEpoll = newReadiness epoll
 
 -- | Linux's @epoll@: a wait costs time for what is ready, and none for what is not. It
 -- refuses regular files with @EPERM@; 'Weft.EventManager.register' takes them to be

@@ -1,4 +1,3 @@
-{-# LANGUAGE BlockArguments #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- |
@@ -37,12 +36,14 @@ import Weft.Internal.Data.Time (Duration (..))
 import Weft.Internal.Data.Timers qualified as Timers
 import Weft.Internal.Os.Sys qualified as Sys
 
--- | See 'Weft.EventManager.newEventManager'.
+-- | Make a manager on a source ("Weft.EventManager.Source"), which it owns from then on. A
+-- program may have several; a descriptor should be registered with one of them at a time.
+-- Throws an 'IOError' where the kernel refuses.
 newEventManager :: IO Poller -> IO EventManager
 newEventManager source = mask_ do
   poller <- source
   flip onException (pollerFree poller) do
-    wakeup <- watched poller newWakeup `catch` \(_ :: IOException) -> watched poller newPipeWakeup
+    wakeup <- watchedWakeup poller Level newWakeup `catch` \(_ :: IOException) -> watchedWakeup poller Level newPipeWakeup
     flip onException (freeWakeup wakeup) do
       EventManager poller wakeup
         <$> newInbox
@@ -58,20 +59,6 @@ newEventManager source = mask_ do
         <*> newIORef False
         <*> newIORef False
 
--- | A wake-up that the source watches; throws where it refuses to.
-watched :: Poller -> IO Wakeup -> IO Wakeup
-watched poller new = do
-  wakeup <- new
-  flip onException (freeWakeup wakeup) do
-    wakeup
-      <$ Sys.throwFailure
-        "watch a wake-up"
-        (pollerWatch poller (wakeupDescriptor wakeup) (wakeupKey wakeup) Level toRead)
-
--- The serials of other descriptors begin with 1.
-wakeupKey :: Wakeup -> Key
-wakeupKey w = makeKey (wakeupDescriptor w) 0
-
 -- | Be the stepper for the time of an action.
 asStepper :: EventManager -> String -> IO a -> IO a
 asStepper m place action = do
@@ -85,7 +72,13 @@ enterStep m = do
   writeIORef (managerStepper m) (Just me)
 leaveStep m = writeIORef (managerStepper m) Nothing >> putMVar (managerStepping m) ()
 
--- | See 'Weft.EventManager.step'.
+-- | Run what is due, wait for events if there was nothing, and run their callbacks; answers
+-- how many ran. It waits for as long as the second argument says, 'Nothing' for any time, and
+-- not at all when something was due. It also ends when 'wake' is called, or when something
+-- was registered or set since the last wait: then the answer can be 0.
+--
+-- One thread at a time steps; others wait for it. Throws what a callback throws, and an
+-- 'IOError' when it is called from a callback.
 step :: EventManager -> Maybe Duration -> IO Int
 step m limit = asStepper m "step" (refuseWhenFree m "step" >> turn m limit)
 
@@ -160,7 +153,7 @@ handleAll restore m = go 0
           ran <- runPending restore m
           go (count + ran)
 
--- | See 'Weft.EventManager.loop'.
+-- | Step until 'stop' is called, or the manager is freed. Throws what a callback throws.
 loop :: EventManager -> IO ()
 loop m = do
   stopped <- atomicModifyIORef' (managerIsStopped m) (False,)
@@ -170,17 +163,23 @@ loop m = do
     if stopped || isFree then pure True else False <$ turn m Nothing
   unless ended (loop m)
 
--- | See 'Weft.EventManager.wake'.
+-- | End the wait that the stepper is in, or if it is in none, its next one.
 wake :: EventManager -> IO ()
 wake = wakeUp . managerWakeup
 
--- | See 'Weft.EventManager.stop'.
+-- | Have 'loop' return after the step that it is in. If no thread is in it, the next 'loop'
+-- returns at once.
 stop :: EventManager -> IO ()
 stop m = do
   writeIORef (managerIsStopped m) True
   wake m
 
--- | See 'Weft.EventManager.freeEventManager'.
+-- | Free a manager, as its last step: registered callbacks are told 'closed', on the calling
+-- thread; descriptors stay open. All of them run, and what the first to throw has thrown is thrown at
+-- the end. Timeouts do not run, and threads that wait are told so by
+-- an 'IOError'. Waits for the step that another thread is in, and has it end; an exception that ends
+-- this wait leaves the manager to another call. Nothing can be
+-- registered afterwards; a second call does nothing.
 freeEventManager :: EventManager -> IO ()
 freeEventManager m = mask \restore -> do
   refuseInCallback m "freeEventManager"
@@ -192,7 +191,7 @@ freeEventManager m = mask \restore -> do
     flip finally (release >> leaveStep m) do
       drain (managerInbox m)
       closeAll m
-      -- What was left by a close that this has waited for.
+      -- A close that this has waited for may have left more.
       drain (managerInbox m)
       dropAll m
       restore (runPendingToTheEnd m)

@@ -1,5 +1,3 @@
-{-# LANGUAGE BlockArguments #-}
-{-# LANGUAGE MultiWayIf #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- |
@@ -14,7 +12,6 @@
 -- workers is "Weft.Internal.Backend.Readiness", that for plain @IO@ "Weft.EventManager".
 module Weft.Internal.Backend.Poll (newPoll, poll, select) where
 
-import Control.Exception (onException)
 import Control.Monad (when)
 import Control.Monad.Primitive (RealWorld)
 import Data.Bits ((.&.))
@@ -51,9 +48,7 @@ data WatchSet = WatchSet
 -- | An event source on @poll(2)@. Files go to the pool; a result comes back
 -- through the post.
 newPoll :: Pool -> Post -> IO (Backend w)
-newPoll pool post = do
-  poller <- poll
-  newReadiness poller pool post `onException` pollerFree poller
+newPoll = newReadiness poll
 
 -- | @poll@: a wait costs time for each descriptor that is registered.
 poll :: IO Poller

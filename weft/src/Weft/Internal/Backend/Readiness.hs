@@ -1,5 +1,3 @@
-{-# LANGUAGE BlockArguments #-}
-{-# LANGUAGE MultiWayIf #-}
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
@@ -16,6 +14,7 @@ module Weft.Internal.Backend.Readiness
   )
 where
 
+import Control.Exception (onException)
 import Control.Monad (foldM, unless, void, when)
 import Data.IORef
 import Data.IntMap.Strict qualified as IntMap
@@ -37,44 +36,38 @@ import Weft.Internal.Os.Descriptor (Descriptor (..))
 import Weft.Internal.Os.Pool (Pool)
 import Weft.Internal.Os.Sys qualified as Sys
 
--- | A backend on a poller. File operations run in the pool and come back
+-- | A backend on a new poller. File operations run in the pool and come back
 -- through the post.
-newReadiness :: Poller -> Pool -> Post -> IO (Backend w)
-newReadiness poller pool post = do
-  table <- newTable
-  wakeup <- newWakeup
-  _ <-
-    Sys.throwFailure "watch a wake-up" $
-      pollerWatch poller (wakeupDescriptor wakeup) (wakeupKey wakeup) (pollerTrigger poller) (interestIn Reading)
-  numbers <- newPrimVar 0
-  deliveries <- newIORef []
-  jobs <- newIORef IntMap.empty
-  closing <- newIORef IntMap.empty
-  foreignNumbers <- newBuckets
-  events <- newBuffer 256 >>= newIORef
-  next <- newPrimVar 0
-  end <- newPrimVar 0
-  isShut <- newIORef False
-  let src = Source poller table wakeup pool post numbers deliveries jobs closing foreignNumbers events next end isShut
-  pure
-    Backend
-      { backendName = pollerName poller,
-        submit = submitTo src,
-        cancel = cancelIn src,
-        stand = standWaiter src,
-        poll = pollOnce src,
-        wake = wakeUp wakeup,
-        forget = forgetIn src,
-        visit = visitSource src,
-        pendingTokens = tokensOf src,
-        -- Registrations, jobs and the event counter belong to the process.
-        adopt = pure (),
-        shutdown = shutdownSource src
-      }
-
--- No descriptor has the serial 0, and no operation waits for this number.
-wakeupKey :: Wakeup -> Key
-wakeupKey w = makeKey (wakeupDescriptor w) 0
+newReadiness :: IO Poller -> Pool -> Post -> IO (Backend w)
+newReadiness source pool post =
+  source >>= \poller -> flip onException (pollerFree poller) do
+    table <- newTable
+    wakeup <- watchedWakeup poller (pollerTrigger poller) newWakeup
+    numbers <- newPrimVar 0
+    deliveries <- newIORef []
+    jobs <- newIORef IntMap.empty
+    closing <- newIORef IntMap.empty
+    foreignNumbers <- newBuckets
+    events <- newBuffer 256 >>= newIORef
+    next <- newPrimVar 0
+    end <- newPrimVar 0
+    isShut <- newIORef False
+    let src = Source poller table wakeup pool post numbers deliveries jobs closing foreignNumbers events next end isShut
+    pure
+      Backend
+        { backendName = pollerName poller,
+          submit = submitTo src,
+          cancel = cancelIn src,
+          stand = standWaiter src,
+          poll = pollOnce src,
+          wake = wakeUp wakeup,
+          forget = forgetIn src,
+          visit = visitSource src,
+          pendingTokens = tokensOf src,
+          -- Registrations, jobs and the event counter belong to the process.
+          adopt = pure (),
+          shutdown = shutdownSource src
+        }
 
 -- | 'submit' of a readiness backend.
 submitTo :: Source w -> Operation -> Completion w -> IO Answer
@@ -229,18 +222,10 @@ forgetIn src d action =
 -- the pool, or over and not yet said.
 visitSource :: Source w -> (Operation -> w -> r -> IO r) -> r -> IO r
 visitSource src f z =
-  foldSlots inSlot z (sourceTable src) >>= inForeign >>= inJobs >>= inDeliveries
+  foldSlots (foldSlotWaiters onWaiter) z (sourceTable src) >>= inForeign >>= inJobs >>= inDeliveries
   where
-    inSlot slot acc = do
-      readers <- readWaiters slot Reading
-      writers <- readWaiters slot Writing
-      first <- standing slot
-      foldWaiters onWaiter readers acc >>= foldWaiters onWaiter writers >>= onStanding first
-    onStanding first acc = case first of
-      Standing _ _ w -> onWaiter w acc
-      NotStanding -> pure acc
-    onWaiter w = f (waiterOperation w) (completionFor (waiterCompletion w))
-    inForeign acc = foreigners src >>= foldM (\before w -> f (foreignOperation w) (completionFor (foreignCompletion w)) before) acc
+    onWaiter _ w = f (waiterOperation w) (completionFor (waiterCompletion w))
+    inForeign acc = foreigners src >>= foldM (\before (Foreigner direction w) -> onWaiter direction w before) acc
     inJobs acc = do
       jobs <- readIORef (sourceJobs src)
       IntMap.foldr (\job next !a -> onJob job a >>= next) pure jobs acc
@@ -254,18 +239,11 @@ visitSource src f z =
 -- | 'pendingTokens' of a readiness backend. An operation that is over has no valid token.
 tokensOf :: Source w -> (w -> Bool) -> IO [Token]
 tokensOf src wanted = do
-  waiting <- foldSlots inSlot [] (sourceTable src)
+  waiting <- foldSlots (foldSlotWaiters token) [] (sourceTable src)
   jobs <- readIORef (sourceJobs src)
   foreign' <- foreignTokens src wanted
   pure ([jobToken key | (key, job) <- IntMap.toList jobs, wanted (completionFor (jobCompletion job))] <> foreign' <> waiting)
   where
-    inSlot slot found = do
-      readers <- readWaiters slot Reading
-      writers <- readWaiters slot Writing
-      first <- standing slot
-      foldWaiters (token Reading) readers found >>= foldWaiters (token Writing) writers >>= case first of
-        Standing _ _ w -> token Reading w
-        NotStanding -> pure
     numberOf = \case
       AwaitReadableFd n -> Just n
       AwaitWritableFd n -> Just n

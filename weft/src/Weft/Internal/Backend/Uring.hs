@@ -10,16 +10,12 @@
 -- kernel cancels what a thread has submitted when the thread ends.
 --
 -- See Note [Life of an operation] and Note [Another thread drives the ring], and Note [Closing a
--- descriptor] in "Weft.Internal.Backend.Uring.Cancel".
+-- descriptor] in "Weft.Internal.Backend.Uring.State".
 module Weft.Internal.Backend.Uring
   ( -- * The event source
     newUring,
     UringSettings (..),
     defaultUringSettings,
-
-    -- * Failure to set up
-    SetupFailure (..),
-    SetupStep (..),
     describeSetupFailure,
 
     -- * Inside
@@ -40,13 +36,11 @@ import Foreign.StablePtr (newStablePtr)
 import GHC.Clock (getMonotonicTimeNSec)
 import Weft.Internal.Backend
 import Weft.Internal.Backend.Attempt (attempt)
-import Weft.Internal.Backend.Uring.Cancel
 import Weft.Internal.Backend.Uring.Descriptors qualified as Descriptors
-import Weft.Internal.Backend.Uring.Ring (Ring, SetupFailure (..), SetupStep (..))
+import Weft.Internal.Backend.Uring.Ring (Ring, SetupFailure, UringSettings (..), defaultUringSettings, describeSetupFailure)
 import Weft.Internal.Backend.Uring.Ring qualified as Ring
 import Weft.Internal.Backend.Uring.State
 import Weft.Internal.Backend.Uring.Steps
-import Weft.Internal.Backend.Uring.UserData (operationData, operationKey)
 import Weft.Internal.Data.Slots (SlotKey (..))
 import Weft.Internal.Data.Slots qualified as Slots
 import Weft.Internal.Os.Descriptor (Descriptor (..))
@@ -112,7 +106,6 @@ import Weft.Internal.Os.Sys qualified as Sys
 newUring :: UringSettings -> Post -> IO (Either SetupFailure (Backend w))
 newUring settings _ = fmap uringBackend <$> openUring settings
 
--- | The ring as an event source.
 uringBackend :: Uring w -> Backend w
 uringBackend u =
   Backend
@@ -134,22 +127,16 @@ uringBackend u =
 uringRing :: Uring w -> Ring
 uringRing = ring
 
--- | How many operations are pending.
 uringPending :: Uring w -> IO Int
 uringPending = Slots.size . table
 
--- Submitting -------------------------------------------------------------------
-
 submitOperation :: Uring w -> Operation -> Completion w -> IO Answer
 submitOperation u op done =
-  readIORef (phase u) >>= \case
-    Open -> withDescriptors op (start Sys.wouldBlock) $ \d file -> do
-      shut <- isShut u d
-      fileShut <- maybe (pure False) (isShut u) file
-      if shut || fileShut
-        then pure eBadFile
-        else tryFirst u d op >>= answer
-    _ -> pure eCanceled
+  readIORef (isStopped u) >>= \case
+    True -> pure Sys.canceled
+    False -> withDescriptors op (start Sys.wouldBlock) $ \d file -> do
+      shut <- isShut u d file
+      if shut then pure Sys.badDescriptor else tryFirst u d op >>= answer
   where
     answer tried
       | tried >= -4095, tried /= Sys.wouldBlock = pure tried
@@ -170,22 +157,22 @@ tryFirst u d op = case op of
   AwaitReadable _ -> pure Sys.wouldBlock
   AwaitWritable _ -> pure Sys.wouldBlock
   _ -> withHint op (attempt op) $ \_ hint n -> do
-    waits <- Descriptors.isHinted hint (descriptors u) d
+    waits <- Descriptors.hasFlag hint (descriptors u) d
     if waits
       then pure Sys.wouldBlock
       else do
         r <- attempt op
-        when (r > 0 && r < n) $ Descriptors.setHint hint True (descriptors u) d
+        when (r > 0 && r < n) $ Descriptors.setFlag hint True (descriptors u) d
         pure r
 {-# INLINE tryFirst #-}
 
 -- | Remember what the result of a transfer that waited says about the next one.
 learn :: Uring w -> Operation -> Int -> IO ()
-learn u op r = withHint op (pure ()) $ \d hint n -> Descriptors.setHint hint (r > 0 && r < n) (descriptors u) d
+learn u op r = withHint op (pure ()) $ \d hint n -> Descriptors.setFlag hint (r > 0 && r < n) (descriptors u) d
 {-# INLINE learn #-}
 
 -- | The descriptor of a transfer, what may be remembered about it, and its length.
-withHint :: Operation -> r -> (Descriptor -> Descriptors.Hint -> Int -> r) -> r
+withHint :: Operation -> r -> (Descriptor -> Descriptors.Flag -> Int -> r) -> r
 withHint op none f = case op of
   Receive d _ n -> f d Descriptors.drained n
   ReadStream d _ n -> f d Descriptors.drained n
@@ -196,7 +183,7 @@ withHint op none f = case op of
 
 queueOperation :: Uring w -> SlotKey -> Stage -> Operation -> IO ()
 queueOperation u key s op =
-  queue u (QueuedOperation key) (submission s op (ring u) (operationData key))
+  queue u (QueuedOperation key) (submission s op (ring u) key)
 
 -- | Submit what is in the backlog, as far as there is room. Answers how many
 -- completions ran, of operations that were cancelled there.
@@ -213,7 +200,7 @@ drainBacklog u = go 0
             Just n -> go (ran + n)
             Nothing -> ran <$ modifyIORef' (backlog u) (q :<|)
     submitQueued = \case
-      QueuedCancel key -> pushed (Ring.cancelOne (operationData key) (ring u))
+      QueuedCancel key -> pushed (Ring.cancelOne key (ring u))
       QueuedCancelDescriptor fd -> pushed (Ring.cancelDescriptor fd (ring u))
       QueuedOperation key ->
         Slots.lookup (table u) key >>= \case
@@ -221,11 +208,9 @@ drainBacklog u = go 0
           Just p -> do
             wanted <- presentCancelState u p
             case wanted of
-              Cancelled -> Just 1 <$ retire u key p eCanceled
-              Wanted -> pushed (submission (stage p) (operation p) (ring u) (operationData key))
+              Cancelled -> Just 1 <$ retire u key p Sys.canceled
+              Wanted -> pushed (submission (stage p) (operation p) (ring u) key)
     pushed act = (\ok -> if ok then Just 0 else Nothing) <$> act
-
--- Completing -------------------------------------------------------------------
 
 pollRing :: Uring w -> PollLimit -> IO Int
 pollRing u t = do
@@ -255,9 +240,9 @@ collect u = go
     each !i n !ran
       | i == n = pure ran
       | otherwise = do
-          w <- Ring.eventData (ring u) i
+          key <- Ring.eventKey (ring u) i
           r <- Ring.eventResult (ring u) i
-          k <- advance u (operationKey w) r
+          k <- advance u key r
           each (i + 1) n (ran + k)
 
 -- | A stage of an operation has completed. Answers how many completions ran.
@@ -286,8 +271,6 @@ retire u key p r = do
     for_ file (releaseOne u)
 {-# INLINE retire #-}
 
--- Shutting down ----------------------------------------------------------------
-
 -- | How long 'shutdown' waits for the kernel to give everything back. Cancelling
 -- takes microseconds; only a disk or a network file system takes longer.
 patience :: Integer
@@ -295,9 +278,9 @@ patience = 5_000_000_000
 
 shutdownRing :: Uring w -> IO ()
 shutdownRing u = do
-  was <- readIORef (phase u)
-  when (was == Open) $ do
-    writeIORef (phase u) Closing
+  stopped <- readIORef (isStopped u)
+  unless stopped $ do
+    writeIORef (isStopped u) True
     Ring.quiesce (ring u)
     start <- getMonotonicTimeNSec
     reaped <- reap (toInteger start + patience)
@@ -305,21 +288,18 @@ shutdownRing u = do
     -- never be reused.
     unless reaped $ void (newStablePtr (table u))
     Ring.close (ring u)
-    writeIORef (phase u) Closed
   where
     reap deadline = do
       _ <- drainBacklog u
       left <- Slots.size (table u)
       quiet <- Ring.isQuiet (ring u)
       now <- toInteger <$> getMonotonicTimeNSec
-      if left == 0 && quiet
-        then pure True
-        else
-          if now >= deadline
-            then pure False
-            else do
-              _ <- Ring.cancelAll (ring u)
-              -- Asked again every so often: a request that was being retried when
-              -- all were cancelled may have been missed.
-              n <- Ring.wait (ring u) 50_000_000
-              if n < 0 then pure False else collect u 0 n >> reap deadline
+      if
+        | left == 0 && quiet -> pure True
+        | now >= deadline -> pure False
+        | otherwise -> do
+            _ <- Ring.cancelAll (ring u)
+            -- Asked again every so often: a request that was being retried when
+            -- all were cancelled may have been missed.
+            n <- Ring.wait (ring u) 50_000_000
+            if n < 0 then pure False else collect u 0 n >> reap deadline

@@ -1,4 +1,3 @@
-{-# LANGUAGE BlockArguments #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- |
@@ -19,13 +18,14 @@ module Weft.Internal.Backend.Wakeup
     wakeUp,
 
     -- * For the owner
-    wakeupDescriptor,
+    watchedWakeup,
+    wakeupKey,
     blockUnlessWoken,
     drainWakeup,
   )
 where
 
-import Control.Exception (mask_)
+import Control.Exception (mask_, onException)
 import Control.Monad (unless, void, when)
 import Control.Monad.Primitive (RealWorld)
 import Data.Bits ((.&.))
@@ -37,6 +37,7 @@ import Foreign.Marshal.Array (allocaArray)
 import Foreign.Marshal.Utils (with)
 import Foreign.Ptr (castPtr)
 import Foreign.Storable (peek, peekElemOff)
+import Weft.Internal.Backend.Readiness.Poller (Key, Poller (..), Trigger, makeKey, toRead)
 import Weft.Internal.Os.Net (c_pipe)
 import Weft.Internal.Os.Sys qualified as Sys
 
@@ -93,6 +94,17 @@ newPipeWakeup = do
     _ <- Sys.throwFailure "pipe" (fromIntegral <$> c_pipe ends)
     (,) <$> peek ends <*> peekElemOff ends 1
   Wakeup reader writer <$> newPrimVar 0 <*> newPrimVar 0
+
+-- | A wake-up that a poller watches. Throws an 'IOError' where the poller refuses.
+watchedWakeup :: Poller -> Trigger -> IO Wakeup -> IO Wakeup
+watchedWakeup poller trigger new = do
+  w <- new
+  w <$ Sys.throwFailure "watch a wake-up" (pollerWatch poller (wakeupDescriptor w) (wakeupKey w) trigger toRead) `onException` freeWakeup w
+
+-- | The key of its events. Descriptors have other serials than 0, and nothing else waits for
+-- this number.
+wakeupKey :: Wakeup -> Key
+wakeupKey w = makeKey (wakeupDescriptor w) 0
 
 -- | Close the counter, once no write to it is on the way. 'wakeUp' does nothing
 -- afterwards.

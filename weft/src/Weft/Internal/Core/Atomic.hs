@@ -16,7 +16,6 @@ module Weft.Internal.Core.Atomic
     swapFor,
     lookCell,
     swapCell,
-    swapAtomically,
     swapWord,
     change,
     changing,

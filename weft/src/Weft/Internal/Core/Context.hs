@@ -1,7 +1,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- |
--- Description : What a thread says of itself
+-- Description : The context of a thread
 --
 -- Label, priority, parent and local values. Immutable, and shared with siblings until it changes.
 module Weft.Internal.Core.Context
@@ -26,7 +26,6 @@ import Data.Text.Encoding qualified as Text
 import Data.Text.Encoding.Error qualified as Text
 import GHC.Exts (Any)
 
--- | What a thread says of itself.
 data Context = Context
   { contextLabel :: !Label,
     contextPriority :: !Priority,

@@ -10,7 +10,7 @@ module Weft.Internal.Core.Guests (Guests, newGuests, engage, expect, takeExpecte
 import Control.Concurrent (forkIO)
 import Control.Concurrent.MVar
 import Control.Exception (try, uninterruptibleMask_)
-import Control.Monad (void, when)
+import Control.Monad (join, void, when)
 import Control.Monad.Primitive (RealWorld)
 import Data.Foldable (for_)
 import Data.IORef
@@ -32,7 +32,6 @@ data Guests = Guests
     guestsIdle :: !(IORef Idle)
   }
 
--- | The guests that wait for work.
 data Idle
   = -- | There was none yet.
     Unused
@@ -51,18 +50,12 @@ newGuests = Guests <$> newPrimVar 0 <*> newIORef Unused
 engage :: AtEnd -> Guests -> IO () -> IO ()
 engage end guests work = do
   expect guests
-  found <- atomicModifyIORef' (guestsIdle guests) $ \case
-    Idle n (box : boxes) -> (Idle (n - 1) boxes, One box)
-    Unused -> (Idle 0 [], First)
-    other -> (other, None)
-  case found of
-    One box -> putMVar box (Just work)
-    None -> begin
-    First -> register end (close guests) >> begin
+  join . atomicModifyIORef' (guestsIdle guests) $ \case
+    Idle n (box : boxes) -> (Idle (n - 1) boxes, putMVar box (Just work))
+    Unused -> (Idle 0 [], register end (close guests) >> begin)
+    other -> (other, begin)
   where
     begin = uninterruptibleMask_ . void $ forkIO (newEmptyMVar >>= serve guests work)
-
-data Found = One !GuestBox | None | First
 
 -- | A guest's life. It waits interruptibly: an exception that is thrown at it then was meant for what it
 -- did before, and is dropped.

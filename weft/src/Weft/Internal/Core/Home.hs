@@ -3,7 +3,7 @@
 -- |
 -- Description : A worker, as its threads see it
 --
--- What an operation may ask of the worker on which its thread lives. Made by
+-- The worker on which a thread lives, as its operations may use it. Made by
 -- "Weft.Internal.Run.Worker", and by a simulation for each of its workers.
 module Weft.Internal.Core.Home
   ( Home (..),
@@ -71,7 +71,7 @@ data Home = Home
     homeHeld :: !(IO [Away]),
     -- | The main thread has ended, and all others are to end ("Weft.Internal.Run.Ending").
     homeClosing :: !(IORef Bool),
-    -- | What the run has counted. From any OS thread.
+    -- | The run's counters. From any OS thread.
     homeCounters :: IO Counters,
     -- | Actions for the end of the run; one for all homes.
     homeAtEnd :: !AtEnd,
@@ -118,7 +118,7 @@ data Why
     Woken
   deriving stock (Eq, Ord, Show, Enum, Bounded)
 
--- | What watches the threads of a run: a simulation. All are called outside user code.
+-- | The observer of a run's threads: a simulation. All are called outside user code.
 data Probe = Probe
   { -- | A transaction must wait: the waiter is to be answered when a variable may have
     -- changed. Answers how to take it back.

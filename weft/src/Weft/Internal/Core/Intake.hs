@@ -3,7 +3,7 @@
 -- |
 -- Description : Sockets, buffers, and what receives from one into the other
 --
--- What system calls of streams are about, and the state that a thread and its kernel share between
+-- The objects of system calls on streams, and the state that a thread and its kernel share between
 -- two receives: an 'Intake' (Note [Standing receives] in "Weft.Internal.Core.Standing").
 module Weft.Internal.Core.Intake
   ( Socket (..),
@@ -43,10 +43,7 @@ instance Show Socket where
 
 -- | Memory that the garbage collector does not move, and its size in bytes.
 --
--- Ownership: between a system call that names a buffer and its answer the kernel
--- owns the named part, and no thread may read or write it. At all other times
--- it belongs to the thread that made it or was given it. A 'ByteString' made
--- from a buffer without copying shares its memory.
+-- "Weft.Buffer" says who owns it when. A 'ByteString' that is made of it without a copy shares it.
 data Buffer = Buffer
   { bufferMemory :: {-# UNPACK #-} !(ForeignPtr Word8),
     -- | In bytes.

@@ -1,7 +1,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- |
--- Description : What stands for a thread that waits for others
+-- Description : The place of a thread that waits for others
 --
 -- The types only; "Weft.Internal.Core.Park" has the operations.
 module Weft.Internal.Core.Parking (ParkedThread (..), Parked (..), BlockedOn (..)) where
@@ -13,7 +13,7 @@ import Weft.Internal.Core.SystemCall (SystemCall)
 import Weft.Internal.Core.Tcb (Resume, Tcb)
 import {-# SOURCE #-} Weft.Internal.Core.Trace (Trace)
 
--- | What a thread waits for, made once for each object: its number in the run, and a
+-- | The object that a thread waits for, made once for each: its number in the run, and a
 -- system call that says it.
 data BlockedOn = forall r. BlockedOn !Int (SystemCall r)
 

@@ -57,7 +57,7 @@ import Weft.Internal.Data.Cell (Cell)
 
 -- | An operation of the library itself, from a @p@ to an @a@.
 data Primitive p a = Primitive
-  { -- | What is tried first.
+  { -- | Tried first.
     primitiveFast :: !(Fast p a),
     primitiveAct :: !(Here -> p -> (a -> Trace) -> IO (Tried a)),
     -- | Does the thread look for a cancellation first? All do but those that give back.
@@ -132,7 +132,7 @@ data Tried a
   | -- | The thread goes on with this node in the same step.
     Run Trace
 
--- | What other threads could notice of an operation with result @a@.
+-- | The effects of an operation, with result @a@, that other threads could notice.
 data Sight a
   = -- | Nothing: it is about the thread itself. The result that 'Weft.Trace.outline' assumes.
     Unseen a
@@ -153,7 +153,7 @@ data Sight a
   | -- | It lets other threads run, and looks for a cancellation by itself.
     Yields
 
--- | What a thread does, in a word, to an object that threads block on.
+-- | A verb, and the object that threads block on to which a thread does this.
 data Use = Use String BlockedOn
 
 using :: String -> BlockedOn -> Sight a

@@ -106,7 +106,7 @@ newRing = do
 newChunk :: IO RingChunk
 newChunk = newSmallArray (linkSlot + 1) nothing
 
--- | What an empty slot holds.
+-- | The content of an empty slot.
 nothing :: Any
 nothing = unsafeCoerce Done
 {-# NOINLINE nothing #-}

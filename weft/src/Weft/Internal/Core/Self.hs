@@ -1,7 +1,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- |
--- Description : What a thread knows and says of itself
+-- Description : A thread's operations on itself
 --
 -- Reading a thread's number, which an anonymous thread is given with that, changing its
 -- context, and naming its effects.

@@ -72,11 +72,11 @@ import {-# SOURCE #-} Weft.Internal.Core.Trace (Trace)
 -- The slot keeps the waiter, and what its thread refers to, until the descriptor is closed,
 -- something else waits to read from it, or a wait is cancelled.
 
--- | What a standing receive answers: from which offset of the buffer, and how many bytes have come;
+-- | The answer of a standing receive: from which offset of the buffer, and how many bytes have come;
 -- none at the end of the stream.
 data Received = Received {receivedFrom :: !Int, receivedCount :: !Int}
 
--- | What a kernel keeps of a receive that waited.
+-- | The part of a receive that waited which a kernel keeps.
 data Kept
   = NothingKept
   | -- | Which worker keeps it, the thread, its continuation (lazy, because evaluating it is the
@@ -87,7 +87,7 @@ data Kept
 data Place = Place
   { -- | Byte 6 says whether it waits; word 2 is a key, words 3 and 4 are address and room.
     placeBytes :: {-# UNPACK #-} !(MutableByteArray RealWorld),
-    -- | What word 0 is where it may wait again.
+    -- | The value of word 0 with which it may wait again.
     placeIdle :: {-# UNPACK #-} !Word64,
     placeKey :: {-# UNPACK #-} !Int
   }

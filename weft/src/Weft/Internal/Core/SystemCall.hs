@@ -2,7 +2,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- |
--- Description : What a thread can ask of the outside world, as data
+-- Description : The requests of threads to the outside world, as data
 --
 -- The vocabulary between threads and kernels. A 'SystemCall' describes a request
 -- and is inert; a kernel ("Weft.Internal.Kernel") answers it. Wherever it can be,
@@ -137,7 +137,7 @@ data SystemCall a where
   -- extended for requests of type @e@ answers it ('Weft.Kernel.extend').
   Extend :: (Typeable e, Show (e a)) => e a -> SystemCall a
 
--- | What a kernel does at once or not at all, as functions in plain 'IO' for any OS thread:
+-- | The calls that a kernel answers at once or not at all, as functions in plain 'IO' for any OS thread:
 -- no system call of a thread, no worker. They are good on all workers for as long as the run
 -- lasts. Each answers a count, or a negated @errno@: @EAGAIN@ where it would have to wait, and
 -- @ESHUTDOWN@ where the socket was closed, also when its number is another's by now.
@@ -156,7 +156,7 @@ data Attempts = Attempts
 instance Show Attempts where
   showsPrec _ _ = showString "attempts"
 
--- | What follows the bytes that are sent.
+-- | Do more bytes follow those that are sent?
 data More
   = NothingMore
   | -- | More bytes, at once: both leave in one packet.
@@ -181,7 +181,7 @@ instance Show Pipe where
 data ShutdownHow = ShutdownReceive | ShutdownSend | ShutdownBoth
   deriving stock (Eq, Show)
 
--- | What a file is opened for.
+-- | The purpose of an open file.
 data OpenMode
   = -- | It must exist.
     ReadOnly
@@ -193,7 +193,7 @@ data OpenMode
     Append
   | -- | A directory, to list or to open files beneath.
     Directory
-  deriving stock (Eq, Show)
+  deriving stock (Eq, Show, Enum)
 
 -- | How a file is opened beside its mode.
 data OpenFlags = OpenFlags
@@ -211,7 +211,7 @@ data OpenFlags = OpenFlags
   }
   deriving stock (Eq, Show)
 
--- | What a path may do.
+-- | Where a path may lead.
 data Beneath
   = -- | Anything.
     Anywhere
@@ -220,11 +220,11 @@ data Beneath
     StayBeneath
   deriving stock (Eq, Show)
 
--- | What a path is relative to.
+-- | The start of a relative path.
 data Where = CurrentDirectory | At !File
   deriving stock (Eq, Show)
 
--- | What the operating system knows about a file.
+-- | The status of a file.
 data FileStatus = FileStatus
   { statusKind :: !FileKind,
     -- | In bytes.
@@ -253,7 +253,7 @@ data Signals = Signals
     signalsState :: !(IORef SignalState)
   }
 
--- | What is known of a subscription.
+-- | The state of a subscription.
 data SignalState
   = -- | These have arrived and were not taken, oldest first.
     Arrived [SignalNumber]
@@ -272,18 +272,18 @@ newtype Waiter a = Waiter
     deliver :: Outcome a -> IO Bool
   }
 
--- | What a suspended thread waits for. Looked at by dumps only.
+-- | Why a thread is suspended. Looked at by dumps only.
 data Reason = Reason
   { -- | On one line.
     reasonText :: String,
     -- | The number of the thread that holds what it waits for; 0 if none does, or
     -- many. Must not block.
     reasonHolder :: IO Int,
-    -- | What can end the wait.
+    -- | Who can end the wait.
     reasonEnds :: !Ends
   }
 
--- | What can end a wait.
+-- | Who can end a wait.
 data Ends
   = -- | Other threads of the run. When all that is left waits for this, it waits for
     -- ever.
@@ -296,7 +296,7 @@ data Ends
 because :: String -> Reason
 because text = Reason text (pure 0) ByAnybody
 
--- | What a thread that made this call waits for, on one line.
+-- | The wait of a thread that made this call, on one line.
 describe :: SystemCall a -> String
 describe = \case
   OpenSocket f t -> unwords ["open a socket", show f, show t]

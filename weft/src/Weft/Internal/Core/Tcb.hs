@@ -3,8 +3,8 @@
 -- |
 -- Description : Thread control blocks and identities
 --
--- What a scheduler keeps for a thread between two nodes of its trace ('Tcb'), and what
--- makes it a thread that can be named and cancelled ('Identity'). The changes of a 'Status'
+-- The state of a thread between two nodes of its trace ('Tcb'), and the 'Identity' by which it is
+-- named and cancelled. The changes of a 'Status'
 -- are the business of "Weft.Internal.Core.Cancel".
 module Weft.Internal.Core.Tcb
   ( -- * Control blocks
@@ -38,7 +38,6 @@ import {-# SOURCE #-} Weft.Internal.Core.Home (Home)
 import {-# SOURCE #-} Weft.Internal.Core.Trace (Trace)
 import Weft.Internal.Os.Masked (Masking (..))
 
--- | What the scheduler keeps for a thread.
 data Tcb = Tcb
   { tcbIdentity :: !Identity,
     tcbState :: !ThreadState

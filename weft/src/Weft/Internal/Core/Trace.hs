@@ -176,7 +176,7 @@ data Trace
 -- Note [Continuations are held or entered] in "Weft.Internal.Core.Direct".
 type Unentered = MutVar RealWorld Trace
 
--- | What 'Fork' starts a thread with.
+-- | How 'Fork' starts a thread.
 data ForkOptions = ForkOptions
   { -- | The label; empty means: inherit the parent's.
     forkLabel :: !Label,

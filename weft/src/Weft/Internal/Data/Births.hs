@@ -29,7 +29,6 @@ import Data.Primitive.PrimArray
 -- came next and the time, in nanoseconds.
 newtype Births = Births (MutablePrimArray RealWorld Int)
 
--- | An immutable copy of the notes.
 newtype Notes = Notes (PrimArray Int)
 
 -- | In notes. Thinning leaves two at most wherever an age grows by an eighth: less than 600

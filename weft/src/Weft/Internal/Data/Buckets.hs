@@ -45,6 +45,5 @@ foldBuckets f z (Buckets buckets) = go 0 z
           go (i + 1) $! if IntMap.null entries then acc else IntMap.foldlWithKey' f acc entries
 {-# INLINE foldBuckets #-}
 
--- | Visit each variable.
 eachBucket :: Buckets a -> (MutVar RealWorld (IntMap a) -> IO ()) -> IO ()
 eachBucket (Buckets buckets) = for_ buckets

@@ -1,7 +1,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- |
--- Description : What a run counts, as plain values
+-- Description : The counters of a run, as plain values
 --
 -- The types only, so that everything may import them: the scheduler and the worker
 -- ("Weft.Internal.Core.Scheduler", "Weft.Internal.Run.Worker") count, "Weft.Internal.Run.Door" reads.
@@ -20,7 +20,7 @@ import Data.Map.Strict qualified as Map
 import Data.Text (Text)
 import Data.Text qualified as Text
 
--- | What a run has counted. The numbers are read one after the other while the
+-- | The counters of a run. The numbers are read one after the other while the
 -- workers go on, so that two of them need not belong to the same moment; each by
 -- itself is one that was right a moment ago.
 data Counters = Counters
@@ -29,13 +29,13 @@ data Counters = Counters
     -- | OS threads beside the workers' own that carry a worker, or a thread that has
     -- lost its worker, or wait for up to a second to do so. A gauge.
     countersCarriers :: !Int,
-    -- | What the kernel says of what its workers share. The system's: @pool threads@,
+    -- | Numbers of the kernel about what its workers share. The system's: @pool threads@,
     -- @pool idle@ and @pool waiting@ (jobs that no thread has taken), all gauges.
     countersKernel :: !Gauges
   }
   deriving stock (Eq, Show)
 
--- | What one worker has counted since the start of the run; where it says /a gauge/,
+-- | The counters of one worker since the start of the run; where it says /a gauge/,
 -- how many there are now.
 data WorkerCounters = WorkerCounters
   { -- | Threads started by threads of this worker, the main thread included.
@@ -70,7 +70,7 @@ data WorkerCounters = WorkerCounters
     -- | Exceptions that GHC's threads threw at this worker while no thread ran there: they
     -- were dropped and reported.
     countedStrays :: !Int,
-    -- | What the kernel says of its part on this worker. The system's: @operations
+    -- | Numbers of the kernel about its part on this worker. The system's: @operations
     -- pending@ and @timers pending@ (gauges), @completions@ and @timers fired@ (counted
     -- since the start).
     countedKernel :: !Gauges

@@ -1,7 +1,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- |
--- Description : What other OS threads hand to a worker
+-- Description : The messages of other OS threads to a worker
 --
 -- A queue with many writers and one reader: any OS thread may 'post', the owning worker 'drain's
 -- it between slices. It also decides whether a sleeping worker must be woken, so that one sleep

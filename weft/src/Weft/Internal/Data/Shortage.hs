@@ -1,7 +1,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- |
--- Description : What is short is reported once a minute
+-- Description : Reports of a shortage, once a minute
 --
 -- A server at its limit of descriptors may run short with every connection. The operator
 -- must hear of it, and the log must not be filled with it.
@@ -12,7 +12,6 @@ import Data.IORef
 -- | When the last report was, in nanoseconds, and how many times since then there was none.
 newtype Shortage = Shortage (IORef (Maybe (Int, Int)))
 
--- | Nothing has been short.
 newShortage :: IO Shortage
 newShortage = Shortage <$> newIORef Nothing
 

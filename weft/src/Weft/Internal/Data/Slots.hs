@@ -38,30 +38,10 @@ where
 import Control.Monad (void, when)
 import Control.Monad.Primitive (RealWorld)
 import Data.Bits (shiftL, shiftR, (.&.), (.|.))
-import Data.Primitive.Array
-  ( MutableArray,
-    copyMutableArray,
-    newArray,
-    readArray,
-    writeArray,
-  )
+import Data.Primitive.Array (MutableArray, copyMutableArray, newArray, readArray, writeArray)
 import Data.Primitive.ByteArray
-  ( MutableByteArray,
-    copyMutableByteArray,
-    newByteArray,
-    readByteArray,
-    writeByteArray,
-  )
 import Data.Primitive.MutVar (MutVar, newMutVar, readMutVar, writeMutVar)
 import Data.Primitive.SmallArray
-  ( SmallArray (..),
-    SmallMutableArray (..),
-    newSmallArray,
-    readSmallArray,
-    unsafeFreezeSmallArray,
-    unsafeThawSmallArray,
-    writeSmallArray,
-  )
 import GHC.Exts (unsafeCoerce#)
 import Prelude hiding (lookup, take)
 
@@ -130,28 +110,15 @@ chunkShift, chunkSlots :: Int
 chunkShift = 5
 chunkSlots = 32
 
+-- The registers.
 rFree, rUsed, rLive, rGeneration, rTidyBelow, rChunks, rCredit :: Int
-
--- | Head of the free list (last in, first out), or -1.
-rFree = 0
-
--- | Slots at and above this number were never used, or are forgotten.
-rUsed = 1
-
--- | How many slots are live.
-rLive = 2
-
--- | The generation that the next key gets.
-rGeneration = 3
-
--- | 'tidy' when fewer slots than this are live.
-rTidyBelow = 4
-
--- | How many chunks are allocated; the outer array may have room for more.
-rChunks = 5
-
--- | How many values can be taken before 'tidy' is worth another try.
-rCredit = 6
+rFree = 0 -- Head of the free list (last in, first out), or -1.
+rUsed = 1 -- Slots at and above this number were never used, or are forgotten.
+rLive = 2 -- How many slots are live.
+rGeneration = 3 -- The generation that the next key gets.
+rTidyBelow = 4 -- 'tidy' when fewer slots than this are live.
+rChunks = 5 -- How many chunks are allocated; the outer array may have room for more.
+rCredit = 6 -- How many values can be taken before 'tidy' is worth another try.
 
 new :: IO (Slots a)
 new = do
@@ -243,7 +210,6 @@ whenLive s key@(SlotKey k) stale act = do
       if mark == k then act st slot else pure stale
 {-# INLINE whenLive #-}
 
--- | Does the key name a value?
 member :: Slots a -> SlotKey -> IO Bool
 member s key = whenLive s key False (\_ _ -> pure True)
 {-# INLINE member #-}

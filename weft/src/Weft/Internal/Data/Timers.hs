@@ -35,13 +35,6 @@ import Control.Monad.Primitive (RealWorld)
 import Data.Bits (shiftL, shiftR)
 import Data.Int (Int64)
 import Data.Primitive.ByteArray
-  ( MutableByteArray,
-    copyMutableByteArray,
-    getSizeofMutableByteArray,
-    newAlignedPinnedByteArray,
-    readByteArray,
-    writeByteArray,
-  )
 import Data.Primitive.MutVar (MutVar, newMutVar, readMutVar, writeMutVar)
 import Data.Primitive.PrimVar (PrimVar, newPrimVar, readPrimVar, writePrimVar)
 import Weft.Internal.Data.Slots (SlotKey (..), Slots, before)

@@ -16,7 +16,7 @@ module Weft.Internal.Kernel.AtOnce
     pathStatusAtOnce,
     readAtOnce,
 
-    -- * What is known of a file
+    -- * Facts about a file
     opened,
     openedAtOnce,
   )

@@ -3,7 +3,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- |
--- Description : What the operating system does at once or not at all
+-- Description : Attempts at the operating system, at once or not at all
 --
 -- The system kernel's 'Attempts': called in plain 'IO' on any OS thread, also for a socket that
 -- is being closed or was, because each call holds the descriptor (Note [Use of the number] in

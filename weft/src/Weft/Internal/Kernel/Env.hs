@@ -2,7 +2,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- |
--- Description : What the parts of the system kernel share on one worker
+-- Description : The shared part of the system kernel on one worker
 --
 -- Carries an operation from a system call to the backend and its result back to
 -- the thread. Everything here runs on the worker that owns the 'Env'.
@@ -20,7 +20,6 @@ module Weft.Internal.Kernel.Env
     abort,
     completed,
     countPending,
-    retire,
     inPool,
     onItsWorker,
     whileOpen,
@@ -81,7 +80,7 @@ data Env = Env
     envFired :: !(PrimVar RealWorld Int),
     -- | Accepts that wait for a free descriptor.
     envStarved :: !(IORef [Starved]),
-    -- | What the operator was told of it.
+    -- | The reports of it to the operator.
     envShortage :: !Shortage
   }
 
@@ -92,7 +91,7 @@ data Starved = Starved
     starvedAgain :: !(IO ())
   }
 
--- | What a timer does. The common case is data, because a million of them may exist.
+-- | The action of a timer. The common case is data, because a million of them may exist.
 data Alarm
   = -- | Make a sleeping thread ready.
     WakeThread !Tcb !Resume

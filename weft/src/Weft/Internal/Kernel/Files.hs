@@ -56,9 +56,6 @@ startingAt env what = \case
   CurrentDirectory -> id
   At (File d) -> unlessClosed env what d
 
-atFdCwd :: CInt
-atFdCwd = -100
-
 -- | The path as a C string, or the error if it has none.
 withPath :: String -> ByteString -> (ForeignPtr Word8 -> IO Trace) -> IO Trace
 withPath what path use
@@ -70,28 +67,24 @@ withPath what path use
         pokeByteOff p n (0 :: Word8)
       use memory
 
--- | An operation that is about a path and not about an open descriptor is carried
--- out under the name of no descriptor.
-noDescriptor :: IO Descriptor
-noDescriptor = newDescriptor (-1)
-
 -- | Carry out an operation that starts from here. No backend knows of its directory, which may
 -- be closed meanwhile, and its number another's: so it has a number of its own.
 fromPlace :: Env -> Where -> (CInt -> Operation.Operation) -> Wait -> (Int -> IO Trace) -> IO Trace
 fromPlace env place operation wait next = case place of
-  CurrentDirectory -> go atFdCwd (pure ())
+  CurrentDirectory -> go (-100) (pure ()) -- AT_FDCWD
   At (File d) -> do
     own <- c_dup (descriptorNumber d)
     if own < 0 then next (fromIntegral own) else go own (void (close own))
   where
     go start release = do
-      none <- noDescriptor
+      -- It is about a path, and so carried out under the name of no descriptor.
+      none <- newDescriptor (-1)
       operate env Completed none (operation start) release wait (\r -> internally (\_ _ -> next r))
 
 openFile :: Env -> Where -> ByteString -> OpenMode -> OpenFlags -> Answering File
 openFile env place path mode flags wait k = startingAt env what place . withPath what path $ \memory -> do
   let creates = mode `elem` [WriteOnly, ReadWrite, Append]
-      system = fromIntegral (c_open_flags (modeNumber mode) (flag openTruncate) (flag openExclusive) (flag openDirect))
+      system = fromIntegral (c_open_flags (fromIntegral (fromEnum mode)) (flag openTruncate) (flag openExclusive) (flag openDirect))
       resolve = case openBeneath flags of StayBeneath -> resolveBeneath .|. resolveNoMagicLinks; Anywhere -> 0
       pathAt = unsafeForeignPtrToPtr memory
       operation start =
@@ -118,14 +111,6 @@ openFile env place path mode flags wait k = startingAt env what place . withPath
     resolveBeneath = 0x08
     resolveNoMagicLinks = 0x02
 
-modeNumber :: OpenMode -> CInt
-modeNumber = \case
-  ReadOnly -> 0
-  WriteOnly -> 1
-  ReadWrite -> 2
-  Append -> 3
-  Directory -> 4
-
 readFileAt :: Env -> File -> Buffer -> Int -> Int -> Int64 -> Answering Int
 readFileAt env (File d) (Buffer memory room) offset count at wait k = do
   tried <- readAtOnce env d to most at
@@ -139,8 +124,7 @@ readFileAt env (File d) (Buffer memory room) offset count at wait k = do
     next = failing "read" Nothing k
 
 writeFileAt :: Env -> File -> ByteString -> Int64 -> Answering Int
-writeFileAt env (File d) (BS memory n) at wait k =
-  operate env Completed d (Operation.WriteAt d (unsafeForeignPtrToPtr memory) n at) (touchForeignPtr memory) wait (failing "write" Nothing k)
+writeFileAt env file (BS memory n) = writeBufferAt env file (Buffer memory n) 0 n
 
 writeBufferAt :: Env -> File -> Buffer -> Int -> Int -> Int64 -> Answering Int
 writeBufferAt env (File d) (Buffer memory room) offset count at wait k =

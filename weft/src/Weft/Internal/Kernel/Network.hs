@@ -5,7 +5,7 @@
 -- Description : The system kernel's sockets
 --
 -- How each network system call becomes an operation of the backend, on the worker
--- that asks. What cannot block is done here and now.
+-- that asks. Calls that cannot block are made here and now.
 module Weft.Internal.Kernel.Network
   ( -- * Sockets
     openSocket,
@@ -88,18 +88,13 @@ openSocket family kind =
 
 -- | The system knows family and type of the socket.
 adoptSocket :: CInt -> Answering Socket
-adoptSocket fd wait k = allocaArray 2 $ \what ->
-  atOnce
-    "adopt a socket"
-    (c_adopt fd what)
-    ( \_ -> do
-        family <- unpackFamily <$> peek what
-        kind <- socketTypeOf <$> peekElemOff what 1
-        d <- newDescriptor fd
-        pure (Socket d family kind)
-    )
-    wait
-    k
+adoptSocket fd wait k = allocaArray 2 $ \what -> atOnce "adopt a socket" (c_adopt fd what) (adopted what) wait k
+  where
+    adopted what _ = do
+      family <- unpackFamily <$> peek what
+      kind <- socketTypeOf <$> peekElemOff what 1
+      d <- newDescriptor fd
+      pure (Socket d family kind)
 
 socketTypeNumber :: SocketType -> CInt
 socketTypeNumber = \case
@@ -118,7 +113,9 @@ socketTypeOf n = case filter ((== n) . socketTypeNumber) [Stream, Datagram, Raw,
 
 bindSocket :: Env -> Socket -> SockAddr -> Answering ()
 bindSocket env s address wait k =
-  unlessClosed env what (socketDescriptor s) . withAddress address $ \p n -> atOnce what (c_bind (number s) p (fromIntegral n)) done wait k
+  unlessClosed env what (socketDescriptor s) $ do
+    (memory, n) <- addressMemory address
+    withForeignPtr memory $ \p -> atOnce what (c_bind (number s) (castPtr p) (fromIntegral n)) done wait k
   where
     what = "bind to " <> showAddress address
 
@@ -186,32 +183,27 @@ starve env tcb again = do
 connectSocket :: Env -> Socket -> SockAddr -> Maybe Instant -> Answering ()
 connectSocket env s address limit wait k = do
   (memory, size) <- addressMemory address
-  operateBefore
-    env
-    (instantNanoseconds <$> limit)
-    Completed
-    (socketDescriptor s)
-    (Operation.Connect (socketDescriptor s) (castPtr (unsafeForeignPtrToPtr memory)) size)
-    (touchForeignPtr memory)
-    wait
-    (failing ("connect to " <> showAddress address) Nothing (\_ -> k ()))
+  operateBefore env before Completed d (operation memory size) (touchForeignPtr memory) wait next
+  where
+    before = instantNanoseconds <$> limit
+    d = socketDescriptor s
+    operation memory = Operation.Connect d (castPtr (unsafeForeignPtrToPtr memory))
+    next = failing ("connect to " <> showAddress address) Nothing (\_ -> k ())
 
 receive :: Env -> Socket -> Buffer -> Int -> Int -> Answering Int
 receive env s (Buffer memory room) offset count wait k
   | most <= 0 = pure (noRoom "receive" k)
-  | otherwise =
-      operate
-        env
-        Completed
-        (socketDescriptor s)
-        (Operation.Receive (socketDescriptor s) (unsafeForeignPtrToPtr memory `plusPtr` from) most)
-        (touchForeignPtr memory)
-        wait
-        (failing "receive" Nothing k)
+  | otherwise = operateOn env s operation (touchForeignPtr memory) wait (failing "receive" Nothing k)
   where
+    operation d = Operation.Receive d (unsafeForeignPtrToPtr memory `plusPtr` from) most
     from = max 0 (min room offset)
     most = within room from count
 {-# INLINE receive #-}
+
+-- | 'operate' on a socket's descriptor.
+operateOn :: Env -> Socket -> (Descriptor -> Operation.Operation) -> IO () -> Wait -> (Int -> Trace) -> IO Trace
+operateOn env s operation = operate env Completed (socketDescriptor s) (operation (socketDescriptor s))
+{-# INLINE operateOn #-}
 
 -- | There is no room for what was to be received. To answer with 0 would be taken for the end
 -- of the stream.
@@ -224,15 +216,9 @@ within room from count = max 0 (min (room - from) count)
 {-# INLINE within #-}
 
 send :: Env -> Socket -> ByteString -> Answering Int
-send env s (BS memory n) wait k =
-  operate
-    env
-    Completed
-    (socketDescriptor s)
-    (Operation.Send (socketDescriptor s) (unsafeForeignPtrToPtr memory) n)
-    (touchForeignPtr memory)
-    wait
-    (failing "send" Nothing k)
+send env s (BS memory n) wait k = operateOn env s operation (touchForeignPtr memory) wait (failing "send" Nothing k)
+  where
+    operation d = Operation.Send d (unsafeForeignPtrToPtr memory) n
 {-# INLINE send #-}
 
 -- | A 'ByteString' is needed until here. (Not with a scope around the operation:
@@ -245,14 +231,7 @@ sendVector :: Env -> Socket -> [ByteString] -> Answering Int
 sendVector env s pieces wait k = do
   let some = take maxPieces (filter (not . ByteString.null) pieces)
   message <- newMessage Nothing some
-  operate
-    env
-    Completed
-    (socketDescriptor s)
-    (Operation.SendMessage (socketDescriptor s) (castPtr (unsafeForeignPtrToPtr message)))
-    (touchForeignPtr message >> mapM_ keepAlive some)
-    wait
-    (failing "send" Nothing k)
+  sendMessage env s message (mapM_ keepAlive some) wait (failing "send" Nothing k)
   where
     maxPieces = 64
 
@@ -278,26 +257,19 @@ receiveFrom env s (Buffer memory room) wait k = do
 sendTo :: Env -> Socket -> ByteString -> SockAddr -> Answering Int
 sendTo env s bytes address wait k = do
   message <- newMessage (Just address) [bytes]
-  operate
-    env
-    Completed
-    (socketDescriptor s)
-    (Operation.SendMessage (socketDescriptor s) (castPtr (unsafeForeignPtrToPtr message)))
-    (touchForeignPtr message >> keepAlive bytes)
-    wait
-    (failing ("send to " <> showAddress address) Nothing k)
+  sendMessage env s message (keepAlive bytes) wait (failing ("send to " <> showAddress address) Nothing k)
+
+-- | Send a prepared message; the action keeps its pieces alive.
+sendMessage :: Env -> Socket -> ForeignPtr Word8 -> IO () -> Wait -> (Int -> Trace) -> IO Trace
+sendMessage env s message keep = operateOn env s operation (touchForeignPtr message >> keep)
+  where
+    operation d = Operation.SendMessage d (castPtr (unsafeForeignPtrToPtr message))
 
 sendFile :: Env -> Socket -> Descriptor -> Int64 -> Int -> Answering Int
 sendFile env s file offset count wait k =
-  unlessClosed env "send file" file $
-    operate
-      env
-      Completed
-      (socketDescriptor s)
-      (Operation.SendFile (socketDescriptor s) file offset count)
-      (pure ())
-      wait
-      (failing "send file" Nothing k)
+  unlessClosed env "send file" file $ operateOn env s operation (pure ()) wait (failing "send file" Nothing k)
+  where
+    operation d = Operation.SendFile d file offset count
 
 getOption :: Env -> Socket -> SocketOption -> Answering Int
 getOption env s (SockOpt level name) wait k = unlessClosed env "getsockopt" (socketDescriptor s) . alloca $ \value ->
@@ -329,11 +301,6 @@ resolve env request hints host service wait = answerSuspend (envHost env) reques
 
 addressRoom :: Int
 addressRoom = 128
-
-withAddress :: SockAddr -> (Ptr () -> Int -> IO a) -> IO a
-withAddress address use = do
-  let n = sizeOfSocketAddress address
-  allocaBytes (max n addressRoom) $ \p -> pokeSocketAddress p address >> use (castPtr p) n
 
 addressMemory :: SockAddr -> IO (ForeignPtr Word8, Int)
 addressMemory address = do

@@ -31,16 +31,13 @@ withPeer request text = case socketOf request of
   Nothing -> pure text
   Just s -> do
     closed <- isClosed (socketDescriptor s)
-    if closed
-      then pure text
-      else
-        if descriptorNumber (socketDescriptor s) < 0
-          then maybe text ((text <> ", ") <>) <$> described s
-          else do
-            peer <- address c_getpeername s
-            case peer of
-              Just a -> pure (text <> ", peer " <> showAddress a)
-              Nothing -> maybe text (\a -> text <> ", " <> showAddress a) <$> address c_getsockname s
+    if
+      | closed -> pure text
+      | descriptorNumber (socketDescriptor s) < 0 -> maybe text ((text <> ", ") <>) <$> described s
+      | otherwise ->
+          address c_getpeername s >>= \case
+            Just a -> pure (text <> ", peer " <> showAddress a)
+            Nothing -> maybe text (\a -> text <> ", " <> showAddress a) <$> address c_getsockname s
 
 -- | From now on until the answer is run, this function says what is at the other end of sockets
 -- with negative numbers, if they are its own. Any OS thread calls it, for a dump; it must not block.

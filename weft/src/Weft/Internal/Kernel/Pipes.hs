@@ -5,7 +5,7 @@
 -- Description : The system kernel's pipes and FIFOs
 --
 -- How each system call on a pipe becomes an operation of the backend, on the worker that asks.
--- What cannot block is done here and now.
+-- Calls that cannot block are made here and now.
 module Weft.Internal.Kernel.Pipes (openPipe, openFifo, readPipe, writePipe, pipeCapacity) where
 
 import Control.Exception (toException, try)
@@ -36,19 +36,17 @@ openPipe wait k = allocaArray 2 $ \ends ->
 -- @ENXIO@.
 openFifo :: FilePath -> OpenMode -> Answering Pipe
 openFifo path mode wait k = do
-  opened <- try (withCString path (\p -> c_open_fifo p (c_open_flags (fromIntegral (fromEnumMode mode)) 0 0 0)))
+  opened <- try (withCString path (\p -> c_open_fifo p (c_open_flags (existing mode) 0 0 0)))
   case opened of
     Left e -> pure (Throw (toException (e :: IOError)))
     Right r -> atOnce ("open FIFO " <> path) (pure r) (fmap Pipe . newDescriptor) wait k
   where
     -- Never creates: the flags of an existing file.
-    fromEnumMode :: OpenMode -> Int
-    fromEnumMode = \case
-      ReadOnly -> 0
+    existing = \case
       WriteOnly -> 5
       ReadWrite -> 6
       Append -> 5
-      Directory -> 4
+      other -> fromIntegral (fromEnum other)
 
 readPipe :: Env -> Pipe -> Buffer -> Int -> Int -> Answering Int
 readPipe env (Pipe d) (Buffer memory room) offset count wait k

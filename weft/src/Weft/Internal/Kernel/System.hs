@@ -78,25 +78,16 @@ systemKernel settings =
 startSystem :: Chosen -> Pool -> MutableArray RealWorld (Maybe Env) -> Host -> IO Instance
 startSystem choose pool peers host = do
   backend <- startBackend choose pool (hostPost host) (hostReport host)
-  timers <- Timers.new
-  pendingOperations <- newPrimVar 0
-  completed <- newPrimVar 0
-  fired <- newPrimVar 0
-  starved <- newIORef []
-  shortage <- newShortage
-  let env =
-        Env
-          { envHost = host,
-            envBackend = backend,
-            envTimers = timers,
-            envPool = pool,
-            envPeers = peers,
-            envPending = pendingOperations,
-            envCompleted = completed,
-            envFired = fired,
-            envStarved = starved,
-            envShortage = shortage
-          }
+  env <-
+    Env host backend
+      <$> Timers.new
+      <*> pure pool
+      <*> pure peers
+      <*> newPrimVar 0
+      <*> newPrimVar 0
+      <*> newPrimVar 0
+      <*> newIORef []
+      <*> newShortage
   writeArray peers (hostWorker host) (Just env)
   Sys.monotonicNow >>= writePrimVar (homeClock (hostHome host)) . fromIntegral
   pure
@@ -146,7 +137,7 @@ answerSystem env !tcb !request k = case request of
     answerTo env wait request k
 {-# OPAQUE answerSystem #-}
 
--- | What a dump says of a thread while it waits.
+-- | The wait of a thread, for dumps.
 waitOf :: Env -> Tcb -> SystemCall a -> IO Wait
 waitOf env tcb request = Wait tcb request <$> readPrimVar (homeClock (hostHome (envHost env)))
 {-# INLINE waitOf #-}

@@ -97,7 +97,7 @@ data ThreadActivity
 
 data WaitingThread = forall a. WaitingThread !(SystemCall a) !(Maybe Int) !Int
 
--- | What a thread does that holds an OS thread, as GHC sees that.
+-- | The state of a thread that holds an OS thread, as GHC sees it.
 data Outside
   = -- | It runs, or could.
     Running
@@ -106,7 +106,7 @@ data Outside
     Unknown
   deriving stock (Eq, Ord)
 
--- | What it does now. From any OS thread.
+-- | From any OS thread.
 awayState :: Away -> IO Outside
 awayState away =
   deRefWeak (awayCarrier away) >>= \case
@@ -117,7 +117,6 @@ awayState away =
         ThreadBlocked why -> pure (Blocked why)
         _ -> pure Unknown
 
--- | What the OS thread of a thread does, in words.
 outsideText :: Outside -> Text
 outsideText = \case
   Running -> "running"
@@ -203,8 +202,6 @@ stateTime now = \case
   IsWaiting (WaitingThread _ (Just since) _) -> now - since
   _ -> 0
 
--- Words ------------------------------------------------------------------------
-
 -- | For people: a line of numbers, then every thread, those that are alike on one
 -- line.
 renderSnapshot :: Snapshot -> IO Text
@@ -272,7 +269,6 @@ groups' entries = NonEmpty.sortWith entryNumber <$> Map.fromListWith (<>) [(key 
       IsAway what _ -> outsideText what
       IsWaiting (WaitingThread request _ _) -> Text.map (\c -> if isDigit c then '0' else c) (Text.pack (takeWhile (/= '"') (describe request)))
 
--- | What one thread does, in words.
 stateText :: (Int -> Bool) -> Int -> Entry -> IO Text
 stateText lives now e = case entryState e of
   IsReady -> pure "ready"
@@ -284,7 +280,7 @@ stateText lives now e = case entryState e of
     pure . Text.unwords $
       ["waiting" <> maybe ":" (\t -> " for " <> duration (now - t) <> ":") since, heldBy lives what holder]
 
--- | What a thread waits for, and what can give it, unless that is said already.
+-- | The object of a wait, and its holder unless that is said already.
 heldBy :: (Int -> Bool) -> Text -> Int -> Text
 heldBy lives what holder
   | holder == 0 || who `Text.isSuffixOf` what = what
@@ -328,8 +324,6 @@ number = Text.reverse . Text.intercalate "," . Text.chunksOf 3 . Text.reverse . 
 showText :: Int -> Text
 showText = Text.pack . show
 
--- Deadlock ---------------------------------------------------------------------
-
 -- | Does every thread seem to wait for another of them? Retains no threads, and so costs a worker
 -- with a million of them some milliseconds. A worker that does not answer speaks for nothing.
 seemDeadlocked :: [Home] -> IO Bool
@@ -350,7 +344,7 @@ deadlocked s = null (snapshotMissing s) && not (null threads) && all stuck threa
       IsWaiting (WaitingThread (Suspend reason _) _ _) -> reasonEnds reason == ByThreads
       _ -> False
 
--- | What is wrong, a line for each thing to say: the cycles of threads that wait for
+-- | The report of a deadlock by lines: the cycles of threads that wait for
 -- what the next one holds, and then all threads.
 renderDeadlock :: Snapshot -> IO [Text]
 renderDeadlock s = do

@@ -1,6 +1,5 @@
 {-# LANGUAGE CApiFFI #-}
 {-# LANGUAGE MagicHash #-}
-{-# LANGUAGE MultiWayIf #-}
 {-# LANGUAGE UnliftedFFITypes #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
@@ -192,7 +191,7 @@ foreign import ccall unsafe "weft_hold"
 foreign import ccall unsafe "weft_let_go"
   c_let_go :: MutableByteArray# RealWorld -> IO ()
 
--- | What is known about a file: a set of the following.
+-- | A set of facts about a file.
 newtype Facts = Facts Int
 
 instance Semigroup Facts where

@@ -1,4 +1,3 @@
-{-# LANGUAGE BlockArguments #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- |
@@ -35,7 +34,7 @@ where
 import Control.Concurrent (forkIO, myThreadId)
 import Control.Concurrent.MVar (MVar, newEmptyMVar, putMVar, readMVar, tryPutMVar)
 import Control.Exception (Exception, SomeException, bracket, throwIO, try, uninterruptibleMask_)
-import Control.Monad (void, when)
+import Control.Monad (join, void, when)
 import Data.IORef (IORef, atomicModifyIORef', newIORef, readIORef)
 import Data.IntMap.Strict (IntMap)
 import Data.IntMap.Strict qualified as IntMap
@@ -134,35 +133,23 @@ shutdownPool pool = do
 withPool :: PoolSettings -> (Pool -> IO a) -> IO a
 withPool settings = bracket (newPool settings) shutdownPool
 
--- | What submitting a job asks of the submitter.
-data Placement
-  = HandTo !Mailbox
-  | StartThread
-  | Queued
-  | Refused
-
 -- | Have a thread of the pool run an action, masked uninterruptibly; never waits. An
 -- exception that leaves the action is a bug of the action: it is handed to the uncaught
 -- exception handler and the pool goes on. Throws 'PoolClosed' after 'shutdownPool'.
 submitPool :: Pool -> IO () -> IO PoolJob
 submitPool pool action = uninterruptibleMask_ do
-  (key, placement) <- atomicModifyIORef' (poolState pool) \s ->
+  (key, handOver) <- atomicModifyIORef' (poolState pool) \s ->
     let key = nextJob s
         s' = s {nextJob = key + 1}
      in case idle s of
-          _ | phase s == Closed -> (s, (key, Refused))
-          mailbox : rest -> (s' {idle = rest}, (key, HandTo mailbox))
+          _ | phase s == Closed -> (s, (key, throwIO PoolClosed))
+          mailbox : rest -> (s' {idle = rest}, (key, putMVar mailbox (Just action)))
           []
             | threads s < poolMaxThreads (poolSettings pool) ->
-                (s' {threads = threads s + 1}, (key, StartThread))
+                (s' {threads = threads s + 1}, (key, startThread pool action))
             | otherwise ->
-                (s' {waiting = IntMap.insert key action (waiting s)}, (key, Queued))
-  case placement of
-    HandTo mailbox -> putMVar mailbox (Just action)
-    StartThread -> startThread pool action
-    Queued -> pure ()
-    Refused -> throwIO PoolClosed
-  pure (PoolJob pool key)
+                (s' {waiting = IntMap.insert key action (waiting s)}, (key, pure ()))
+  PoolJob pool key <$ handOver
 
 -- | Withdraw a job: true when it had not been given to a thread, and then it
 -- never runs.
@@ -191,10 +178,12 @@ runJobs pool = go
         Left e -> report e
       -- An exception that came too late for this job must not hit the next one.
       receivePending stray
-      nextStep >>= \case
-        Run next -> go next
-        Wait mailbox -> await mailbox
-        Retire isLast -> leave isLast
+      mailbox <- newEmptyMVar
+      step \s -> case IntMap.minView (waiting s) of
+        Just (next, rest) -> (s {waiting = rest}, go next)
+        Nothing
+          | phase s == Closed || poolIdle (poolSettings pool) <= mempty -> retire s
+          | otherwise -> (s {idle = mailbox : idle s}, await mailbox)
 
     report e = do
       handler <- getUncaughtExceptionHandler
@@ -202,48 +191,23 @@ runJobs pool = go
 
     stray = reportStray "a thread of the pool"
 
-    nextStep = do
-      mailbox <- newEmptyMVar
-      atomicModifyIORef' (poolState pool) \s ->
-        case IntMap.minView (waiting s) of
-          Just (next, rest) -> (s {waiting = rest}, Run next)
-          Nothing
-            | phase s == Closed || poolIdle (poolSettings pool) <= mempty -> retire s
-            | otherwise -> (s {idle = mailbox : idle s}, Wait mailbox)
-
-    retire s = (s {threads = threads s - 1}, Retire (threads s == 1 && phase s == Closed))
-
-    leave isLast = when isLast $ void (tryPutMVar (poolDrained pool) ())
-
+    -- Change the state, and do what follows from that.
+    step = join . atomicModifyIORef' (poolState pool)
+    retire s = (s {threads = left}, when (left == 0 && phase s == Closed) drained)
+      where
+        left = threads s - 1
+    drained = void (tryPutMVar (poolDrained pool) ())
     await mailbox =
       try (interruptiblyMasked (timeout (max 1 (wholeMicroseconds (poolIdle (poolSettings pool)))) (readMVar mailbox))) >>= \case
         Left e -> stray e >> await mailbox
         Right (Just mail) -> receive mail
-        Right Nothing -> do
+        Right Nothing -> step \s ->
           -- The thread that takes the mailbox out of the list decides: this one, and then no job
           -- comes; or another one, and then its content is on the way.
-          gone <- atomicModifyIORef' (poolState pool) \s ->
-            case partition (== mailbox) (idle s) of
-              ([], _) -> (s, Nothing)
-              (_, others) -> Just <$> retire s {idle = others}
-          case gone of
-            Just (Retire isLast) -> leave isLast
-            _ -> readMVar mailbox >>= receive
-
-    receive = \case
-      Just next -> go next
-      Nothing -> do
-        isLast <- atomicModifyIORef' (poolState pool) retire
-        case isLast of
-          Retire True -> leave True
-          _ -> pure ()
-
--- | What a thread does after a job.
-data Step
-  = Run (IO ())
-  | Wait !Mailbox
-  | -- | Go; true for the last thread of a closed pool.
-    Retire !Bool
+          case partition (== mailbox) (idle s) of
+            ([], _) -> (s, readMVar mailbox >>= receive)
+            (_, others) -> retire s {idle = others}
+    receive = maybe (step retire) go
 
 -- | Numbers for an operator.
 data PoolGauge = PoolGauge

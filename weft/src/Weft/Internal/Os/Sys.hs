@@ -24,7 +24,6 @@ module Weft.Internal.Os.Sys
     inProgress,
     canceled,
     badDescriptor,
-    notPermitted,
 
     -- * Streams
     -- $streams
@@ -60,7 +59,6 @@ module Weft.Internal.Os.Sys
 
     -- * Descriptors
     close,
-    setNonBlocking,
     newEventCounter,
 
     -- * Waiting
@@ -100,11 +98,11 @@ where
 
 import Data.Int (Int64)
 import Data.Word (Word64, Word8)
-import Foreign.C.Error (Errno (..), eAGAIN, eBADF, eINPROGRESS, ePERM, errnoToIOError)
+import Foreign.C.Error (Errno (..), eAGAIN, eBADF, eINPROGRESS, errnoToIOError)
 import Foreign.C.Types (CInt (..))
 import Foreign.Ptr (Ptr)
 
--- | What a call answered: zero or more for success, the negated @errno@ for
+-- | The answer of a call: zero or more for success, the negated @errno@ for
 -- failure.
 type Result = Int
 
@@ -127,13 +125,11 @@ throwFailure place call = do
   r <- call
   if isFailure r then ioError (errnoToIOError place (resultErrno r) Nothing Nothing) else pure r
 
--- | @-EAGAIN@.
-wouldBlock :: Result
+-- | @-EAGAIN@, @-EINPROGRESS@, @-EBADF@.
+wouldBlock, inProgress, badDescriptor :: Result
 wouldBlock = failureCode eAGAIN
-
--- | @-EINPROGRESS@.
-inProgress :: Result
 inProgress = failureCode eINPROGRESS
+badDescriptor = failureCode eBADF
 
 -- | @-ECANCELED@: the answer of an operation that was cancelled.
 canceled :: Result
@@ -141,14 +137,6 @@ canceled = failureCode (Errno codeCanceled)
 
 -- "Foreign.C.Error" does not know this one.
 foreign import capi "errno.h value ECANCELED" codeCanceled :: CInt
-
--- | @-EBADF@.
-badDescriptor :: Result
-badDescriptor = failureCode eBADF
-
--- | @-EPERM@.
-notPermitted :: Result
-notPermitted = failureCode ePERM
 
 -- $streams
 -- None of these blocks. The socket calls say so themselves (@MSG_DONTWAIT@);
@@ -275,40 +263,20 @@ foreign import ccall unsafe "weft_read_now"
 foreign import ccall unsafe "weft_close"
   close :: CInt -> IO Result
 
--- | Switch non-blocking mode on (not 0) or off.
-foreign import ccall unsafe "weft_set_nonblocking"
-  setNonBlocking :: CInt -> Int -> IO Result
-
 -- | A new @eventfd@, non-blocking and close-on-exec.
 foreign import ccall unsafe "weft_eventfd"
   newEventCounter :: IO Result
 
--- | A read would not block.
-readableBit :: Int
+-- | A read, a write would not block. A hang-up: the stream has ended in this direction, or there is
+-- an error or urgent data, so that a short transfer proves nothing. The number is not open; the other
+-- side sends nothing more, or is gone; an error is pending.
+readableBit, writableBit, readHangupBit, writeHangupBit, invalidBit, peerClosedBit, failedBit :: Int
 readableBit = 1
-
--- | A write would not block.
-writableBit :: Int
 writableBit = 2
-
--- | End of stream, an error or urgent data: a short read proves nothing.
-readHangupBit :: Int
 readHangupBit = 4
-
--- | The other side is gone, or an error: a short write proves nothing.
-writeHangupBit :: Int
 writeHangupBit = 8
-
--- | The number is not an open descriptor.
-invalidBit :: Int
 invalidBit = 16
-
--- | The other side sends nothing more, or is gone.
-peerClosedBit :: Int
 peerClosedBit = 32
-
--- | An error is pending.
-failedBit :: Int
 failedBit = 64
 
 -- | A new epoll instance.

@@ -140,17 +140,16 @@ pushTo = \case
   PolicyQueue q -> \why tcb resume -> enqueue q why (Ready tcb resume)
 {-# INLINE pushTo #-}
 
--- | What the workers of these doors have counted. From any OS thread.
+-- | From any OS thread.
 readCounters :: Array Door -> IO Counters
 readCounters doors = do
   workers <- mapM (readIORef . doorWorker) (toList doors)
   each <- mapM (maybe (pure mempty) (\w -> workerCounters (workerScheduler w) (workerInstance w))) workers
   (carriers, gauges) <- case catMaybes workers of
     [] -> pure (0, mempty)
-    w : _ -> sharedGauges (workerScheduler w) (workerKernel (workerSettings w))
+    w : _ -> (,) <$> carriersNow (schedulerCarrier (workerScheduler w)) <*> openedGauges (workerKernel (workerSettings w))
   pure (Counters each carriers gauges)
 
--- | Have an action run on the worker, soon.
 postThrough :: Door -> IO () -> IO ()
 postThrough = homePost . doorHome
 
@@ -158,7 +157,6 @@ postThrough = homePost . doorHome
 openUp :: Door -> IO ()
 openUp door = postThrough door (pure ())
 
--- | What a worker is started with.
 data WorkerSettings = WorkerSettings
   { workerIndex :: !Int,
     -- | Of all workers, by index.
@@ -237,7 +235,6 @@ heldThreads (Worker _ _ scheduler) = do
 startedWorkers :: Array Door -> IO [Worker]
 startedWorkers doors = catMaybes <$> mapM (readIORef . doorWorker) (toList doors)
 
--- | What the worker with this scheduler and this part of the kernel has counted.
 workerCounters :: Scheduler -> Instance -> IO WorkerCounters
 workerCounters s kernel =
   WorkerCounters
@@ -256,7 +253,3 @@ workerCounters s kernel =
     <*> readCounter s Takeovers
     <*> readCounter s Strays
     <*> instanceGauges kernel
-
--- | What the workers share: how many carriers there are, and the kernel's numbers.
-sharedGauges :: Scheduler -> Opened -> IO (Int, Gauges)
-sharedGauges s kernel = (,) <$> carriersNow (schedulerCarrier s) <*> openedGauges kernel

@@ -49,7 +49,7 @@ import Weft.Internal.Kernel
 -- last threads end at the same time must not miss each other: a full barrier (`fetchAddInt`) comes
 -- between the writes and the reads.
 
--- | What the workers share for the end of a run.
+-- | The state that the workers share for the end of a run.
 data Ending = Ending
   { -- | Numbers of the threads that were cancelled.
     endingSwept :: !(MutVar RealWorld IntSet),

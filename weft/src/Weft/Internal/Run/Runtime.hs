@@ -42,7 +42,7 @@ data Settings = Settings
     -- (the default): as many as GHC has capabilities (@+RTS -N@). More than there
     -- are capabilities raises their number. At least 1, and at most 59.
     settingWorkers :: !(Maybe Int),
-    -- | What answers the system calls.
+    -- | Answers the system calls.
     settingKernel :: !Kernel,
     -- | The order in which ready threads run. Default 'fifo'.
     settingPolicy :: !Policy,
@@ -74,7 +74,7 @@ data Settings = Settings
     -- this: it computes, or blocks where Weft cannot see it. Others go on
     -- meanwhile. Default 'Nothing': no report. Not exact to less than 16 milliseconds.
     settingStall :: !(Maybe Duration),
-    -- | What to do when all threads wait for each other, so that none can ever run
+    -- | The reaction when all threads wait for each other, so that none can ever run
     -- again. Noticed within some tenths of a second. Default 'ReportDeadlock'.
     settingDeadlock :: !OnDeadlock,
     -- | Print all threads to standard error on the signal @SIGUSR1@, if the program has not
@@ -92,17 +92,17 @@ data Settings = Settings
     -- Default: no, which costs nothing. A file that cannot be opened is an 'IOError' of
     -- the run before anything has begun.
     settingTrace :: !(Maybe Timeline),
-    -- | What to do with an exception that left a thread; the thread itself has
+    -- | Handles an exception that left a thread; the thread itself has
     -- ended but for this action, which runs as its last effect ('Weft.liftIO'). Default:
     -- one report on standard error. What it throws is ignored.
     settingUncaught :: !(ThreadId -> Label -> SomeException -> IO ()),
-    -- | What to do with a message for the operator: one line, or several, without a newline
+    -- | Takes a message for the operator: one line, or several, without a newline
     -- at the end. Several OS threads may call it at the same time. Default: standard error,
     -- each message in one piece.
     settingReport :: !(String -> IO ())
   }
 
--- | What to do about a deadlock.
+-- | The reaction to a deadlock.
 data OnDeadlock
   = -- | Report it, with the cycles of threads and what they hold, and go on waiting:
     -- something outside the run may still wake a thread.

@@ -1,7 +1,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- |
--- Description : What a run tells its operator without being asked, and signals
+-- Description : The unasked reports of a run to its operator, and signals
 --
 -- Reports threads that held a worker for too long, deadlocks and, on request by a signal, all
 -- threads; and the signals that end a run. It happens on threads of GHC's or on the monitor's OS
@@ -48,7 +48,6 @@ import Weft.Internal.Run.Door
 -- | How many threads had been dispatched when we looked last.
 newtype DeadlockWatch = DeadlockWatch (IORef Int)
 
--- | Nothing looked at.
 newDeadlockWatch :: IO DeadlockWatch
 newDeadlockWatch = DeadlockWatch <$> newIORef (-1)
 
@@ -109,11 +108,8 @@ stillAway lost = any ((== awaySince (lostThread lost)) . awaySince) . IntMap.loo
 countBlocked :: [Home] -> IO Int
 countBlocked homes = do
   held <- concat <$> mapM homeHeld homes
-  length . filter isBlocked <$> mapM awayState held
-  where
-    isBlocked = \case
-      Blocked _ -> True
-      _ -> False
+  states <- mapM awayState held
+  pure (length [() | Blocked _ <- states])
 
 -- | A worker waits for its thread, because there is no OS thread to take it over: as many are
 -- the most there may be, or, with an error number, the system had no other.

@@ -86,9 +86,7 @@ arrive (Barrier size state blockedOn) = attempt (using "arrive at" blockedOn) $ 
               else pure False
           if ours then pure (leave here next) else join here waiter
     -- False: all have arrived meanwhile.
-    leave here number = look state $ \seen (BarrierState next n arrived) ->
-      if not (IntMap.member number arrived)
-        then pure False
-        else do
-          ours <- swapFor here state seen (BarrierState next (n - 1) (IntMap.delete number arrived))
-          if ours then pure True else leave here number
+    leave here number = changing here state $ \s@(BarrierState next n arrived) ->
+      if IntMap.member number arrived
+        then (BarrierState next (n - 1) (IntMap.delete number arrived), True)
+        else (s, False)

@@ -57,7 +57,7 @@ data BroadcastState a
   = Open !Int !(Seq a) !(WaitQueue () (NextMessage a))
   | Closed !Int !(Seq a)
 
--- | What a subscriber gets next, 'Nothing' within for the end; 'Nothing' for "look again", which
+-- | The next message of a subscriber, 'Nothing' within for the end; 'Nothing' for "look again", which
 -- is all that waiting threads are told.
 type NextMessage a = Maybe (Maybe (Message a))
 
@@ -67,11 +67,11 @@ upcoming = \case
   Open first kept _ -> first + Seq.length kept
   Closed first kept -> first + Seq.length kept
 
--- | What one thread hears of a broadcast. It is for one thread at a time; each that
+-- | The view of one thread on a broadcast. It is for one thread at a time; each that
 -- listens subscribes for itself.
 data Subscription a = Subscription !(Broadcast a) {-# UNPACK #-} !(PrimVar RealWorld Int)
 
--- | What a subscriber gets.
+-- | A message, for a subscriber.
 data Message a
   = -- | The next message.
     Message a
@@ -114,13 +114,12 @@ publish (Broadcast var room name blockedOn) a = attempt (using "publish to" bloc
 -- | Close it. Subscribers get what was published before, and then the end, those that
 -- wait at once. Closing again does nothing. Neither waits nor notices a cancellation.
 close :: Broadcast a -> Thread ()
-close (Broadcast var _ _ blockedOn) = immediate (using "close" blockedOn) go
+close (Broadcast var _ _ blockedOn) = immediate (using "close" blockedOn) $ \here ->
+  changing here var shut >>= wakeAll here Nothing
   where
-    go here = look var $ \seen -> \case
-      Closed _ _ -> pure ()
-      Open first kept waiters -> do
-        ours <- swapFor here var seen (Closed first kept)
-        if ours then wakeAll here Nothing waiters else go here
+    shut = \case
+      Open first kept waiters -> (Closed first kept, waiters)
+      closed -> (closed, emptyQueue)
 
 -- | Hear what is published from now on.
 subscribe :: Broadcast a -> Thread (Subscription a)

@@ -61,14 +61,13 @@ data Channel a = Channel
     channelNames :: ChannelNames
   }
 
--- | What it is called, and what those wait for that send and receive. Made when it is
+-- | Its name, and the objects of waits to send and to receive. Made when it is
 -- needed first.
 data ChannelNames = ChannelNames {channelName :: !Name, blockedSend, blockedReceive :: !BlockedOn}
 
 instance Eq (Channel a) where
   a == b = channelState a == channelState b
 
--- | The values that wait, and the threads that wait.
 data ChannelState a
   = -- | Values (how many, the front, the back reversed); no waiter.
     Holding !Int [a] [a]
@@ -304,7 +303,7 @@ trySend :: Channel a -> a -> Thread Bool
 trySend c a = attempt (using "try to send to" (blockedSend (channelNames c))) $ \home _ _ ->
   sendNow c home a (pure (Got False)) (pure (Instead (throwTrace (closed c)))) (pure (Got True))
 
--- | What there was to receive.
+-- | The answer of 'tryReceive'.
 data Received a
   = Received a
   | -- | Nothing yet.

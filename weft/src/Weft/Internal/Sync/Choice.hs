@@ -52,13 +52,13 @@ import Weft.Internal.Sync (attempt)
 -- | One of several things to wait for, with an @a@ as result.
 data Choice a = forall o b.
   Choice
-  { -- | What a dump says of it.
+  { -- | For dumps.
     _choiceBlockedOn :: BlockedOn,
-    -- | What is done to it, in a word; empty if a report need not say it.
+    -- | A verb for reports; empty if a report need not say it.
     _choiceVerb :: String,
     -- | Take it, if it is there: 'Later' if it is not.
     _choiceTry :: Home -> IO (Tried b),
-    -- | What is offered while it waits.
+    -- | Offered while it waits.
     _choiceOffer :: o,
     -- | Join those that wait for it; how to leave them. 'Nothing' if it may be there.
     _choiceJoin :: Home -> ParkedThread o b -> IO (Maybe (Home -> IO ())),

@@ -28,7 +28,7 @@ import Weft.Internal.Sync
 import Weft.Internal.Sync.Mutex
 import Weft.Internal.Sync.WaitQueue
 
--- | What threads wait for that hold a mutex.
+-- | The queue of threads that will hold a mutex again.
 data Condition = Condition !(MutVar RealWorld (WaitQueue () ())) !BlockedOn
 
 -- | A condition without waiters.
@@ -73,4 +73,4 @@ signal (Condition queue blockedOn) = immediate (using "signal" blockedOn) $ \hom
 
 -- | Wake all that wait now.
 broadcast :: Condition -> Thread ()
-broadcast (Condition queue blockedOn) = immediate (using "broadcast" blockedOn) $ \home -> takeAll home queue >>= wakeAll home ()
+broadcast (Condition queue blockedOn) = immediate (using "broadcast" blockedOn) $ \home -> changing home queue (emptyQueue,) >>= wakeAll home ()

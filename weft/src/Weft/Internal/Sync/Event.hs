@@ -17,7 +17,6 @@ module Weft.Internal.Sync.Event
   )
 where
 
-import Control.Monad (unless)
 import Control.Monad.Primitive (RealWorld)
 import Data.Primitive.MutVar
 import Data.Text (Text)
@@ -47,21 +46,13 @@ newEventNamed text = internal $ \home _ -> do
 
 -- | Set it and wake all that wait for it. If it is set, nothing happens.
 set :: Event -> Thread ()
-set (Event state blockedOn) = immediate (using "set" blockedOn) go
-  where
-    go here = look state $ \seen -> \case
-      Set -> pure ()
-      Unset queue -> do
-        ours <- swapFor here state seen Set
-        if ours then wakeAll here () queue else go here
+set (Event state blockedOn) = immediate (using "set" blockedOn) $ \here ->
+  changing here state (\case Set -> (Set, emptyQueue); Unset queue -> (Set, queue)) >>= wakeAll here ()
 
 -- | From now on threads wait again.
 clear :: Event -> Thread ()
-clear (Event state blockedOn) = immediate (using "clear" blockedOn) go
-  where
-    go here = look state $ \seen -> \case
-      Set -> swapFor here state seen (Unset emptyQueue) >>= \ours -> unless ours (go here)
-      Unset _ -> pure ()
+clear (Event state blockedOn) = immediate (using "clear" blockedOn) $ \here ->
+  change here state (\case Set -> pure (Unset emptyQueue); unset -> pure unset)
 
 -- | Is it set? Perhaps not any more when this returns.
 isSet :: Event -> Thread Bool

@@ -59,7 +59,7 @@ data MVar a = MVar
     mvarBlockedOn :: MVarBlockedOn
   }
 
--- | What those wait for that take, put and read. Made when it is needed first.
+-- | The objects of waits to take, to put and to read. Made when it is needed first.
 data MVarBlockedOn = MVarBlockedOn {blockedTake, blockedPut, blockedRead :: !BlockedOn}
 
 instance Eq (MVar a) where

@@ -17,13 +17,11 @@ import Weft.Internal.Sync (awaitIn, wakeAll)
 import Weft.Internal.Sync.Choice
 import Weft.Internal.Sync.WaitQueue
 
--- | A value that comes once.
 newtype ResultVar a = ResultVar (MutVar RealWorld (Content a))
   deriving newtype (Eq)
 
 data Content a = Empty (WaitQueue () a) | Full a
 
--- | Empty.
 newResultVar :: IO (ResultVar a)
 newResultVar = ResultVar <$> newShared (Empty emptyQueue)
 
@@ -43,7 +41,6 @@ inside = \case
   Full a -> Just a
   Empty _ -> Nothing
 
--- | Wait until it is full.
 readResult :: BlockedOn -> ResultVar a -> Thread a
 readResult blockedOn (ResultVar var) = awaitIn blockedOn var inside join (\home _ -> leave var home)
 

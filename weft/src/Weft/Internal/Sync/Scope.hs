@@ -110,7 +110,7 @@ data ScopeState = ScopeState
     stateWaiting :: ![(Until, ParkedThread () ())]
   }
 
--- | What an owner waits for: the end of the children, or of the daemons too.
+-- | The goal of an owner's wait: the end of the children, or of the daemons too.
 data Until = Childless | Empty
   deriving stock (Eq)
 
@@ -122,7 +122,7 @@ reached Empty st = stateChildren st == 0 && stateDaemons st == 0
 data ChildKind = Awaited | Daemon
   deriving stock (Eq, Show)
 
--- | What the end of a thread means to its scope.
+-- | The meaning of a thread's end to its scope.
 data ScopeEnding
   = -- | Nothing.
     Quiet
@@ -133,7 +133,7 @@ data ScopeEnding
 data ChildFailed = ChildFailed
   { failedThread :: !ThreadId,
     failedLabel :: !Label,
-    -- | What was raised.
+    -- | The exception that ended it.
     failedWith :: SomeException
   }
 

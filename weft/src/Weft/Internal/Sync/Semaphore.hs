@@ -44,7 +44,7 @@ data Semaphore = Semaphore
     semaphoreNames :: SemaphoreNames
   }
 
--- | What it is called, and what a waiter for one permit is blocked on. Made when a thread
+-- | Its name, and the object of waits for one permit. Made when a thread
 -- waits.
 data SemaphoreNames = SemaphoreNames {semaphoreName :: !Name, blockedOnOne :: !BlockedOn}
 
@@ -118,13 +118,8 @@ acquireLater s@Semaphore {semaphoreState = state, semaphoreNames = names} n here
 -- | Take the given number of permits if they are free and no thread waits: true. Never waits.
 tryAcquire :: Semaphore -> Int -> Thread Bool
 tryAcquire s !n = attempt (using "try to acquire" (blockedOnOne (semaphoreNames s))) $ \home _ _ ->
-  let go = look (semaphoreState s) $ \seen (SemaphoreState free queue) ->
-        if free >= n && isEmpty queue
-          then do
-            ours <- swapFor home (semaphoreState s) seen (SemaphoreState (free - n) queue)
-            if ours then pure (Got True) else go
-          else pure (Got False)
-   in go
+  fmap Got . changing home (semaphoreState s) $ \state@(SemaphoreState free queue) ->
+    if free >= n && isEmpty queue then (SemaphoreState (free - n) queue, True) else (state, False)
 
 -- | Give back the given number of permits, or add them; a thread need not have taken them.
 -- Neither waits nor notices a cancellation.
@@ -145,7 +140,6 @@ releaseLater :: Semaphore -> Int -> Home -> IO (Tried ())
 releaseLater s n home = Got () <$ (give s n home >> settle s home)
 {-# OPAQUE releaseLater #-}
 
--- | Add permits.
 give :: Semaphore -> Int -> Home -> IO ()
 give Semaphore {semaphoreState = state} n home = change home state (\(SemaphoreState free queue) -> pure (SemaphoreState (free + n) queue))
 

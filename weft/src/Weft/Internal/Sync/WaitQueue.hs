@@ -44,16 +44,13 @@ import Weft.Internal.Core.Park
 -- | Waiters: the front, the back (reversed), how many, how many tombstones at most.
 data WaitQueue o a = WaitQueue [ParkedThread o a] [ParkedThread o a] !Int !Int
 
--- | Empty.
 emptyQueue :: WaitQueue o a
 emptyQueue = WaitQueue [] [] 0 0
 
--- | Are there no entries?
 isEmpty :: WaitQueue o a -> Bool
 isEmpty (WaitQueue _ _ n _) = n == 0
 {-# INLINE isEmpty #-}
 
--- | Join at the end.
 enqueue :: ParkedThread o a -> WaitQueue o a -> WaitQueue o a
 enqueue e (WaitQueue front back n tombstones)
   -- The usual case: nothing to be reversed.
@@ -61,7 +58,6 @@ enqueue e (WaitQueue front back n tombstones)
   | otherwise = WaitQueue front (e : back) (n + 1) tombstones
 {-# INLINE enqueue #-}
 
--- | The first entry, and the others.
 dequeue :: WaitQueue o a -> r -> (ParkedThread o a -> WaitQueue o a -> r) -> r
 dequeue (WaitQueue front back n tombstones) nobody use = case front of
   e : rest -> use e (WaitQueue rest back (n - 1) tombstones)

@@ -1,10 +1,9 @@
-{-# LANGUAGE BlockArguments #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- |
 -- Description : The state of an event manager
 --
--- What the parts of "Weft.Internal.Backend.Manager" share, and the one rule about threads:
+-- The state that the parts of "Weft.Internal.Backend.Manager" share, and the one rule about threads:
 -- the /stepper/, the thread that is inside @step@, runs every callback and owns the timers;
 -- every other thread leaves a message and wakes it ('onStepper').
 module Weft.Internal.Backend.Manager.State
@@ -90,7 +89,7 @@ data Timeout = Timeout
     timeoutQueuedAt :: !(PrimVar RealWorld Int),
     timeoutKey :: !(IORef (Maybe TimerKey)),
     timeoutAction :: !(IO ()),
-    -- | What to do instead when the manager is freed before.
+    -- | Done instead when the manager is freed before.
     timeoutDrop :: !(IO ())
   }
 
@@ -109,7 +108,7 @@ data WatchSlot = WatchSlot
     slotRegistrations :: ![Registration]
   }
 
--- | What the poller has been told of a descriptor.
+-- | How the poller watches a descriptor.
 data Told
   = -- | Nothing that it would still report.
     Untold

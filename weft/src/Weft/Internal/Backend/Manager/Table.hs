@@ -1,4 +1,3 @@
-{-# LANGUAGE BlockArguments #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- |
@@ -68,7 +67,6 @@ import Weft.Internal.Os.Sys qualified as Sys
 stripeCount :: Int
 stripeCount = 64
 
--- | No descriptors.
 newStripes :: IO (SmallArray (MVar Stripe))
 newStripes = smallArrayFromListN stripeCount <$> replicateM stripeCount (newMVar (Stripe 0 IntMap.empty))
 
@@ -82,7 +80,19 @@ changeStripe m number change = do
     lock = stripeOf m number
 {-# INLINE changeStripe #-}
 
--- | See 'Weft.EventManager.register'.
+-- | Have a callback run when a descriptor is ready (level-triggered: as long as it is ready,
+-- not only when it becomes so). The callback gets its registration, and what has happened:
+-- of that only what it waits for, and 'peerClosed', 'failed', 'closed' and 'refused', which
+-- end waits of all kinds. There may be several registrations for a descriptor; they run in
+-- the order in which they were made. A regular file is always ready.
+--
+-- The manager does not own the descriptor. Close it by 'closeWith', or 'unregister' first:
+-- a callback that is registered for a number that is closed in secret would be reported for the
+-- number's next owner.
+--
+-- Throws an 'IOError': @EBADF@ for a number that is not open, @EINVAL@ for no interest, and
+-- others where the source refuses. A source that only the stepper may use (@poll@, @select@, @ioUring@)
+-- refuses later, by an event, 'refused'.
 register :: EventManager -> Fd -> Interest -> Lifetime -> (Registration -> Events -> IO ()) -> IO Registration
 register m (Fd number) interest lifetime callback = mask_ do
   when (interest == noInterest) $ throwResult (Sys.failureCode eINVAL)
@@ -109,7 +119,9 @@ register m (Fd number) interest lifetime callback = mask_ do
   where
     throwResult r = ioError (errnoToIOError "register" (Sys.resultErrno r) Nothing Nothing)
 
--- | See 'Weft.EventManager.unregister'.
+-- | Drop a registration. False when it is gone already: it was dropped, it was 'OneShot' and
+-- its callback has run or is running, or its descriptor was closed. After that the callback
+-- does not begin to run; if another thread is the stepper, it may be running at this moment.
 unregister :: Registration -> IO Bool
 unregister registration = mask_ do
   live <- atomicModifyIORef' (registrationIsLive registration) (False,)
@@ -131,7 +143,10 @@ unregister registration = mask_ do
     m = registrationManager registration
     number = registrationNumber registration
 
--- | See 'Weft.EventManager.closeWith'.
+-- | Close a descriptor, by the action given, and tell all that have registered for it that it
+-- is 'closed'; their callbacks run in the next step. While the action runs no thread registers
+-- for the number, so no registration is for two descriptors. What the action throws is thrown,
+-- and the registrations are gone all the same.
 closeWith :: EventManager -> Fd -> (Fd -> IO ()) -> IO ()
 closeWith m fd@(Fd number) close = mask_ do
   now <- maySettle m

@@ -1,4 +1,3 @@
-{-# LANGUAGE BlockArguments #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- |
@@ -8,7 +7,7 @@
 -- the queue ("Weft.Internal.Data.Timers"). No lock is taken: the deadline is a word that
 -- all of them change atomically.
 module Weft.Internal.Backend.Manager.Timeouts
-  ( setTimeout,
+  ( setTimeoutOr,
     updateTimeout,
     cancelTimeout,
 
@@ -53,10 +52,10 @@ import Weft.Internal.Data.Timers qualified as Timers
 gone :: Int
 gone = minBound
 
--- | See 'Weft.EventManager.setTimeout'. The second action is run in place of the first when the
+-- | 'Weft.EventManager.setTimeout'; the second action is run in place of the first when the
 -- manager is freed.
-setTimeout :: EventManager -> Duration -> IO () -> IO () -> IO Timeout
-setTimeout m d action dropped = do
+setTimeoutOr :: EventManager -> Duration -> IO () -> IO () -> IO Timeout
+setTimeoutOr m d action dropped = do
   refuseWhenFree m "setTimeout"
   deadline <- deadlineIn m d
   timeout <- Timeout m <$> newPrimVar deadline <*> newPrimVar minBound <*> newIORef Nothing <*> pure action <*> pure dropped
@@ -71,7 +70,8 @@ deadlineIn m d = do
   now <- pollerClock (managerPoller m)
   pure $! fromIntegral (instantNanoseconds (max (Duration 0) d `after` Instant now))
 
--- | See 'Weft.EventManager.updateTimeout'.
+-- | Have a timeout run when this much time has passed from now. To put it off is to store a
+-- number. False when it has run already, is running, or was cancelled.
 updateTimeout :: Timeout -> Duration -> IO Bool
 updateTimeout timeout d = do
   deadline <- deadlineIn (timeoutManager timeout) d
@@ -82,7 +82,7 @@ updateTimeout timeout d = do
       when (deadline < queuedAt) $ onStepper (timeoutManager timeout) (queue timeout)
       pure True
 
--- | See 'Weft.EventManager.cancelTimeout'.
+-- | Have a timeout not run. False when it has run already, is running, or was cancelled.
 cancelTimeout :: Timeout -> IO Bool
 cancelTimeout timeout = do
   mine <- change timeout gone

@@ -1,5 +1,3 @@
-{-# LANGUAGE BlockArguments #-}
-{-# LANGUAGE MultiWayIf #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- |
@@ -78,7 +76,7 @@ awaitForeign src direction number op done
     foreignOnly = do
       key <- nextSequence src
       waiting <- waitingFor src number
-      let all' = Foreigner key direction op done : waiting
+      let all' = Foreigner direction (StreamWaiter key op done) : waiting
       r <- watchForeign src number all'
       if
         | r == Sys.failureCode ePERM -> pure 0
@@ -99,7 +97,7 @@ writeWaiting src number waiting =
 watchForeign :: Source w -> CInt -> [Foreigner w] -> IO Result
 watchForeign src number waiting =
   pollerWatch poller number (makeKey number foreignSerial) (if pollerHasOnce poller then Once else Level) $
-    Foldable.foldl' (\all' w -> all' <> interestIn (foreignDirection w)) noInterest waiting
+    Foldable.foldl' (\all' (Foreigner direction _) -> all' <> interestIn direction) noInterest waiting
   where
     poller = sourcePoller src
 
@@ -119,7 +117,7 @@ settleForeign src number = \case
 -- | Complete these, oldest first; answers how many there were.
 finish :: Result -> [Foreigner w] -> IO Int
 finish r waiting = do
-  for_ (reverse waiting) \w -> complete (foreignCompletion w) r
+  for_ (reverse waiting) \(Foreigner _ w) -> complete (waiterCompletion w) r
   pure (length waiting)
 
 -- | An event: the readiness bits of a foreign number. Answers how many completions ran.
@@ -130,7 +128,7 @@ wakeForeign src number bits =
     waiting
       | bits .&. Sys.invalidBit /= 0 -> settleForeign src number [] >> finish Sys.badDescriptor waiting
       | otherwise -> do
-          let (met, left) = partition (concerned . foreignDirection) waiting
+          let (met, left) = partition (\(Foreigner direction _) -> concerned direction) waiting
           refused' <- settleForeign src number left
           (refused' +) <$> finish 0 met
   where
@@ -142,7 +140,7 @@ wakeForeign src number bits =
 cancelForeign :: Source w -> TokenParts -> IO Bool
 cancelForeign src parts = do
   waiting <- waitingFor src (partNumber parts)
-  case partition ((== partSequence parts) . foreignSequence) waiting of
+  case partition (\(Foreigner _ w) -> waiterSequence w == partSequence parts) waiting of
     ([], _) -> pure False
     (gone, left) -> do
       -- A poller that reports once may report too much: 'wakeForeign' tells it again.
@@ -151,7 +149,6 @@ cancelForeign src parts = do
         else void (settleForeign src (partNumber parts) left)
       True <$ cancelThese src gone
 
--- | Cancel all.
 cancelForeigners :: Source w -> IO ()
 cancelForeigners src = do
   waiting <- foreigners src
@@ -159,9 +156,8 @@ cancelForeigners src = do
   cancelThese src waiting
 
 cancelThese :: Source w -> [Foreigner w] -> IO ()
-cancelThese src waiting = for_ waiting \w -> enqueue src (Complete (foreignOperation w) (foreignCompletion w) Sys.canceled)
+cancelThese src waiting = for_ waiting \(Foreigner _ w) -> completeLater src Sys.canceled w
 
--- | The operations that wait for foreign numbers.
 foreigners :: Source w -> IO [Foreigner w]
 foreigners src = foldBuckets (\found _ ws -> ws <> found) [] (sourceForeign src)
 
@@ -170,8 +166,8 @@ foreignTokens :: Source w -> (w -> Bool) -> IO [Token]
 foreignTokens src wanted = foldBuckets tokens [] (sourceForeign src)
   where
     tokens found number ws =
-      [ streamToken (foreignSequence w) (fromIntegral number) (foreignDirection w)
-        | w <- ws,
-          wanted (completionFor (foreignCompletion w))
+      [ streamToken (waiterSequence w) (fromIntegral number) direction
+        | Foreigner direction w <- ws,
+          wanted (completionFor (waiterCompletion w))
       ]
         <> found

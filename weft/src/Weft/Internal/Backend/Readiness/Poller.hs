@@ -1,7 +1,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- |
--- Description : What a readiness source must be able to do
+-- Description : The interface of readiness sources
 --
 -- A poller tells when a descriptor is ready and does nothing else: epoll,
 -- poll, and whatever other kernels have. This module owns the small record of
@@ -80,7 +80,7 @@ data Trigger
 data Poller = Poller
   { -- | Its name, for messages.
     pollerName :: !String,
-    -- | What a worker has it registered with: 'Edge' where it is known, else 'Level'.
+    -- | The trigger with which a worker registers: 'Edge' where it is known, else 'Level'.
     -- The event manager uses 'Level' and 'Once'. A poller knows 'Level'.
     pollerTrigger :: !Trigger,
     -- | Does it know 'Once'? Where not, the event manager removes what has fired.
@@ -140,18 +140,15 @@ enlarge found ref = do
 newtype Key = Key Word64
   deriving newtype (Eq, Show)
 
--- | The key of a number and a serial.
 makeKey :: CInt -> Word32 -> Key
 makeKey number serial =
   Key ((fromIntegral serial `shiftL` 32) .|. fromIntegral (fromIntegral number :: Word32))
 {-# INLINE makeKey #-}
 
--- | The number.
 keyNumber :: Key -> CInt
 keyNumber (Key k) = fromIntegral (fromIntegral k :: Int32)
 {-# INLINE keyNumber #-}
 
--- | The serial.
 keySerial :: Key -> Word32
 keySerial (Key k) = fromIntegral (k `shiftR` 32)
 {-# INLINE keySerial #-}
@@ -160,7 +157,7 @@ keySerial (Key k) = fromIntegral (k `shiftR` 32)
 data Direction = Reading | Writing
   deriving stock (Eq, Show)
 
--- | What is waited for on a descriptor: a set. Combine with '<>'.
+-- | A set of conditions of a descriptor to wait for. Combine with '<>'.
 newtype Interest = Interest
   { -- | In the bits of this library, which are no event source's.
     interestBits :: Int
@@ -170,17 +167,14 @@ newtype Interest = Interest
 instance Semigroup Interest where
   Interest a <> Interest b = Interest (a .|. b)
 
--- | Interest in one direction.
 interestIn :: Direction -> Interest
 interestIn = \case
   Reading -> Interest Sys.readableBit
   Writing -> Interest Sys.writableBit
 
--- | Interest in neither direction.
 noInterest :: Interest
 noInterest = Interest 0
 
--- | Both.
 bothDirections :: Interest
 bothDirections = interestIn Reading <> interestIn Writing
 
@@ -197,7 +191,7 @@ toWrite = interestIn Writing
 toSeePeerClose :: Interest
 toSeePeerClose = Interest Sys.peerClosedBit
 
--- | What has happened to a descriptor: a set. Combine with '<>', ask with 'has'.
+-- | A set of things that have happened to a descriptor. Combine with '<>', ask with 'has'.
 newtype Events = Events
   { -- | In the same bits as an 'Interest', and others.
     eventBits :: Int
@@ -207,7 +201,6 @@ newtype Events = Events
 instance Semigroup Events where
   Events a <> Events b = Events (a .|. b)
 
--- | Nothing.
 instance Monoid Events where
   mempty = Events 0
 

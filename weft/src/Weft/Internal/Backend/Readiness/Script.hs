@@ -1,4 +1,3 @@
-{-# LANGUAGE BlockArguments #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- |
@@ -32,7 +31,7 @@ import Weft.Internal.Data.Time (Duration (..))
 import Weft.Internal.Os.Sys (Result)
 import Weft.Internal.Os.Sys qualified as Sys
 
--- | What a scripted poller reports, and its clock.
+-- | The reports of a scripted poller, and its clock.
 newtype Script = Script (IORef State)
 
 data State = State

@@ -1,12 +1,11 @@
-{-# LANGUAGE BlockArguments #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- |
 -- Description : The state of a readiness backend
 --
--- What the parts of "Weft.Internal.Backend.Readiness" share: the record of the
--- backend's state, the queue of what the next @poll@ has to deliver, and the
--- jobs in the pool. For the worker that owns the backend only.
+-- The state that the parts of "Weft.Internal.Backend.Readiness" share, the queue of what the next
+-- @poll@ has to deliver, the jobs in the pool, and the tokens. For the worker that owns the backend
+-- only.
 module Weft.Internal.Backend.Readiness.Source
   ( -- * State
     Source (..),
@@ -16,6 +15,7 @@ module Weft.Internal.Backend.Readiness.Source
     -- * Deliveries
     Delivery (..),
     enqueue,
+    completeLater,
     deliverAll,
 
     -- * Slots
@@ -26,13 +26,19 @@ module Weft.Internal.Backend.Readiness.Source
     Job (..),
     JobPart (..),
     Closing (..),
+
+    -- * Tokens
+    streamToken,
+    jobToken,
+    TokenParts (..),
+    tokenParts,
   )
 where
 
 import Control.Concurrent.MVar (MVar)
 import Control.Monad (unless)
 import Control.Monad.Primitive (RealWorld)
-import Data.Bits ((.&.))
+import Data.Bits (shiftL, shiftR, testBit, (.&.), (.|.))
 import Data.Foldable (for_)
 import Data.IORef (IORef, modifyIORef', readIORef, writeIORef)
 import Data.IntMap.Strict (IntMap)
@@ -60,7 +66,7 @@ data Source w = Source
     sourcePost :: !Post,
     -- | The counter of 'nextSequence'.
     sourceSequence :: {-# UNPACK #-} !(PrimVar RealWorld Int),
-    -- | What the next @poll@ runs before it looks for events, latest first.
+    -- | The deliveries of the next @poll@, which come before its events; latest first.
     sourceDeliveries :: !(IORef [Delivery w]),
     -- | Jobs in the pool by sequence number: Note [The life of a job].
     sourceJobs :: !(IORef (IntMap (Job w))),
@@ -77,12 +83,7 @@ data Source w = Source
   }
 
 -- | An operation that waits for a descriptor which Weft does not own.
-data Foreigner w = Foreigner
-  { foreignSequence :: !Int,
-    foreignDirection :: !Direction,
-    foreignOperation :: !Operation,
-    foreignCompletion :: {-# UNPACK #-} !(Completion w)
-  }
+data Foreigner w = Foreigner !Direction !(StreamWaiter w)
 
 -- | A number for a pending operation: the part of its token that is its own. A job is found by its number alone and
 -- may last for longer than the numbers do (the open of a FIFO), so the numbers of jobs are passed over.
@@ -114,6 +115,10 @@ data Delivery w
 -- | Have the next @poll@ run something.
 enqueue :: Source w -> Delivery w -> IO ()
 enqueue src x = modifyIORef' (sourceDeliveries src) (x :)
+
+-- | Have the next @poll@ complete an operation that waited.
+completeLater :: Source w -> Result -> StreamWaiter w -> IO ()
+completeLater src r w = enqueue src (Complete (waiterOperation w) (waiterCompletion w) r)
 
 -- | Run what is queued, in order; answers how many completions there were.
 deliverAll :: Source w -> IO Int
@@ -165,9 +170,7 @@ moveIn src slot d = do
     else do
       -- Closed without a forget: no event will end the operations that wait.
       unless (phase /= Occupied) do
-        ws <- allWaiters slot
-        for_ ws \w ->
-          enqueue src (Complete (waiterOperation w) (waiterCompletion w) Sys.canceled)
+        allWaiters slot >>= mapM_ (completeLater src Sys.canceled)
         pollerRemove (sourcePoller src) (descriptorNumber d)
         vacateSlot slot
       dismissForeign src (descriptorNumber d)
@@ -184,7 +187,7 @@ dismissForeign src number = do
   for_ (IntMap.lookup (fromIntegral number) known) \waiting -> do
     writeMutVar bucket $! IntMap.delete (fromIntegral number) known
     pollerRemove (sourcePoller src) number
-    for_ (reverse waiting) \w -> enqueue src (Complete (foreignOperation w) (foreignCompletion w) 0)
+    for_ (reverse waiting) \(Foreigner _ w) -> completeLater src 0 w
 
 -- | An operation that a pool thread carries out, wholly or in part.
 data Job w = Job
@@ -192,7 +195,7 @@ data Job w = Job
     -- | Filled with the result when the pool thread has touched our memory for
     -- the last time.
     jobResult :: !(MVar Result),
-    -- | What must stay open until then.
+    -- | The descriptors that must stay open until then.
     jobDescriptors :: ![Descriptor],
     jobOperation :: !Operation,
     jobCompletion :: !(Completion w),
@@ -212,3 +215,42 @@ data JobPart
 
 -- | A descriptor that is to be closed when the given number of jobs have ended.
 data Closing = Closing !Word32 !(IO ())
+
+-- Note [Tokens]
+-- ~~~~~~~~~~~~~
+-- To cancel is rare and to wait is common, so nothing but the waiter itself is
+-- written when an operation begins to wait, and the token says where to look:
+--
+--     61    ..    33 | 32  ..  2 | 1      | 0
+--     sequence       | number    | in the | writing
+--     (29 bits)      | (31 bits) | pool   |
+--
+-- A SendFile keeps its token on its way through the pool: where a waiter is not
+-- found in its slot, the table of jobs is asked.
+
+-- | The token of an operation on a stream. See Note [Tokens].
+streamToken :: Int -> CInt -> Direction -> Token
+streamToken key number direction =
+  Token ((key `shiftL` 33) .|. (fromIntegral number `shiftL` 2) .|. fromEnum (direction == Writing))
+{-# INLINE streamToken #-}
+
+-- | The token of an operation that is the pool's from the start.
+jobToken :: Int -> Token
+jobToken key = Token ((key `shiftL` 33) .|. 2)
+
+-- | A token taken apart.
+data TokenParts = TokenParts
+  { partSequence :: !Int,
+    partNumber :: !CInt,
+    partInPool :: !Bool,
+    partDirection :: !Direction
+  }
+
+tokenParts :: Token -> TokenParts
+tokenParts (Token t) =
+  TokenParts
+    { partSequence = t `shiftR` 33,
+      partNumber = fromIntegral ((t `shiftR` 2) .&. 0x7fffffff),
+      partInPool = testBit t 1,
+      partDirection = if testBit t 0 then Writing else Reading
+    }

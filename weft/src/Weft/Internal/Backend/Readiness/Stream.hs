@@ -1,5 +1,3 @@
-{-# LANGUAGE BlockArguments #-}
-{-# LANGUAGE MultiWayIf #-}
 {-# OPTIONS_GHC -O2 -fno-full-laziness #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
@@ -21,9 +19,6 @@ module Weft.Internal.Backend.Readiness.Stream
 
     -- * Staying
     standWaiter,
-
-    -- * Tokens
-    module Weft.Internal.Backend.Readiness.Token,
   )
 where
 
@@ -37,7 +32,6 @@ import Weft.Internal.Backend.Readiness.Jobs
 import Weft.Internal.Backend.Readiness.Poller
 import Weft.Internal.Backend.Readiness.Source
 import Weft.Internal.Backend.Readiness.Table
-import Weft.Internal.Backend.Readiness.Token
 import Weft.Internal.Core.Standing (Place)
 import Weft.Internal.Os.Descriptor (Descriptor (..))
 import Weft.Internal.Os.Sys (Result)
@@ -320,7 +314,7 @@ cancelWaiter src parts =
     Nothing -> pure ()
     Just slot ->
       standing slot >>= \case
-        Standing _ _ w | direction == Reading, waiterSequence w == partSequence parts -> leavePlace slot >> canceled w
+        Standing _ _ w | direction == Reading, waiterSequence w == partSequence parts -> leavePlace slot >> completeLater src Sys.canceled w
         _ -> do
           ws <- readWaiters slot direction
           case takeWaiter (partSequence parts) ws of
@@ -328,10 +322,9 @@ cancelWaiter src parts =
             Just (w, rest) -> do
               writeWaiters slot direction rest
               settle src slot (partNumber parts)
-              canceled w
+              completeLater src Sys.canceled w
   where
     direction = partDirection parts
-    canceled w = enqueue src (Complete (waiterOperation w) (waiterCompletion w) Sys.canceled)
 
 -- | Cancel all that wait on a slot; answers how many there were.
 cancelWaiters :: Source w -> Slot w -> IO Int
@@ -339,7 +332,7 @@ cancelWaiters src slot = do
   ws <- allWaiters slot
   for_ [Reading, Writing] \direction -> writeWaiters slot direction NoWaiter
   leavePlace slot
-  for_ ws \w -> enqueue src (Complete (waiterOperation w) (waiterCompletion w) Sys.canceled)
+  mapM_ (completeLater src Sys.canceled) ws
   pure (length ws)
 
 -- | 'stand' of a readiness backend. A receive stays if no other operation waits to read. Where the poller

@@ -1,8 +1,7 @@
-{-# LANGUAGE BlockArguments #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- |
--- Description : What a backend knows about each descriptor number
+-- Description : The state of each descriptor number in a backend
 --
 -- The registration table of "Weft.Internal.Backend.Readiness": one slot for
 -- each descriptor number, found by two array lookups. A slot lives as long as
@@ -46,6 +45,7 @@ module Weft.Internal.Backend.Readiness.Table
 
     -- * Waiters
     allWaiters,
+    foldSlotWaiters,
     module Weft.Internal.Backend.Readiness.Waiters,
 
     -- * Tables
@@ -84,7 +84,7 @@ import Weft.Internal.Core.Standing (Place (..), waitAgain)
 --   * the waiters are in one mutable variable for each direction, and a mutable
 --     variable is looked at only after it was written.
 
--- | What is known about the descriptor that has, or had, a number.
+-- | The state of the descriptor that has, or had, a number.
 data Slot w = Slot
   { -- | @0..3@ serial, @4@ phase, @5@ reading flag, @6@ what waits to read (1: the standing
     -- waiter, 2: others, or both), @7@ registration; @8@ writing flag, @9@ interest, @12..15@ jobs;
@@ -108,7 +108,7 @@ data SlotPhase
     Dropped
   deriving stock (Eq, Show)
 
--- | What is known about a direction. See Note [No wake-up is lost].
+-- | The state of a direction, as far as it is known. See Note [No wake-up is lost].
 data Flag
   = -- | An operation would block: wait for an event.
     Blocked
@@ -119,7 +119,7 @@ data Flag
     Hangup
   deriving stock (Eq, Ord, Show)
 
--- | What the poller has been told.
+-- | How a descriptor is registered with the poller.
 data PollerState
   = -- | Nothing.
     Unregistered
@@ -127,14 +127,13 @@ data PollerState
     Registered
   | -- | It does, and a short transfer proves that there is nothing left.
     RegisteredGivesAll
-  deriving stock (Eq, Show)
+  deriving stock (Eq, Show, Enum)
 
 -- | The serial of the present or the last descriptor.
 slotSerial :: Slot w -> IO Word32
 slotSerial s = readByteArray (slotBytes s) 0
 {-# INLINE slotSerial #-}
 
--- | Is a descriptor there?
 slotPhase :: Slot w -> IO SlotPhase
 slotPhase s = do
   b <- byteAt s 4
@@ -181,7 +180,6 @@ flagByte = \case
   Writing -> 8
 {-# INLINE flagByte #-}
 
--- | What is known about a direction.
 readFlag :: Slot w -> Direction -> IO Flag
 readFlag s d = do
   b <- byteAt s (flagByte d)
@@ -191,7 +189,6 @@ readFlag s d = do
     _ -> Hangup
 {-# INLINE readFlag #-}
 
--- | Set what is known about a direction.
 writeFlag :: Slot w -> Direction -> Flag -> IO ()
 writeFlag s d f = setByteAt s (flagByte d) case f of
   Blocked -> 0
@@ -205,7 +202,6 @@ waitersOf s = \case
   Writing -> slotWriters s
 {-# INLINE waitersOf #-}
 
--- | The operations that wait in a direction.
 readWaiters :: Slot w -> Direction -> IO (StreamWaiters w)
 readWaiters s d = readIORef (waitersOf s d)
 {-# INLINE readWaiters #-}
@@ -282,28 +278,17 @@ makeWay s = do
   waits <- byteAt s readersByte
   when (key /= (0 :: Int) && waits .&. 1 == 0) (leavePlace s)
 
--- | What the poller has been told.
 readRegistration :: Slot w -> IO PollerState
-readRegistration s = do
-  b <- byteAt s 7
-  pure case b of
-    0 -> Unregistered
-    1 -> Registered
-    _ -> RegisteredGivesAll
+readRegistration s = toEnum . fromIntegral <$> byteAt s 7
 {-# INLINE readRegistration #-}
 
--- | Note what the poller has been told.
 writeRegistration :: Slot w -> PollerState -> IO ()
-writeRegistration s r = setByteAt s 7 case r of
-  Unregistered -> 0
-  Registered -> 1
-  RegisteredGivesAll -> 2
+writeRegistration s = setByteAt s 7 . fromIntegral . fromEnum
 
 -- | The directions a level-triggered poller watches.
 readInterest :: Slot w -> IO Interest
 readInterest s = Interest . fromIntegral <$> byteAt s 9
 
--- | Note the directions a level-triggered poller watches.
 writeInterest :: Slot w -> Interest -> IO ()
 writeInterest s (Interest i) = setByteAt s 9 (fromIntegral i)
 
@@ -311,7 +296,6 @@ writeInterest s (Interest i) = setByteAt s 9 (fromIntegral i)
 readJobs :: Slot w -> IO Word32
 readJobs s = readByteArray (slotBytes s) 3
 
--- | Set how many pool jobs use the descriptor.
 writeJobs :: Slot w -> Word32 -> IO ()
 writeJobs s = writeByteArray (slotBytes s) 3
 
@@ -324,6 +308,17 @@ allWaiters s = do
     Standing _ _ w -> w : others
     NotStanding -> others
 
+-- | Fold over all that wait on a descriptor, in no particular order and without a list of them.
+foldSlotWaiters :: (Direction -> StreamWaiter w -> r -> IO r) -> Slot w -> r -> IO r
+foldSlotWaiters f s acc = do
+  readers <- readWaiters s Reading
+  writers <- readWaiters s Writing
+  first <- standing s
+  foldWaiters (f Reading) readers acc >>= foldWaiters (f Writing) writers >>= case first of
+    Standing _ _ w -> f Reading w
+    NotStanding -> pure
+{-# INLINE foldSlotWaiters #-}
+
 -- | See Note [A table the collector does not see].
 newtype Table w = Table (IORef (SmallArray (Chunk w)))
 
@@ -334,7 +329,6 @@ chunkBits, chunkSize :: Int
 chunkBits = 6
 chunkSize = 1 `shiftL` chunkBits
 
--- | An empty table.
 newTable :: IO (Table w)
 newTable = Table <$> newIORef mempty
 
@@ -346,7 +340,6 @@ slotAt table number =
     Nothing -> addChunk table number
 {-# INLINE slotAt #-}
 
--- | The slot of a number, if there is one.
 existingSlot :: Table w -> CInt -> IO (Maybe (Slot w))
 existingSlot (Table ref) number = do
   directory <- readIORef ref
@@ -384,7 +377,6 @@ newSlot = do
   place <- newIORef NoWaiter
   pure $! Slot bytes readers writers place
 
--- | Fold over every slot that exists.
 foldSlots :: (Slot w -> r -> IO r) -> r -> Table w -> IO r
 foldSlots f z (Table ref) = readIORef ref >>= each (flip (each f)) z
   where

@@ -36,7 +36,6 @@ data StreamWaiters w
   | -- | The first, those after it in order, and the latest in reverse.
     ManyWaiters !(StreamWaiter w) [StreamWaiter w] [StreamWaiter w]
 
--- | Add one at the end.
 appendWaiter :: StreamWaiter w -> StreamWaiters w -> StreamWaiters w
 appendWaiter !w = \case
   NoWaiter -> OneWaiter w
@@ -44,7 +43,6 @@ appendWaiter !w = \case
   ManyWaiters first next latest -> ManyWaiters first next (w : latest)
 {-# INLINE appendWaiter #-}
 
--- | All waiters but the first.
 dropFirst :: StreamWaiters w -> StreamWaiters w
 dropFirst = \case
   ManyWaiters _ next latest -> case next of
@@ -58,7 +56,6 @@ takeWaiter number ws = case partition ((== number) . waiterSequence) (listWaiter
   (w : _, rest) -> Just (w, fromList rest)
   ([], _) -> Nothing
 
--- | All waiters, oldest first.
 listWaiters :: StreamWaiters w -> [StreamWaiter w]
 listWaiters = \case
   NoWaiter -> []

@@ -1,7 +1,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- |
--- Description : What the ring's owner remembers about each open descriptor
+-- Description : The state of each open descriptor of a ring's owner
 --
 -- A table by descriptor number, in unboxed memory: how many operations are
 -- pending, whether the last receive emptied the socket, and whether the
@@ -15,36 +15,22 @@ module Weft.Internal.Backend.Uring.Descriptors
     retain,
     release,
     pendingOn,
-
-    -- * Hints
-    Hint,
-    drained,
-    filled,
-    isHinted,
-    setHint,
-
-    -- * Closing
-    beginClosing,
-    isClosing,
     clear,
 
-    -- * Files being sent
-    markSource,
-    isSource,
+    -- * Flags
+    Flag,
+    drained,
+    filled,
+    closing,
+    source,
+    hasFlag,
+    setFlag,
   )
 where
 
 import Control.Monad.Primitive (RealWorld)
 import Data.Bits (complement, (.&.), (.|.))
 import Data.Primitive.ByteArray
-  ( MutableByteArray,
-    copyMutableByteArray,
-    getSizeofMutableByteArray,
-    newByteArray,
-    readByteArray,
-    setByteArray,
-    writeByteArray,
-  )
 import Data.Primitive.MutVar (MutVar, newMutVar, readMutVar, writeMutVar)
 import Data.Word (Word32)
 import Weft.Internal.Os.Descriptor (Descriptor (..))
@@ -60,24 +46,18 @@ oSerial = 0
 oPending = 1
 oFlags = 2
 
--- | What the last transfer says about the next one in the same direction: a flag.
-newtype Hint = Hint Word32
+-- | Something that is known of a descriptor.
+newtype Flag = Flag Word32
 
 -- | The last read got less than it had room for, the last write took less than it was given: the
--- next would have to wait.
-drained, filled :: Hint
-drained = Hint 1
-filled = Hint 8
+-- next would likely have to wait. The descriptor is to be closed, and takes no new operations. It
+-- is or was the file of a send-file operation.
+drained, filled, closing, source :: Flag
+drained = Flag 1
+closing = Flag 2
+source = Flag 4
+filled = Flag 8
 
--- | 'beginClosing' was called.
-closing :: Word32
-closing = 2
-
--- | It is or was the file of a send-file operation.
-source :: Word32
-source = 4
-
--- | Nothing is known of any descriptor.
 new :: IO Descriptors
 new = do
   t <- newTable 64
@@ -116,7 +96,6 @@ enlarge v number = do
   pure m'
 {-# NOINLINE enlarge #-}
 
--- | One more operation is pending on it.
 retain :: Descriptors -> Descriptor -> IO ()
 retain ds d = entry ds d $ \m base -> do
   n <- readByteArray m (base + oPending)
@@ -128,51 +107,27 @@ release :: Descriptors -> Descriptor -> IO Bool
 release ds d = entry ds d $ \m base -> do
   n <- readByteArray m (base + oPending)
   let left = if n == 0 then 0 else n - 1 :: Word32
+      Flag closes = closing
   writeByteArray m (base + oPending) left
   flags <- readByteArray m (base + oFlags)
-  pure (left == 0 && flags .&. closing /= 0)
+  pure (left == 0 && flags .&. closes /= 0)
 
--- | How many operations are pending on it.
 pendingOn :: Descriptors -> Descriptor -> IO Int
 pendingOn ds d = entry ds d $ \m base ->
   fromIntegral <$> (readByteArray m (base + oPending) :: IO Word32)
 
-hasFlag :: Word32 -> Descriptors -> Descriptor -> IO Bool
-hasFlag f ds d = entry ds d $ \m base -> (\x -> x .&. f /= 0) <$> readByteArray m (base + oFlags)
+hasFlag :: Flag -> Descriptors -> Descriptor -> IO Bool
+hasFlag (Flag f) ds d = entry ds d $ \m base -> (\x -> x .&. f /= 0) <$> readByteArray m (base + oFlags)
 {-# INLINE hasFlag #-}
 
-setFlag :: Word32 -> Bool -> Descriptors -> Descriptor -> IO ()
-setFlag f on ds d = entry ds d $ \m base -> do
+setFlag :: Flag -> Bool -> Descriptors -> Descriptor -> IO ()
+setFlag (Flag f) on ds d = entry ds d $ \m base -> do
   x <- readByteArray m (base + oFlags)
   writeByteArray m (base + oFlags) (if on then x .|. f else x .&. complement f)
 {-# INLINE setFlag #-}
 
--- | Is it likely that the next transfer would have to wait?
-isHinted :: Hint -> Descriptors -> Descriptor -> IO Bool
-isHinted (Hint f) = hasFlag f
-
-setHint :: Hint -> Bool -> Descriptors -> Descriptor -> IO ()
-setHint (Hint f) = setFlag f
-
--- | No new operations on it: it will be closed.
-beginClosing :: Descriptors -> Descriptor -> IO ()
-beginClosing = setFlag closing True
-
--- | Was 'beginClosing' called, and 'clear' not?
-isClosing :: Descriptors -> Descriptor -> IO Bool
-isClosing = hasFlag closing
-
--- | Know nothing about it.
 clear :: Descriptors -> Descriptor -> IO ()
 clear ds d = entry ds d $ \m base -> do
   writeByteArray m (base + oSerial) (0 :: Word32)
   writeByteArray m (base + oPending) (0 :: Word32)
   writeByteArray m (base + oFlags) (0 :: Word32)
-
--- | It is the file of a pending send-file operation.
-markSource :: Descriptors -> Descriptor -> IO ()
-markSource = setFlag source True
-
--- | Was it ever the file of a pending send-file operation?
-isSource :: Descriptors -> Descriptor -> IO Bool
-isSource = hasFlag source

@@ -1,5 +1,3 @@
-{-# LANGUAGE BlockArguments #-}
-{-# LANGUAGE MultiWayIf #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- |
@@ -23,10 +21,8 @@ import Foreign.C.Error (eBADF)
 import Foreign.C.Types (CInt)
 import Foreign.Ptr (Ptr)
 import Weft.Internal.Backend.Readiness.Poller
-import Weft.Internal.Backend.Uring (UringSettings (..), defaultUringSettings, describeSetupFailure)
-import Weft.Internal.Backend.Uring.Ring (Ring)
+import Weft.Internal.Backend.Uring.Ring (Ring, UringSettings (..), defaultUringSettings, describeSetupFailure)
 import Weft.Internal.Backend.Uring.Ring qualified as Ring
-import Weft.Internal.Backend.Uring.UserData
 import Weft.Internal.Data.Slots (Slots)
 import Weft.Internal.Data.Slots qualified as Slots
 import Weft.Internal.Os.Sys (Result)
@@ -46,7 +42,6 @@ import Weft.Internal.Os.Sys qualified as Sys
 -- A request belongs to the OS thread that was in the kernel with it. When that thread ends, the kernel
 -- cancels it, unasked: the poller submits it again.
 
--- | A descriptor that is watched.
 data Watch = Watch
   { watchKey :: !Key,
     watchTrigger :: !Trigger,
@@ -60,7 +55,7 @@ data Polls = Polls
     -- | The numbers that requests in the kernel are about.
     pollsFlights :: !(Slots CInt),
     pollsWatches :: !(IORef (IntMap Watch)),
-    -- | What is to be asked for, and what is to be cancelled, before the next wait.
+    -- | The numbers to ask for, and the requests to cancel, before the next wait.
     pollsUnasked :: !(IORef IntSet),
     pollsUnwanted :: !(IORef [Slots.SlotKey]),
     -- | Events that did not fit, latest first.
@@ -72,7 +67,8 @@ data Polls = Polls
 -- no ring to give.
 ioUring :: IO Poller
 ioUring = do
-  ring <- Ring.open setup >>= either (ioError . userError . describeSetupFailure) pure
+  -- Work that waits for the next call of a thread that does not come back would be lost.
+  ring <- Ring.open defaultUringSettings {cooperative = False} >>= either (ioError . userError . describeSetupFailure) pure
   polls <- Polls ring <$> Slots.new <*> newIORef IntMap.empty <*> newIORef IntSet.empty <*> newIORef [] <*> newIORef []
   pure
     Poller
@@ -87,14 +83,6 @@ ioUring = do
         pollerWait = \events capacity limit -> collect polls limit events capacity,
         pollerFree = release polls
       }
-  where
-    setup =
-      Ring.Setup
-        { Ring.setupSubmissions = submissionEntries defaultUringSettings,
-          Ring.setupCompletions = completionEntries defaultUringSettings,
-          -- Work that waits for the next call of a thread that does not come back would be lost.
-          Ring.setupCooperative = False
-        }
 
 watch :: Polls -> CInt -> Key -> Trigger -> Interest -> IO Result
 watch polls number key trigger interest = do
@@ -137,7 +125,7 @@ cancelUnwanted polls = readIORef (pollsUnwanted polls) >>= go
     go = \case
       [] -> True <$ writeIORef (pollsUnwanted polls) []
       flight : rest -> do
-        went <- Ring.cancelOne (operationData flight) (pollsRing polls)
+        went <- Ring.cancelOne flight (pollsRing polls)
         if went then go rest else False <$ writeIORef (pollsUnwanted polls) (flight : rest)
 
 -- | Ask for what is not asked for. False if there was no room for all.
@@ -154,7 +142,7 @@ ask polls = do
           Just w@Watch {watchFlight = Nothing} -> do
             events <- Sys.pollEvents (interestBits (watchInterest w))
             flight <- Slots.insert (pollsFlights polls) (fromIntegral number)
-            went <- Ring.awaitEvents events (fromIntegral number) (pollsRing polls) (operationData flight)
+            went <- Ring.awaitEvents events (fromIntegral number) (pollsRing polls) flight
             if went
               then do
                 writeIORef (pollsWatches polls) $! IntMap.insert number w {watchFlight = Just flight} watches
@@ -164,10 +152,10 @@ ask polls = do
                 False <$ writeIORef (pollsUnasked polls) (IntSet.fromDistinctAscList numbers)
           _ -> go rest
 
--- | What has become of a request: the completion with this index.
+-- | Handle the completion with this index.
 completion :: Polls -> Int -> IO ()
 completion polls i = do
-  flight <- operationKey <$> Ring.eventData (pollsRing polls) i
+  flight <- Ring.eventKey (pollsRing polls) i
   r <- Ring.eventResult (pollsRing polls) i
   Slots.take (pollsFlights polls) flight >>= mapM_ \number -> do
     let key = fromIntegral number

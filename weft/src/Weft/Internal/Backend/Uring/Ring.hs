@@ -9,9 +9,11 @@
 module Weft.Internal.Backend.Uring.Ring
   ( -- * Rings
     Ring,
-    Setup (..),
+    UringSettings (..),
+    defaultUringSettings,
     SetupFailure (..),
     SetupStep (..),
+    describeSetupFailure,
     open,
     close,
     adopt,
@@ -20,7 +22,7 @@ module Weft.Internal.Backend.Uring.Ring
     turn,
     wait,
     eventsAtOnce,
-    eventData,
+    eventKey,
     eventResult,
 
     -- * Waking
@@ -30,21 +32,10 @@ module Weft.Internal.Backend.Uring.Ring
 
     -- * Submissions
     Submission,
-    receive,
-    send,
-    receiveMessage,
-    sendMessage,
-    accept,
-    connect,
-    awaitReadable,
-    awaitWritable,
+    Request (..),
+    submit,
     awaitEvents,
-    readAt,
-    writeAt,
-    warm,
-    sync,
     openAt,
-    statAt,
     cancelOne,
     cancelDescriptor,
     cancelAll,
@@ -53,18 +44,24 @@ module Weft.Internal.Backend.Uring.Ring
     countEnters,
     countWakeWrites,
     hold,
+
+    -- * What travels with a submission
+    operationData,
+    operationKey,
   )
 where
 
+import Data.Bits (shiftL, shiftR)
 import Data.Int (Int64)
-import Data.Word (Word32, Word64, Word8)
-import Foreign.C.Error (Errno (..))
+import Data.Word (Word32, Word64)
+import Foreign.C.Error (Errno (..), errnoToIOError)
 import Foreign.C.Types (CInt (..))
 import Foreign.ForeignPtr (ForeignPtr, newForeignPtr)
 import Foreign.Marshal.Alloc (alloca)
-import Foreign.Ptr (FunPtr, Ptr, nullPtr)
+import Foreign.Ptr (FunPtr, Ptr, castPtr, nullPtr)
 import Foreign.Storable (peek, peekByteOff)
 import GHC.ForeignPtr (unsafeWithForeignPtr)
+import Weft.Internal.Data.Slots (SlotKey (..))
 
 -- | Opaque: @struct weft_uring@.
 data RawRing
@@ -72,25 +69,27 @@ data RawRing
 -- | A ring. Its memory outlives 'close', so that a late 'wake' is harmless.
 newtype Ring = Ring (ForeignPtr RawRing)
 
--- | How large, and how.
-data Setup = Setup
-  { setupSubmissions :: !Word32,
-    setupCompletions :: !Word32,
-    setupCooperative :: !Bool
+data UringSettings = UringSettings
+  { -- | How many submissions can gather between two polls; the kernel rounds up
+    -- to a power of two. Default 256. At the limit they are handed over early, by
+    -- one more system call.
+    submissionEntries :: !Word32,
+    -- | How many completions can gather. Default 8192 (128 KiB). At the limit the
+    -- kernel keeps the others in memory of its own, and one more system call
+    -- fetches them.
+    completionEntries :: !Word32,
+    -- | Let completion work wait for the worker's next system call or clock tick
+    -- instead of interrupting it. Default True.
+    cooperative :: !Bool
   }
+
+defaultUringSettings :: UringSettings
+defaultUringSettings = UringSettings {submissionEntries = 256, completionEntries = 8192, cooperative = True}
 
 -- | Why there is no ring: what was being done, and the error.
-data SetupFailure = SetupFailure
-  { failedStep :: !SetupStep,
-    failedErrno :: !Errno
-  }
+data SetupFailure = SetupFailure {failedStep :: !SetupStep, _failedErrno :: !Errno}
 
-instance Show SetupFailure where
-  showsPrec d (SetupFailure step (Errno e)) =
-    showParen (d > 10) $
-      showString "SetupFailure " . showsPrec 11 step . showString " (Errno " . shows e . showString ")"
-
--- | The steps of setting up that can fail.
+-- | The steps of setting up that can fail, in the order of @weft_uring.h@.
 data SetupStep
   = -- | @io_uring_setup@: forbidden, absent, too old, or no memory.
     CreatingRing
@@ -102,27 +101,28 @@ data SetupStep
     ProbingOperations
   | -- | The eventfd for wake-ups.
     CreatingEventfd
-  deriving stock (Eq, Show, Enum, Bounded)
+  deriving stock (Eq, Show, Enum)
 
--- | Make a ring, or say why not.
-open :: Setup -> IO (Either SetupFailure Ring)
+-- | One line: what could not be done, and why.
+describeSetupFailure :: SetupFailure -> String
+describeSetupFailure (SetupFailure step e) = show (errnoToIOError ("io_uring: " <> during) e Nothing Nothing)
+  where
+    during = case step of
+      CreatingRing -> "creating a ring"
+      CheckingFeatures -> "checking the kernel's features"
+      MappingRing -> "mapping the ring"
+      ProbingOperations -> "probing the kernel's operations"
+      CreatingEventfd -> "creating an eventfd"
+
+open :: UringSettings -> IO (Either SetupFailure Ring)
 open s = alloca $ \step -> alloca $ \failure -> do
-  r <- c_new (setupSubmissions s) (setupCompletions s) (if setupCooperative s then 0 else 1) step failure
+  r <- c_new (submissionEntries s) (completionEntries s) (if cooperative s then 0 else 1) step failure
   if r == nullPtr
     then do
       i <- peek step
       e <- peek failure
-      pure (Left (SetupFailure (stepNumbered i) (Errno (negate e))))
+      pure (Left (SetupFailure (toEnum (fromIntegral i)) (Errno (negate e))))
     else Right . Ring <$> newForeignPtr c_free r
-
--- | As numbered in @weft_uring.h@.
-stepNumbered :: CInt -> SetupStep
-stepNumbered = \case
-  0 -> CreatingRing
-  1 -> CheckingFeatures
-  2 -> MappingRing
-  3 -> ProbingOperations
-  _ -> CreatingEventfd
 
 -- | Give the ring back. Nothing but 'wake' may be called afterwards. A request that is
 -- still in flight is cancelled by the kernel, but only some time later.
@@ -153,14 +153,13 @@ wait r t = fromIntegral <$> with r (`c_wait` t)
 eventsAtOnce :: Int
 eventsAtOnce = 256
 
--- | The number that came with the submission of an event, counted from 0.
-eventData :: Ring -> Int -> IO Word64
-eventData r i = with r $ \p -> do
+-- | The key of the submission of an event, counted from 0.
+eventKey :: Ring -> Int -> IO SlotKey
+eventKey r i = with r $ \p -> do
   e <- c_events p
-  peekByteOff e (16 * i)
-{-# INLINE eventData #-}
+  operationKey <$> peekByteOff e (16 * i)
+{-# INLINE eventKey #-}
 
--- | The result that an event reports.
 eventResult :: Ring -> Int -> IO Int
 eventResult r i = with r $ \p -> do
   e <- c_events p
@@ -179,10 +178,20 @@ quiesce r = with r c_quiesce
 isQuiet :: Ring -> IO Bool
 isQuiet r = (/= 0) <$> with r c_quiet
 
--- | Queue something under a number, whose low three bits are zero and which comes
--- back with the completion. False when there is no room, not even after handing
--- over what was queued.
-type Submission = Ring -> Word64 -> IO Bool
+-- | Queue something under a key, which comes back with the completion. False when there is no
+-- room, not even after handing over what was queued.
+type Submission = Ring -> SlotKey -> IO Bool
+
+-- | The 64 bits that the kernel has of a key: its 60 bits above the low three, which are 0 (the
+-- others are of submissions that @cbits/weft_uring.c@ makes by itself).
+operationData :: SlotKey -> Word64
+operationData (SlotKey k) = fromIntegral k `shiftL` 3
+{-# INLINE operationData #-}
+
+-- | The inverse of 'operationData'.
+operationKey :: Word64 -> SlotKey
+operationKey w = SlotKey (fromIntegral (w `shiftR` 3))
+{-# INLINE operationKey #-}
 
 queue :: (Ptr RawRing -> IO CInt) -> Ring -> IO Bool
 queue f r = (/= 0) <$> with r f
@@ -193,81 +202,47 @@ clamp :: Int -> Word32
 clamp n = fromIntegral (max 0 (min 0x7ffff000 n))
 {-# INLINE clamp #-}
 
--- | @recv@, without trying at once: the ring waits first.
-receive :: CInt -> Ptr Word8 -> Int -> Submission
-receive fd p n r i = queue (\q -> c_receive q fd p (clamp n) i) r
+-- | The requests of @weft_uring.h@, in its order. It says what their arguments mean.
+data Request
+  = Receive
+  | Send
+  | ReceiveMessage
+  | SendMessage
+  | Accept
+  | Connect
+  | AwaitReadable
+  | AwaitWritable
+  | AwaitEvents
+  | ReadAt
+  | WriteAt
+  | Warm
+  | Sync
+  | StatAt
+  deriving stock (Enum)
 
--- | @send@ with @MSG_NOSIGNAL@, without trying at once.
-send :: CInt -> Ptr Word8 -> Int -> Submission
-send fd p n r i = queue (\q -> c_send q fd p (clamp n) i) r
-
--- | @recvmsg@, without trying at once.
-receiveMessage :: CInt -> Ptr () -> Submission
-receiveMessage fd p r i = queue (\q -> c_receive_message q fd p i) r
-
--- | @sendmsg@ with @MSG_NOSIGNAL@, without trying at once.
-sendMessage :: CInt -> Ptr () -> Submission
-sendMessage fd p r i = queue (\q -> c_send_message q fd p i) r
-
--- | @accept4@ with @SOCK_NONBLOCK|SOCK_CLOEXEC@.
-accept :: CInt -> Ptr () -> Ptr () -> Submission
-accept fd a n r i = queue (\q -> c_accept q fd a n i) r
-
--- | @connect@; the address is copied when the kernel takes the submission.
-connect :: CInt -> Ptr () -> Int -> Submission
-connect fd a n r i = queue (\q -> c_connect q fd a (clamp n) i) r
-
--- | Complete when a read would not block.
-awaitReadable :: CInt -> Submission
-awaitReadable fd r i = queue (\q -> c_await_readable q fd i) r
-
--- | Complete when a write would not block.
-awaitWritable :: CInt -> Submission
-awaitWritable fd r i = queue (\q -> c_await_writable q fd i) r
+-- | Queue a request about a descriptor: address, size, offset, flags.
+submit :: Request -> CInt -> Ptr a -> Int -> Int64 -> Int -> Submission
+submit request fd p size offset flags r key =
+  queue (\q -> c_submit q (fromIntegral (fromEnum request)) fd (castPtr p) (clamp size) offset (fromIntegral flags) (operationData key)) r
 
 -- | Complete when one of these events of @poll@ holds, with those that do.
 awaitEvents :: Int -> CInt -> Submission
-awaitEvents events fd r i = queue (\q -> c_await_events q fd (fromIntegral events) i) r
-
--- | @pread@.
-readAt :: CInt -> Ptr Word8 -> Int -> Int64 -> Submission
-readAt fd p n o r i = queue (\q -> c_read_at q fd p (clamp n) o i) r
-
--- | @pwrite@.
-writeAt :: CInt -> Ptr Word8 -> Int -> Int64 -> Submission
-writeAt fd p n o r i = queue (\q -> c_write_at q fd p (clamp n) o i) r
-
--- | Read part of a file into memory that is not looked at: it is cached then.
-warm :: CInt -> Int -> Int64 -> Submission
-warm fd n o r i = queue (\q -> c_warm q fd (clamp n) o i) r
-
--- | @fsync@, or @fdatasync@ when true.
-sync :: CInt -> Bool -> Submission
-sync fd dataOnly r i = queue (\q -> c_sync q fd (if dataOnly then 1 else 0) i) r
+awaitEvents events fd = submit AwaitEvents fd nullPtr 0 0 events
 
 -- | @openat2@: path, flags, mode, resolve flags.
 openAt :: CInt -> Ptr () -> Int -> Int -> Int -> Submission
-openAt fd p flags mode resolve r i =
-  queue (\q -> c_open_at q fd p (fromIntegral flags) (fromIntegral mode) (fromIntegral resolve) i) r
+openAt fd p flags mode resolve r key =
+  queue (\q -> c_open_at q fd p (fromIntegral flags) (fromIntegral mode) (fromIntegral resolve) (operationData key)) r
 
--- | @statx@: path, flags, mask, buffer.
-statAt :: CInt -> Ptr () -> Int -> Int -> Ptr () -> Submission
-statAt fd p flags mask to r i =
-  queue (\q -> c_stat_at q fd p (fromIntegral flags) (fromIntegral mask) to i) r
+cancelOne :: SlotKey -> Ring -> IO Bool
+cancelOne key = queue (`c_cancel` operationData key)
 
--- | Cancel the submission that has this number.
-cancelOne :: Word64 -> Ring -> IO Bool
-cancelOne i = queue (`c_cancel` i)
-
--- | Cancel all submissions on a descriptor.
 cancelDescriptor :: CInt -> Ring -> IO Bool
 cancelDescriptor fd = queue (`c_cancel_descriptor` fd)
 
--- | Cancel all submissions.
 cancelAll :: Ring -> IO Bool
 cancelAll = queue c_cancel_all
 
--- | How often the kernel was entered.
 countEnters :: Ring -> IO Word64
 countEnters r = with r c_count_enter
 
@@ -319,50 +294,11 @@ foreign import ccall unsafe "weft_uring_count_wake_writes"
 foreign import ccall unsafe "weft_uring_hold"
   c_hold :: Ptr RawRing -> CInt -> IO ()
 
-foreign import ccall unsafe "weft_uring_receive"
-  c_receive :: Ptr RawRing -> CInt -> Ptr Word8 -> Word32 -> Word64 -> IO CInt
-
-foreign import ccall unsafe "weft_uring_send"
-  c_send :: Ptr RawRing -> CInt -> Ptr Word8 -> Word32 -> Word64 -> IO CInt
-
-foreign import ccall unsafe "weft_uring_receive_message"
-  c_receive_message :: Ptr RawRing -> CInt -> Ptr () -> Word64 -> IO CInt
-
-foreign import ccall unsafe "weft_uring_send_message"
-  c_send_message :: Ptr RawRing -> CInt -> Ptr () -> Word64 -> IO CInt
-
-foreign import ccall unsafe "weft_uring_accept"
-  c_accept :: Ptr RawRing -> CInt -> Ptr () -> Ptr () -> Word64 -> IO CInt
-
-foreign import ccall unsafe "weft_uring_connect"
-  c_connect :: Ptr RawRing -> CInt -> Ptr () -> Word32 -> Word64 -> IO CInt
-
-foreign import ccall unsafe "weft_uring_await_readable"
-  c_await_readable :: Ptr RawRing -> CInt -> Word64 -> IO CInt
-
-foreign import ccall unsafe "weft_uring_await_writable"
-  c_await_writable :: Ptr RawRing -> CInt -> Word64 -> IO CInt
-
-foreign import ccall unsafe "weft_uring_await_events"
-  c_await_events :: Ptr RawRing -> CInt -> Word32 -> Word64 -> IO CInt
-
-foreign import ccall unsafe "weft_uring_read_at"
-  c_read_at :: Ptr RawRing -> CInt -> Ptr Word8 -> Word32 -> Int64 -> Word64 -> IO CInt
-
-foreign import ccall unsafe "weft_uring_write_at"
-  c_write_at :: Ptr RawRing -> CInt -> Ptr Word8 -> Word32 -> Int64 -> Word64 -> IO CInt
-
-foreign import ccall unsafe "weft_uring_warm"
-  c_warm :: Ptr RawRing -> CInt -> Word32 -> Int64 -> Word64 -> IO CInt
-
-foreign import ccall unsafe "weft_uring_sync"
-  c_sync :: Ptr RawRing -> CInt -> CInt -> Word64 -> IO CInt
+foreign import ccall unsafe "weft_uring_submit"
+  c_submit :: Ptr RawRing -> CInt -> CInt -> Ptr () -> Word32 -> Int64 -> Word32 -> Word64 -> IO CInt
 
 foreign import ccall unsafe "weft_uring_open_at"
   c_open_at :: Ptr RawRing -> CInt -> Ptr () -> Word64 -> Word64 -> Word64 -> Word64 -> IO CInt
-
-foreign import ccall unsafe "weft_uring_stat_at"
-  c_stat_at :: Ptr RawRing -> CInt -> Ptr () -> CInt -> Word32 -> Ptr () -> Word64 -> IO CInt
 
 foreign import ccall unsafe "weft_uring_cancel"
   c_cancel :: Ptr RawRing -> Word64 -> IO CInt

@@ -1,84 +1,45 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- |
--- Description : What a worker knows about its ring
+-- Description : The state of a worker's ring
 --
 -- The record that "Weft.Internal.Backend.Uring" and its parts work on: the operations that are
--- pending, what could not be submitted yet, and what to call when a descriptor is free. Used
--- on the worker that owns the ring only.
+-- pending, what could not be submitted yet, and what to call when a descriptor is free. It also
+-- asks for the end of one operation, or of all on a descriptor that is to be closed: Note [Closing a
+-- descriptor]. Used on the worker that owns the ring only.
 module Weft.Internal.Backend.Uring.State
-  ( -- * Settings
-    UringSettings (..),
-    defaultUringSettings,
-
-    -- * The state
-    Uring (..),
+  ( Uring (..),
     Pending (..),
     Queued (..),
-    UringPhase (..),
     openUring,
     isShut,
     presentCancelState,
     queue,
 
-    -- * Failure to set up
-    describeSetupFailure,
+    -- * Leaving early
+    cancelOperation,
+    forgetDescriptor,
+    retainAll,
+    releaseOne,
   )
 where
 
-import Control.Monad (unless)
-import Data.IORef (IORef, newIORef, readIORef, writeIORef)
+import Control.Monad (unless, when)
+import Data.Foldable (for_)
+import Data.IORef
 import Data.IntMap.Strict (IntMap)
 import Data.IntMap.Strict qualified as IntMap
 import Data.Sequence (Seq (..), (|>))
-import Data.Word (Word32)
-import Foreign.C.Error (errnoToIOError)
 import Foreign.C.Types (CInt)
 import Weft.Internal.Backend
 import Weft.Internal.Backend.Uring.Descriptors (Descriptors)
 import Weft.Internal.Backend.Uring.Descriptors qualified as Descriptors
-import Weft.Internal.Backend.Uring.Ring (Ring, SetupFailure (..), SetupStep (..))
+import Weft.Internal.Backend.Uring.Ring (Ring, SetupFailure, UringSettings)
 import Weft.Internal.Backend.Uring.Ring qualified as Ring
 import Weft.Internal.Backend.Uring.Steps
 import Weft.Internal.Data.Slots (SlotKey, Slots)
 import Weft.Internal.Data.Slots qualified as Slots
 import Weft.Internal.Os.Descriptor (Descriptor (..))
-
--- | Sizes of the ring.
-data UringSettings = UringSettings
-  { -- | How many submissions can gather between two polls; the kernel rounds up
-    -- to a power of two. Default 256. At the limit they are handed over early, by
-    -- one more system call.
-    submissionEntries :: !Word32,
-    -- | How many completions can gather. Default 8192 (128 KiB). At the limit the
-    -- kernel keeps the others in memory of its own, and one more system call
-    -- fetches them.
-    completionEntries :: !Word32,
-    -- | Let completion work wait for the worker's next system call or clock tick
-    -- instead of interrupting it. Default True.
-    cooperative :: !Bool
-  }
-  deriving stock (Eq, Show)
-
--- | 256 submissions, 8192 completions, cooperative.
-defaultUringSettings :: UringSettings
-defaultUringSettings =
-  UringSettings
-    { submissionEntries = 256,
-      completionEntries = 8192,
-      cooperative = True
-    }
-
--- | One line: what could not be done, and why.
-describeSetupFailure :: SetupFailure -> String
-describeSetupFailure (SetupFailure step e) = show (errnoToIOError ("io_uring: " <> during) e Nothing Nothing)
-  where
-    during = case step of
-      CreatingRing -> "creating a ring"
-      CheckingFeatures -> "checking the kernel's features"
-      MappingRing -> "mapping the ring"
-      ProbingOperations -> "probing the kernel's operations"
-      CreatingEventfd -> "creating an eventfd"
 
 -- | An operation in the table.
 data Pending w = Pending
@@ -104,56 +65,30 @@ data Uring w = Uring
     backlog :: !(IORef (Seq Queued)),
     -- | By descriptor number: what 'forget' is to run.
     forgetting :: !(IORef (IntMap (IO ()))),
-    phase :: !(IORef UringPhase)
+    -- | 'shutdown' has begun: everything counts as cancelled.
+    isStopped :: !(IORef Bool)
   }
 
-data UringPhase
-  = Open
-  | -- | 'shutdown' has begun: everything counts as cancelled.
-    Closing
-  | -- | The ring is gone.
-    Closed
-  deriving stock (Eq)
-
--- | A ring and its tables.
 openUring :: UringSettings -> IO (Either SetupFailure (Uring w))
-openUring settings =
-  Ring.open setup >>= \case
-    Left failure -> pure (Left failure)
-    Right r ->
-      fmap Right $
-        Uring r
-          <$> Slots.new
-          <*> Descriptors.new
-          <*> newIORef Empty
-          <*> newIORef IntMap.empty
-          <*> newIORef Open
+openUring settings = Ring.open settings >>= traverse started
   where
-    setup =
-      Ring.Setup
-        { Ring.setupSubmissions = submissionEntries settings,
-          Ring.setupCompletions = completionEntries settings,
-          Ring.setupCooperative = cooperative settings
-        }
+    started r = Uring r <$> Slots.new <*> Descriptors.new <*> newIORef Empty <*> newIORef IntMap.empty <*> newIORef False
 
--- | Is nothing to be submitted on this descriptor any more?
-isShut :: Uring w -> Descriptor -> IO Bool
-isShut u d
-  | descriptorNumber d < 0 = pure True
-  | otherwise = Descriptors.isClosing (descriptors u) d
+-- | Is nothing to be submitted any more on one of an operation's descriptors?
+isShut :: Uring w -> Descriptor -> Maybe Descriptor -> IO Bool
+isShut u d file = (||) <$> shut d <*> maybe (pure False) shut file
+  where
+    shut one = if descriptorNumber one < 0 then pure True else Descriptors.hasFlag Descriptors.closing (descriptors u) one
+{-# INLINE isShut #-}
 
 -- | Is the operation wanted, and are its descriptors to stay open?
 presentCancelState :: Uring w -> Pending w -> IO CancelState
 presentCancelState u p = case cancelState p of
   Cancelled -> pure Cancelled
   Wanted -> do
-    ph <- readIORef (phase u)
-    if ph /= Open
-      then pure Cancelled
-      else withDescriptors (operation p) (pure Wanted) $ \d file -> do
-        shut <- Descriptors.isClosing (descriptors u) d
-        fileShut <- maybe (pure False) (Descriptors.isClosing (descriptors u)) file
-        pure (if shut || fileShut then Cancelled else Wanted)
+    stopped <- readIORef (isStopped u)
+    unwanted <- if stopped then pure True else withDescriptors (operation p) (pure False) (isShut u)
+    pure (if unwanted then Cancelled else Wanted)
 {-# INLINE presentCancelState #-}
 
 -- | Queue a submission, in the backlog if there is one or must be one.
@@ -165,3 +100,62 @@ queue u q push =
       unless queued $ writeIORef (backlog u) (Empty |> q)
     waiting -> writeIORef (backlog u) (waiting |> q)
 {-# INLINE queue #-}
+
+-- Note [Closing a descriptor]
+-- ~~~~~~~~~~~~~~~~~~~~~~~~~~~
+-- @close@ cancels nothing, and the kernel gives the number to the next descriptor
+-- at once. 'forget' therefore marks the descriptor, cancels everything on it, and
+-- runs its action when the last operation on it has retired. From the mark on
+-- nothing new is submitted: 'submit' answers @-EBADF@, and an operation between
+-- two stages ends with @-ECANCELED@.
+
+cancelOperation :: Uring w -> SlotKey -> IO ()
+cancelOperation u key =
+  Slots.lookup (table u) key >>= \case
+    Just p | Wanted <- cancelState p -> do
+      _ <- Slots.replace (table u) key p {cancelState = Cancelled}
+      queue u (QueuedCancel key) (Ring.cancelOne key (ring u))
+    _ -> pure ()
+
+-- | See Note [Closing a descriptor].
+forgetDescriptor :: Uring w -> Descriptor -> IO () -> IO ()
+forgetDescriptor u d act
+  | descriptorNumber d < 0 = act
+  | otherwise = do
+      n <- Descriptors.pendingOn (descriptors u) d
+      if n == 0
+        then Descriptors.clear (descriptors u) d >> act
+        else do
+          source <- Descriptors.hasFlag Descriptors.source (descriptors u) d
+          Descriptors.setFlag Descriptors.closing True (descriptors u) d
+          modifyIORef' (forgetting u) (IntMap.insertWith (flip (>>)) number act)
+          queue u (QueuedCancelDescriptor fd) (Ring.cancelDescriptor fd (ring u))
+          -- An operation that sends this file waits on another descriptor.
+          when source (Slots.foldM (\() key p -> when (sends p) (cancelOperation u key)) () (table u))
+  where
+    fd = descriptorNumber d
+    number = fromIntegral fd
+    sends p = withDescriptors (operation p) False (\_ file -> file == Just d)
+
+-- | Nothing is pending on the descriptor any more.
+runForget :: Uring w -> Descriptor -> IO ()
+runForget u d = do
+  acts <- readIORef (forgetting u)
+  let number = fromIntegral (descriptorNumber d)
+  writeIORef (forgetting u) (IntMap.delete number acts)
+  Descriptors.clear (descriptors u) d
+  sequence_ (IntMap.lookup number acts)
+
+retainAll :: Uring w -> Operation -> IO ()
+retainAll u op = withDescriptors op (pure ()) $ \d file -> do
+  Descriptors.retain (descriptors u) d
+  for_ file $ \f -> do
+    Descriptors.retain (descriptors u) f
+    Descriptors.setFlag Descriptors.source True (descriptors u) f
+{-# INLINE retainAll #-}
+
+releaseOne :: Uring w -> Descriptor -> IO ()
+releaseOne u d = do
+  lastOne <- Descriptors.release (descriptors u) d
+  when lastOne (runForget u d)
+{-# INLINE releaseOne #-}

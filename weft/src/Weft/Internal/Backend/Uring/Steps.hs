@@ -19,23 +19,22 @@ module Weft.Internal.Backend.Uring.Steps
     Next (..),
     after,
 
-    -- * Errors
-    eCanceled,
-    eBadFile,
-
     -- * Descriptors
     withDescriptors,
   )
 where
 
-import Weft.Internal.Backend (Operation (..))
+import Foreign.C.Error (eALREADY, eFAULT, eINTR, eISCONN)
+import Foreign.C.Types (CInt)
+import Foreign.Ptr (IntPtr (..), nullPtr, ptrToIntPtr)
+import Weft.Internal.Backend (Operation (..), streamOf)
 import Weft.Internal.Backend.Attempt (attempt, pagesMissing, sendResident)
 import Weft.Internal.Backend.Uring.Ring (Submission)
 import Weft.Internal.Backend.Uring.Ring qualified as Ring
 import Weft.Internal.Os.Descriptor (Descriptor, descriptorNumber)
 import Weft.Internal.Os.Sys qualified as Sys
 
--- | What the kernel was asked to do last for an operation.
+-- | The last request of an operation to the kernel.
 data Stage
   = -- | The operation itself.
     Whole
@@ -50,14 +49,13 @@ data Stage
     Warming
   deriving stock (Eq, Show)
 
--- | Is the operation still wanted?
 data CancelState
   = Wanted
   | -- | Its result is delivered if it comes, but nothing more is done for it.
     Cancelled
   deriving stock (Eq, Show)
 
--- | What to do after a completion.
+-- | The reaction to a completion.
 data Next
   = -- | The operation has ended with this result.
     Deliver !Int
@@ -77,78 +75,58 @@ firstStage op tried = case op of
   SendFile {} -> UntilWritable
   _ -> Whole
 
--- | What a stage of an operation submits.
+-- | The submission of a stage of an operation.
 submission :: Stage -> Operation -> Submission
 submission = \case
   Whole -> whole
   Resumed -> whole
-  UntilReadable -> withDescriptor Ring.awaitReadable
-  UntilWritable -> withDescriptor Ring.awaitWritable
+  UntilReadable -> awaiting Ring.AwaitReadable
+  UntilWritable -> awaiting Ring.AwaitWritable
   Warming -> \case
-    SendFile _ f o n -> Ring.warm (descriptorNumber f) n o
+    SendFile _ f o n -> Ring.submit Ring.Warm (descriptorNumber f) nullPtr n o 0
     op -> whole op
   where
-    withDescriptor f op = withDescriptors op (whole op) (\d _ -> f (descriptorNumber d))
+    awaiting request op = withDescriptors op (whole op) (\d _ -> await request (descriptorNumber d))
 
 whole :: Operation -> Submission
 whole = \case
-  Receive d p n -> Ring.receive (descriptorNumber d) p n
-  Send d p n -> Ring.send (descriptorNumber d) p n
-  ReceiveMessage d p -> Ring.receiveMessage (descriptorNumber d) p
-  SendMessage d p -> Ring.sendMessage (descriptorNumber d) p
-  Accept d a n -> Ring.accept (descriptorNumber d) a n
-  Connect d a n -> Ring.connect (descriptorNumber d) a n
-  AwaitReadable d -> Ring.awaitReadable (descriptorNumber d)
-  AwaitWritable d -> Ring.awaitWritable (descriptorNumber d)
-  AwaitReadableFd n -> Ring.awaitReadable n
-  AwaitWritableFd n -> Ring.awaitWritable n
-  ReadStream d _ _ -> Ring.awaitReadable (descriptorNumber d)
-  WriteStream d _ _ -> Ring.awaitWritable (descriptorNumber d)
-  SendFile d _ _ _ -> Ring.awaitWritable (descriptorNumber d)
-  ReadAt d p n o -> Ring.readAt (descriptorNumber d) p n o
-  WriteAt d p n o -> Ring.writeAt (descriptorNumber d) p n o
-  Sync d dataOnly -> Ring.sync (descriptorNumber d) dataOnly
+  Receive d p n -> on d Ring.Receive p n 0 0
+  Send d p n -> on d Ring.Send p n 0 0
+  ReceiveMessage d p -> on d Ring.ReceiveMessage p 1 0 0
+  SendMessage d p -> on d Ring.SendMessage p 1 0 0
+  Accept d a n -> on d Ring.Accept a 0 (address n) 0
+  Connect d a n -> on d Ring.Connect a 0 (fromIntegral n) 0
+  AwaitReadable d -> await Ring.AwaitReadable (descriptorNumber d)
+  AwaitWritable d -> await Ring.AwaitWritable (descriptorNumber d)
+  AwaitReadableFd n -> await Ring.AwaitReadable n
+  AwaitWritableFd n -> await Ring.AwaitWritable n
+  ReadStream d _ _ -> await Ring.AwaitReadable (descriptorNumber d)
+  WriteStream d _ _ -> await Ring.AwaitWritable (descriptorNumber d)
+  SendFile d _ _ _ -> await Ring.AwaitWritable (descriptorNumber d)
+  ReadAt d p n o -> on d Ring.ReadAt p n o 0
+  WriteAt d p n o -> on d Ring.WriteAt p n o 0
+  Sync d dataOnly -> on d Ring.Sync nullPtr 0 0 (fromEnum dataOnly)
   OpenAt fd p flags mode resolve -> Ring.openAt fd p flags mode resolve
-  StatAt fd p flags mask to -> Ring.statAt fd p flags mask to
+  StatAt fd p flags mask to -> Ring.submit Ring.StatAt fd p mask (address to) flags
+  where
+    on d request = Ring.submit request (descriptorNumber d)
+    address p = case ptrToIntPtr p of IntPtr a -> fromIntegral a
+
+await :: Ring.Request -> CInt -> Submission
+await request fd = Ring.submit request fd nullPtr 0 0 0
 
 -- | The descriptor of an operation and, for 'SendFile', the file beside it. The
 -- default is for operations that have none.
 withDescriptors :: Operation -> r -> (Descriptor -> Maybe Descriptor -> r) -> r
 withDescriptors op none f = case op of
-  Receive d _ _ -> f d Nothing
-  Send d _ _ -> f d Nothing
-  ReceiveMessage d _ -> f d Nothing
-  SendMessage d _ -> f d Nothing
-  Accept d _ _ -> f d Nothing
-  Connect d _ _ -> f d Nothing
-  AwaitReadable d -> f d Nothing
-  AwaitWritable d -> f d Nothing
-  AwaitReadableFd _ -> none
-  AwaitWritableFd _ -> none
-  ReadStream d _ _ -> f d Nothing
-  WriteStream d _ _ -> f d Nothing
   SendFile d file _ _ -> f d (Just file)
   ReadAt d _ _ _ -> f d Nothing
   WriteAt d _ _ _ -> f d Nothing
   Sync d _ -> f d Nothing
-  OpenAt {} -> none
-  StatAt {} -> none
+  _ -> maybe none (`f` Nothing) (streamOf op)
 {-# INLINE withDescriptors #-}
 
--- | @-ECANCELED@, @-EINTR@, @-EBADF@.
-eCanceled, eInterrupted, eBadFile :: Int
-eCanceled = -125
-eInterrupted = -4
-eBadFile = -9
-
--- | @-EFAULT@, @-EISCONN@, @-EALREADY@, @-EINPROGRESS@.
-eFault, eIsConnected, eAlready, eInProgress :: Int
-eFault = -14
-eIsConnected = -106
-eAlready = -114
-eInProgress = -115
-
--- | What follows when a stage of an operation completes with a result.
+-- | The reaction when a stage of an operation completes with a result.
 --
 -- A completion with @-ECANCELED@ that no thread asked for means that the thread that
 -- had submitted the request has ended: it is submitted again, from the thread
@@ -160,12 +138,12 @@ eInProgress = -115
 -- way: then it has ended when the socket can be written.
 after :: CancelState -> Stage -> Operation -> Int -> IO Next
 after cancelState stage op result
-  | result == eCanceled || result == eInterrupted = pure (unlessCancelled again)
-  | result == eFault, again /= stage = pure (unlessCancelled again)
+  | result == Sys.canceled || result == Sys.failureCode eINTR = pure (unlessCancelled again)
+  | result == Sys.failureCode eFAULT, again /= stage = pure (unlessCancelled again)
   | result < 0 = pure $ case (stage, op) of
       (Resumed, Connect {})
-        | result == eIsConnected -> Deliver 0
-        | result == eAlready || result == eInProgress -> unlessCancelled UntilWritable
+        | result == Sys.failureCode eISCONN -> Deliver 0
+        | result == Sys.failureCode eALREADY || result == Sys.inProgress -> unlessCancelled UntilWritable
       -- The kernel gave up waiting by itself; we do it in two steps.
       _ | itself, result == Sys.wouldBlock, Just s <- readiness op -> unlessCancelled s
       _ -> Deliver result
@@ -181,7 +159,7 @@ after cancelState stage op result
     again = if itself then Resumed else stage
     unlessCancelled s = case cancelState of
       Wanted -> Continue s
-      Cancelled -> Deliver eCanceled
+      Cancelled -> Deliver Sys.canceled
     tried r
       | r == Sys.wouldBlock = unlessCancelled (waiting stage)
       | r == pagesMissing = unlessCancelled Warming
@@ -190,7 +168,7 @@ after cancelState stage op result
       Warming -> UntilWritable
       s -> s
 
--- | What an operation on a socket waits for.
+-- | The stage in which an operation on a socket waits.
 readiness :: Operation -> Maybe Stage
 readiness = \case
   Receive {} -> Just UntilReadable

@@ -57,7 +57,7 @@ hosted performer action = mask $ \restore -> do
           Finished -> readIORef result >>= maybe (throwIO ResumedTwice) pure
   go (restore action >>= \a -> Finished <$ writeIORef result (Just a))
 
--- | What performs operations for this action; 'Nothing' outside of 'hosted'. In any masking state,
+-- | The performer for this action; 'Nothing' outside of 'hosted'. In any masking state,
 -- also while an exception is pending (Note [Pending exceptions] in "Weft.Internal.Core.Direct").
 -- Only an await that finds no segment asks.
 performerHere :: IO (Maybe Performer)

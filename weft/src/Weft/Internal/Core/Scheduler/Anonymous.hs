@@ -32,7 +32,7 @@ import Weft.Internal.Core.Trace
 -- scheduler holds the current one and puts the changed copy in its place. What
 -- must be found by others, the `Status`, is a variable of the `Identity`.
 
--- | What a child of this thread starts with, as an anonymous control block:
+-- | The control block with which an anonymous child of this thread starts:
 -- no handlers, the parent's masking state, and of its context what is inherited.
 inherit :: Scheduler -> Tcb -> Int -> IO Tcb
 inherit s (Tcb identity state) scope = do

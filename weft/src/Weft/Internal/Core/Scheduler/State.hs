@@ -42,14 +42,14 @@ import Weft.Internal.Core.SystemCall (SystemCall)
 import Weft.Internal.Core.Trace
 import Weft.Internal.Os.Control
 
--- | What one carrier needs to run the threads of its worker. All but the current
+-- | The state with which a carrier runs the threads of its worker. All but the current
 -- thread and the carrier are the worker's, and pass to the next carrier.
 data Scheduler = Scheduler
   { schedulerQueue :: !ReadyQueue,
     schedulerHere :: Here,
     -- | Each carrier has its own current thread.
     schedulerUnentered :: {-# UNPACK #-} !Unentered,
-    -- | What the last thread that forked gave its children (see
+    -- | The inheritance of the children of the last thread that forked (see
     -- Note [The weight of a thread] in "Weft.Internal.Core.Scheduler.Anonymous").
     schedulerInherited :: {-# UNPACK #-} !(MutVar RealWorld Inherited),
     -- | The state of the last child with options, and those options.
@@ -96,7 +96,6 @@ currentThread :: Scheduler -> IO Tcb
 currentThread s = currentTcb (schedulerHere s)
 {-# INLINE currentThread #-}
 
--- | What a scheduler counts.
 data Counter
   = -- | Threads that were taken from the ready queue.
     Dispatches
@@ -110,7 +109,7 @@ data Counter
     NextNumber
   | -- | How far 'Dispatches' may go in this slice (not a count).
     SliceEnd
-  | -- | What a dispatch touches is above, in one cache line; the rest is counted by the
+  | -- | A dispatch touches the counters above, in one cache line; the rest is counted by the
     -- worker ("Weft.Internal.Run.Worker"). Slices.
     Slices
   | -- | Polls.

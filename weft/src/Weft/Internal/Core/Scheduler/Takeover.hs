@@ -4,7 +4,7 @@
 -- |
 -- Description : When another carrier takes the worker over
 --
--- What becomes of the thread with which a carrier was stuck. Note [Takeover] in
+-- The scheduler of the next carrier, and the thread with which the last one was stuck. Note [Takeover] in
 -- "Weft.Internal.Os.Control" says how a worker is taken over.
 module Weft.Internal.Core.Scheduler.Takeover (successor, disturbed) where
 

@@ -17,8 +17,6 @@ module Weft.Internal.Observe.Timeline.Event
     renderCounter,
     separator,
     renderEnd,
-
-    -- ** For tests
   )
 where
 
@@ -100,7 +98,7 @@ renderEvent process worker (TimelineEvent kind at long thread label cut) = case 
 track :: Int -> Int
 track worker = worker + 1
 
--- | What the file begins with: the names of the process and of the given number of workers.
+-- | The beginning of the file: the names of the process and of the given number of workers.
 renderHead :: Process -> Text -> Int -> Builder
 renderHead process name workers =
   char7 '['

@@ -84,7 +84,7 @@ data Recorder = Recorder
     recorderTaken :: {-# UNPACK #-} !(PrimVar RealWorld Int)
   }
 
--- | What the writer remembers.
+-- | The writer's own state.
 data WriteState
   = Head
   | -- | The position of the slice that is open, or -1.

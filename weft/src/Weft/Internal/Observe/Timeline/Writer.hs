@@ -1,4 +1,3 @@
-{-# LANGUAGE MultiWayIf #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- |
@@ -9,18 +8,16 @@
 -- be written any more the operator is told once, and recording ends.
 module Weft.Internal.Observe.Timeline.Writer (Timeline (..), timelineTo, withTimeline) where
 
-import Control.Concurrent (ThreadId, forkIO, forkIOWithUnmask, killThread)
+import Control.Concurrent (forkIO, forkIOWithUnmask, killThread)
 import Control.Concurrent.MVar
 import Control.Exception
 import Control.Monad (unless, void, when)
-import Control.Monad.Primitive (RealWorld)
 import Data.ByteString qualified as ByteString
 import Data.ByteString.Builder (Builder, toLazyByteString)
 import Data.ByteString.Lazy qualified as Lazy
 import Data.Map.Strict qualified as Map
 import Data.Maybe (isJust, isNothing)
 import Data.Primitive.Array
-import Data.Primitive.PrimVar (PrimVar)
 import Data.Text (Text)
 import Data.Text qualified as Text
 import System.Environment (getProgName)
@@ -56,7 +53,7 @@ timelineTo file = Timeline file 4_194_304 50_000
 -- opened is an 'IOError' here. At the end the rest is written, for five seconds at most.
 withTimeline :: Maybe Timeline -> Int -> (String -> IO ()) -> IO Counters -> ((Int -> Maybe Recorder) -> IO a) -> IO a
 withTimeline Nothing _ _ _ use = use (const Nothing)
-withTimeline (Just timeline) workers report look use = bracket begin end (use . recorderOf)
+withTimeline (Just timeline) workers report look use = bracket begin snd (use . recorderOf . fst)
   where
     begin = do
       process <- Process . fromIntegral <$> getProcessID
@@ -80,8 +77,8 @@ withTimeline (Just timeline) workers report look use = bracket begin end (use . 
                     report ("timeline: " <> exceptionText e <> "; no more of it is written")
                   hClose file `catch` \(_ :: IOException) -> pure ()
         thread <- forkIOWithUnmask $ \unmask -> write unmask `finally` putMVar finished ()
-        pure (Running recorders switch stop finished thread)
-    end (Running _ switch stop finished thread) = do
+        pure (recorders, end switch stop finished thread)
+    end switch stop finished thread = do
       putMVar stop ()
       whole <- timeout 5_000_000 (readMVar finished)
       when (isNothing whole) $ do
@@ -89,20 +86,10 @@ withTimeline (Just timeline) workers report look use = bracket begin end (use . 
         report ("timeline: " <> timelineFile timeline <> ": writing it takes too long; its end is missing")
         -- It may be in a call that does not return: that is not waited for.
         void (forkIO (killThread thread))
-    recorderOf running worker
-      | worker < workers = Just (indexArray (runningRecorders running) worker)
+    recorderOf recorders worker
+      | worker < workers = Just (indexArray recorders worker)
       | otherwise = Nothing
 
--- | A timeline that is being recorded.
-data Running = Running
-  { runningRecorders :: !(Array Recorder),
-    _switch :: !(PrimVar RealWorld Int),
-    _stop :: !(MVar ()),
-    _finished :: !(MVar ()),
-    _thread :: !ThreadId
-  }
-
--- | What the writing thread needs.
 data Writer = Writer
   { writerProcess :: !Process,
     writerFile :: !Handle,
