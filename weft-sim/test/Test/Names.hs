@@ -6,7 +6,6 @@ import Control.Monad (forM_, void)
 import Data.Either (isLeft)
 import Data.List (isInfixOf, nub)
 import Data.Maybe (isNothing)
-import Data.Word (Word8)
 import Network.Socket
 import System.IO.Error (isDoesNotExistError)
 import Test.InWorld
@@ -31,7 +30,7 @@ tests =
       testCase "IPv6 addresses, by hand" ipv6,
       testProperty "IPv6 addresses are read as they are shown" (\a -> readIPv6 (shown6 a) === Just a),
       testProperty "IPv4 addresses are read as they are shown" $ \a b c d ->
-        readIPv4 (showDots [a, b, c, d]) === Just (fromIntegral a * 16777216 + fromIntegral b * 65536 + fromIntegral c * 256 + fromIntegral (d `asTypeOf` (0 :: Word8)))
+        readIPv4 (showDots [a, b, c, d]) === Just (tupleToHostAddress (a, b, c, d))
     ]
 
 stream :: AddrInfo

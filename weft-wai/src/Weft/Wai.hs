@@ -240,7 +240,7 @@ setPrefetchBody most settings = settings {settingsPrefetchBody = most}
 setLogger :: (Request -> Status -> Maybe Integer -> IO ()) -> Settings -> Settings
 setLogger logger settings = settings {settingsLogger = Just logger}
 
--- | What runs applications. Default: 'Automatic'.
+-- | The threads that run applications. Default: 'Automatic'.
 setApplicationStyle :: ApplicationStyle -> Settings -> Settings
 setApplicationStyle style settings = settings {settingsStyle = style}
 

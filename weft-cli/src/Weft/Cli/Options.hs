@@ -11,7 +11,6 @@ module Weft.Cli.Options
 
     -- * Options
     number,
-    bytes,
     secondsOf,
     backend,
     explain,
@@ -60,10 +59,6 @@ parseSeconds text = case reads text :: [(Double, String)] of
 -- | A decimal number between two bounds.
 number :: Int -> Int -> ReadM Int
 number low high = eitherReader (parseNumber low high)
-
--- | A number of bytes: 'parseBytes'.
-bytes :: ReadM Int
-bytes = eitherReader parseBytes
 
 -- | A number of seconds: 'parseSeconds'.
 secondsOf :: ReadM Duration

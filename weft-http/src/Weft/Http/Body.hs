@@ -71,7 +71,7 @@ data ChunkPlace
     LastFeed
   deriving stock (Eq, Show)
 
--- | What the front of the input is.
+-- | The front of the input.
 data Step
   = -- | All of the input is consumed and the body goes on.
     More !Decoder
@@ -111,8 +111,8 @@ decode (Fixed n) input
   | otherwise = Piece here rest (Fixed (n - fromIntegral (B.length here)))
   where
     (here, rest) = splitAt64 n input
-decode (Chunks start allowance fields trailers) input
-  | inTrailers start = goTrailers 0 start allowance fields 0
+decode decoder@(Chunks start allowance fields trailers) input
+  | B.null input = More decoder
   | otherwise = go start allowance 0
   where
     size = B.length input
@@ -192,15 +192,6 @@ decode (Chunks start allowance fields trailers) input
         section = trailers <> U.unsafeTake (i - begin) (U.unsafeDrop begin input)
         received = trailerFields section
     digit = fromIntegral . hexValue
-
-inTrailers :: ChunkPlace -> Bool
-inTrailers = \case
-  TrailerStart -> True
-  TrailerName -> True
-  TrailerValue -> True
-  TrailerFeed -> True
-  LastFeed -> True
-  _ -> False
 
 -- | The fields of a well-formed trailer section, perhaps with the CR of the empty line.
 trailerFields :: ByteString -> [Field]

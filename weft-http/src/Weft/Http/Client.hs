@@ -85,7 +85,6 @@ where
 
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
-import Data.ByteString.Builder qualified as Builder
 import Data.Foldable (traverse_)
 import Data.Maybe (isNothing)
 import Weft
@@ -97,7 +96,7 @@ import Weft.Http.Client.Types
 import Weft.Http.Client.Url
 import Weft.Http.Internal.Ascii
 import Weft.Http.Internal.Types (Field (..), Method (..), defaultLimits, lookupField, methodName)
-import Weft.Http.Response (BadField (..), checkField)
+import Weft.Http.Response (BadField (..), renderFields)
 import Weft.Http.Status
 import Weft.Http.Transport (Transport (..))
 import Weft.Time (after, now)
@@ -240,17 +239,10 @@ redirect status location this
 -- value must not become another field or request.
 renderRequest :: [Field] -> Request -> Either BadField ByteString
 renderRequest standard asked = do
-  traverse_ (maybe (Right ()) Left . checkField) fields
+  rendered <- renderFields (B.concat [method, " ", path, " HTTP/1.1\r\n"]) fields
   traverse_ reserved (standard <> own)
   if isToken method then Right () else Left (BadName method)
-  if "/" `B.isPrefixOf` path && B.all isTargetByte path then Right () else Left (BadValue "the path of the request")
-  pure . build $
-    Builder.byteString method
-      <> " "
-      <> Builder.byteString path
-      <> " HTTP/1.1\r\n"
-      <> foldMap field fields
-      <> "\r\n"
+  if "/" `B.isPrefixOf` path && B.all isTargetByte path then Right rendered else Left (BadValue "the path of the request")
   where
     method = methodName (requestMethod asked)
     path = urlPath (requestUrl asked)
@@ -267,4 +259,3 @@ renderRequest standard asked = do
     reserved (Field name _)
       | any (`eqCaseless` name) ["content-length", "transfer-encoding", "expect"] = Left (BadName name)
       | otherwise = Right ()
-    field (Field name value) = Builder.byteString name <> ": " <> Builder.byteString value <> "\r\n"

@@ -33,7 +33,6 @@ import Weft.Http.Internal.Ascii
 import Weft.Http.Negotiation
 import Weft.Http.Request
 import Weft.Http.Server.Types
-import Weft.Http.Static.Rules (caseless)
 import Weft.Http.Status
 
 -- | Which content is compressed, and how.
@@ -63,24 +62,10 @@ defaultCompressSettings =
 -- | Textual types. Images, sound, films and archives are compressed already.
 defaultCompressTypes :: [ByteString]
 defaultCompressTypes =
-  [ "text/*",
-    "application/javascript",
-    "application/json",
-    "application/ld+json",
-    "application/manifest+json",
-    "application/geo+json",
-    "application/rss+xml",
-    "application/atom+xml",
-    "application/toml",
-    "application/wasm",
-    "application/xhtml+xml",
-    "application/xml",
-    "application/yaml",
-    "font/otf",
-    "font/ttf",
-    "image/bmp",
-    "image/svg+xml"
-  ]
+  "text/*" : map ("application/" <>) (scripts <> documents) <> ["font/otf", "font/ttf", "image/bmp", "image/svg+xml"]
+  where
+    scripts = ["javascript", "wasm"]
+    documents = ["json", "ld+json", "manifest+json", "geo+json", "xml", "xhtml+xml", "rss+xml", "atom+xml", "toml", "yaml"]
 
 -- | Why a string is not valid in 'compressTypes'.
 --
@@ -88,7 +73,7 @@ defaultCompressTypes =
 -- [Nothing,Just "is not a media type, such as text/html or text/*",Nothing]
 typeProblem :: ByteString -> Maybe String
 typeProblem range = case C.split '/' range of
-  [kind, subtype] | isToken kind, isToken subtype, range == caseless range -> Nothing
+  [kind, subtype] | isToken kind, isToken subtype, range == lowered range -> Nothing
   [kind, subtype] | isToken kind, isToken subtype -> Just "is not in lower case"
   _ -> Just "is not a media type, such as text/html or text/*"
 
@@ -99,7 +84,7 @@ typeProblem range = case C.split '/' range of
 compressesType :: CompressSettings -> ByteString -> Bool
 compressesType settings contentType = any (`elem` compressTypes settings) [kind, C.takeWhile (/= '/') kind <> "/*", "*/*"]
   where
-    kind = caseless (trim (C.takeWhile (/= ';') contentType))
+    kind = lowered (trim (C.takeWhile (/= ';') contentType))
 
 -- | Compress a handler's content if the client accepts it, its type is one of 'compressTypes' and
 -- its size is in bounds. Files, streams, content with a @Content-Encoding@ or @no-transform@, and
@@ -124,7 +109,7 @@ compress settings handler request = do
       responseStatus response /= partialContent206
         && maybe False (compressesType settings) (field "content-type" response)
         && isNothing (field "content-encoding" response)
-        && not (any (elem "no-transform" . map caseless . splitCommas) (field "cache-control" response))
+        && not (any (elem "no-transform" . map lowered . splitCommas) (field "cache-control" response))
     field name response = lookupField name (responseFields response)
     varying response = response {responseFields = responseFields response <> [vary], responseRendered = Nothing}
     packed response bytes =

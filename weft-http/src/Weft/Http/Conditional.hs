@@ -24,7 +24,7 @@ data Validators = Validators
   }
   deriving stock (Eq, Show)
 
--- | What the server must do.
+-- | The task of the server.
 data Outcome
   = -- | Perform the method; @Range@ applies if there is one.
     Perform

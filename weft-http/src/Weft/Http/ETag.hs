@@ -131,7 +131,7 @@ data FileIdentity = FileIdentity
 -- "W/\"131-3e8\""
 fileETag :: FileIdentity -> ETag
 fileETag (FileIdentity size modified) =
-  Weak (build (hex (fromIntegral size) <> Builder.char7 '-' <> hex (fromIntegral modified)))
+  Weak (build (Builder.word64Hex (fromIntegral size) <> "-" <> Builder.word64Hex (fromIntegral modified)))
 
 -- | A strong tag of content: its length and a hash of 64 bits.
 --
@@ -143,7 +143,7 @@ contentETag bytes = hashETag (B.length bytes) (hashMore bytes hashStart)
 -- | 'contentETag' of pieces: their total length, and 'hashMore' of each piece in turn, starting
 -- from 'hashStart'.
 hashETag :: Int -> Word64 -> ETag
-hashETag count hash = Strong (build (hex (fromIntegral count) <> Builder.char7 '.' <> hex hash))
+hashETag count hash = Strong (build (Builder.word64Hex (fromIntegral count) <> "." <> Builder.word64Hex hash))
 
 -- | FNV-1a, which suffices to tell versions apart: a collision helps no attacker.
 hashMore :: ByteString -> Word64 -> Word64
@@ -164,6 +164,3 @@ weakened :: ETag -> ETag
 weakened = \case
   Strong opaque -> Weak opaque
   weak -> weak
-
-hex :: Word64 -> Builder.Builder
-hex = Builder.word64Hex

@@ -26,11 +26,11 @@ import Data.ByteString qualified as B
 import Data.ByteString.Char8 qualified as C
 import Data.HashMap.Strict (HashMap)
 import Data.HashMap.Strict qualified as HashMap
+import Weft.Http.Internal.Ascii (lowered)
 import Weft.Http.Internal.Host (isHostAndPort)
 import Weft.Http.Request
 import Weft.Http.Server.Render (errorResponse)
 import Weft.Http.Server.Types
-import Weft.Http.Static.Rules (caseless)
 import Weft.Http.Status
 
 -- | The hosts of an entry.
@@ -68,7 +68,7 @@ parseHostPattern given
 -- >>> map hostName ["Example.ORG:8080", "example.org.", "[::1]:80", "example.org.:80"]
 -- ["example.org","example.org","[::1]","example.org"]
 hostName :: ByteString -> ByteString
-hostName given = caseless (withoutDot name)
+hostName given = lowered (withoutDot name)
   where
     name
       | "[" `B.isPrefixOf` given = C.takeWhile (/= ']') given <> "]"

@@ -35,6 +35,7 @@ import Data.List (sortBy)
 import Data.Ord (comparing)
 import Weft.Http.Date
 import Weft.Http.Internal.Html
+import Weft.Http.Path (encodeComponent)
 import Weft.Http.Status
 
 -- | An entry of a directory.
@@ -136,7 +137,7 @@ listingPage order path entries =
       ByDate -> "Modified (UTC)"
     row entry =
       "<tr><td><a href=\""
-        <> percentEncode (entryName entry)
+        <> Builder.byteString (encodeComponent (entryName entry))
         <> slash entry
         <> "\">"
         <> escapeText (entryName entry)

@@ -27,9 +27,8 @@ import Control.Monad (when)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.ByteString.Char8 qualified as C
-import Data.ByteString.Unsafe qualified as U
+import Network.HTTP.Types.URI (urlDecode, urlEncode)
 import Weft.Http.Internal.Ascii
-import Weft.Http.Internal.Html (percentEncode)
 import Weft.Http.Status
 
 -- | Components that are not empty, @.@ or @..@, have at most 255 bytes, and contain no slash,
@@ -131,25 +130,15 @@ safePath given = case C.uncons given of
 percentDecode :: ByteString -> Maybe ByteString
 percentDecode b
   | C.notElem '%' b = Just b
-  | wellFormed 0 = Just (fst (B.unfoldrN size next 0))
+  | all beginsWithByte (drop 1 (C.split '%' b)) = Just (urlDecode False b)
   | otherwise = Nothing
   where
-    size = B.length b
-    at = U.unsafeIndex b
-    wellFormed i
-      | i >= size = True
-      | at i /= percent = wellFormed (i + 1)
-      | otherwise =
-          i + 2 < size && isHexDigit (at (i + 1)) && isHexDigit (at (i + 2)) && wellFormed (i + 3)
-    next i
-      | i >= size = Nothing
-      | at i == percent = Just (hexValue (at (i + 1)) * 16 + hexValue (at (i + 2)), i + 3)
-      | otherwise = Just (at i, i + 1)
-    percent = 0x25
+    beginsWithByte part = B.length part >= 2 && B.all isHexDigit (B.take 2 part)
 
--- | Percent-encode a file name as one component of a link.
+-- | Percent-encode a file name as one component of a link: all but unreserved characters, including @\/@
+-- and @:@, so that a name is never read as a scheme.
 --
 -- >>> encodeComponent "a b/ä"
 -- "a%20b%2F%E4"
 encodeComponent :: ByteString -> ByteString
-encodeComponent = build . percentEncode
+encodeComponent = urlEncode True

@@ -56,7 +56,7 @@ data ByteRange = ByteRange
 rangeLength :: ByteRange -> Int64
 rangeLength (ByteRange first end) = end - first + 1
 
--- | What is to be sent.
+-- | The parts to send.
 data Selection
   = -- | All of it, with 200: the field is malformed, in another unit, or asks
     -- for more ranges than the limit.
@@ -69,7 +69,7 @@ data Selection
     Several ![ByteRange]
   deriving stock (Eq, Show)
 
--- | What is accepted.
+-- | The limits of a request.
 data RangeLimits = RangeLimits
   { -- | The number of ranges asked for in one request; default 16. Beyond it the
     -- field is ignored and the whole is sent.

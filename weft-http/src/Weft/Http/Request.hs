@@ -156,7 +156,7 @@ requestFields = headFields . requestHead
 requestFraming :: Request -> Framing
 requestFraming = headFraming . requestHead
 
--- | What the client expects before it sends a body.
+-- | The expectation of the client before it sends a body.
 requestExpectation :: Request -> Expectation
 requestExpectation = headExpectation . requestHead
 

@@ -1,17 +1,14 @@
 -- |
 -- Description : Response heads
 --
--- Status line and fields to bytes, in one allocation or straight into a buffer that is going to be
--- sent. Names and values are checked first, because they may come from a handler that put a piece
--- of the request into them: a line end there would let a client write its own response.
+-- Status line and fields to bytes. Names and values are checked first, because they may come from a
+-- handler that put a piece of the request into them: a line end there would let a client write its
+-- own response.
 module Weft.Http.Response
   ( -- * Rendering
     renderHead,
+    renderFields,
     BadField (..),
-
-    -- ** Into a buffer
-    headLength,
-    pokeHead,
 
     -- * Fields
     Field (..),
@@ -21,16 +18,10 @@ module Weft.Http.Response
   )
 where
 
-import Control.Monad (void)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
-import Data.ByteString.Internal qualified as I
-import Data.ByteString.Unsafe qualified as U
 import Data.Int (Int64)
-import Data.Word (Word8)
-import Foreign.Marshal.Utils (copyBytes)
-import Foreign.Ptr (Ptr, castPtr, plusPtr)
-import Foreign.Storable (poke, pokeByteOff)
+import Data.Maybe (mapMaybe)
 import Weft.Http.Internal.Ascii
 import Weft.Http.Internal.Types (Field (..))
 import Weft.Http.Status
@@ -50,40 +41,15 @@ data BadField
 -- >>> renderHead ok200 [Field "Location" "/a\r\nSet-Cookie: b"]
 -- Left (BadValue "Location")
 renderHead :: Status -> [Field] -> Either BadField ByteString
-renderHead status fields = render <$> headLength status fields
-  where
-    render size = I.unsafeCreate size $ \p -> void (pokeHead p status fields)
+renderHead = renderFields . statusLine
 
--- | The length of a head in bytes, if every field may be sent.
-headLength :: Status -> [Field] -> Either BadField Int
-headLength status = go (B.length (statusLine status) + 2)
-  where
-    go !size = \case
-      [] -> Right size
-      field : rest -> case checkField field of
-        Nothing -> go (size + B.length (fieldName field) + B.length (fieldValue field) + 4) rest
-        Just bad -> Left bad
+-- | Render a first line, which has its line end and is not checked, and fields.
+renderFields :: ByteString -> [Field] -> Either BadField ByteString
+renderFields line fields = case mapMaybe checkField fields of
+  bad : _ -> Left bad
+  [] -> Right (B.concat (line : concat [[name, ": ", value, "\r\n"] | Field name value <- fields] <> ["\r\n"]))
 
--- | Write a head to memory that has room for its 'headLength', which must have
--- been a 'Right'. Gives the position after it.
-pokeHead :: Ptr Word8 -> Status -> [Field] -> IO (Ptr Word8)
-pokeHead start status fields = copy start (statusLine status) >>= go fields
-  where
-    go [] p = lineEnd p
-    go (Field name value : rest) p = do
-      q <- copy p name
-      poke q 0x3a
-      pokeByteOff q 1 SP
-      copy (q `plusPtr` 2) value >>= lineEnd >>= go rest
-    lineEnd p = do
-      poke p CR
-      pokeByteOff p 1 LF
-      pure (p `plusPtr` 2)
-    copy :: Ptr Word8 -> ByteString -> IO (Ptr Word8)
-    copy p b = U.unsafeUseAsCStringLen b $ \(from, n) ->
-      (p `plusPtr` n) <$ copyBytes p (castPtr from) n
-
--- | What is wrong with a field, if anything.
+-- | The fault of a field, if it has one.
 checkField :: Field -> Maybe BadField
 checkField (Field name value)
   | not (isToken name) = Just (BadName name)

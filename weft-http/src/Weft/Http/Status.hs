@@ -33,7 +33,7 @@ statusReason status = statusMessage (toEnum (statusCode status) :: Status)
 -- "HTTP/1.1 200 OK\r\n"
 statusLine :: Status -> ByteString
 statusLine status = case statusCode status of
-  -- What nearly all responses begin with is not made each time.
+  -- Nearly all responses begin with one of these, which are not made each time.
   200 -> "HTTP/1.1 200 OK\r\n"
   206 -> "HTTP/1.1 206 Partial Content\r\n"
   304 -> "HTTP/1.1 304 Not Modified\r\n"

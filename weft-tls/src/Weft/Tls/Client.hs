@@ -100,21 +100,18 @@ connectTlsWith tls host transport = do
   reasons <- liftIO (newIORef [])
   asked <- liftIO (newIORef False)
   identity <- liftIO (identityOf host)
-  turns <- liftIO newTurns
   engine <-
-    liftIO $ newEngine records (takeRecords records (waitForMore turns)) (parametersFor tls identity reasons asked)
-  shake (clientGate tls) turns records (noteAlerts (\_ -> pure ()) engine (handshakeAsClient asked engine)) `catch` \e -> case fromException e of
-    Just (_ :: SomeAsyncException) -> throwM e
-    Nothing -> do
-      -- Sends the alert that the library has written.
-      void . try @_ @IOError . timeout (seconds 1) $ flush records
-      why <- liftIO (readIORef reasons)
-      unless (null why) (throwM (Untrusted why))
-      case fromException e of
-        Just io -> throwM (io :: IOError)
-        Nothing -> throwM (failureOf (e :: SomeException))
+    establish (clientGate tls) records (parametersFor tls identity reasons asked) (\_ -> pure ()) (handshakeAsClient asked) `catch` \e -> case fromException e of
+      Just (_ :: SomeAsyncException) -> throwM e
+      Nothing -> do
+        -- Sends the alert that the library has written.
+        void . try @_ @IOError . timeout (seconds 1) $ flush records
+        why <- liftIO (readIORef reasons)
+        unless (null why) (throwM (Untrusted why))
+        case fromException e of
+          Just io -> throwM (io :: IOError)
+          Nothing -> throwM (failureOf (e :: SomeException))
   liftIO $ do
-    receiveBy engine (takeComplete records)
     security <- securityOf (engineContext engine) Nothing
     above <- streamTransport ClientSide records engine
     pure (above, security)

@@ -196,12 +196,8 @@ attempt context records alert client = do
     _ -> throwM NotTls
   generation <- liftIO (readIORef (current context))
   subject <- liftIO (newIORef Nothing)
-  turns <- liftIO newTurns
-  engine <-
-    liftIO $ newEngine records (takeRecords records (waitForMore turns)) (parametersFor (settings context) generation subject)
-  shake (gate context) turns records (noteAlerts (writeIORef alert . Just) engine (handshake (engineContext engine)))
+  engine <- establish (gate context) records (parametersFor (settings context) generation subject) (writeIORef alert . Just) (handshake . engineContext)
   liftIO $ do
-    receiveBy engine (takeComplete records)
     security <- readIORef subject >>= securityOf (engineContext engine)
     above <- streamTransport ServerSide records engine
     pure (above, client {clientSecurity = Just security})

@@ -15,10 +15,8 @@
 -- decides whether a request counts at all. Where each request waits for the response to the
 -- previous one, the two times are equal.
 module Weft.Cli.Load.Lane
-  ( -- * What all lanes share
+  ( -- * Lanes
     Shared (..),
-
-    -- * Lanes
     Lane (..),
     newLane,
     outstanding,
@@ -63,7 +61,7 @@ import Weft.Http.Status
 import Weft.Internal.Core.Buffer (unsafeSlice)
 import Weft.Socket (Socket)
 
--- | What all lanes share.
+-- | The state that all lanes share.
 data Shared = Shared
   { sharedSource :: !Source,
     sharedMethod :: !Method,

@@ -14,20 +14,19 @@ import Control.Monad.Trans.Except (ExceptT (..), except, runExceptT, throwE)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.ByteString.Char8 qualified as C
-import Data.Char (isAsciiUpper)
 import Data.List.NonEmpty (NonEmpty (..))
 import Data.List.NonEmpty qualified as NonEmpty
 import Data.Maybe (fromMaybe, isJust, isNothing)
-import GHC.Foreign qualified as Foreign
-import GHC.IO.Encoding (getFileSystemEncoding)
 import GHC.IO.Exception (ioe_description)
 import Options.Applicative
 import Weft (BackendChoice (Auto), Duration, seconds)
 import Weft.Cli.Load.Source
 import Weft.Cli.Options
+import Weft.Cli.Serve.Paths (pathFromArgument)
 import Weft.Cli.Tcp
 import Weft.Http.Client.Types (Target (..), Url (..), authority)
 import Weft.Http.Client.Url (parseUrl, renderUrl)
+import Weft.Http.Internal.Ascii (lowered)
 import Weft.Http.Internal.Types (Field (..), Method (..), lookupField)
 import Weft.Http.Response (BadField (..), checkField)
 
@@ -45,7 +44,7 @@ type Check = ExceptT String IO
 makePlan :: LoadOptions -> IO (Either String Plan)
 makePlan o = runExceptT $ do
   fromList <- maybe (pure []) listed (loadList o)
-  arguments <- mapM (fmap (Weighted 1) . liftIO . bytesOf) (loadUrls o)
+  arguments <- mapM (fmap (Weighted 1) . liftIO . pathFromArgument) (loadUrls o)
   urls <- maybe (throwE "something is missing: URL... or --urls FILE (see --help)") pure (NonEmpty.nonEmpty (arguments <> fromList))
   when (isJust (loadRate o) && loadPipeline o > 1) (throwE "--pipeline does not go with --rate")
   resolved <- forM urls $ \(Weighted w text) -> Weighted w <$> except (urlPattern text)
@@ -53,10 +52,10 @@ makePlan o = runExceptT $ do
   case [other | Weighted _ (other, _) <- others, other /= target] of
     other : _ -> throwE ("all URLs must lead to one server: " <> origin target <> " and " <> origin other <> " are two")
     [] -> pure ()
-  fields <- mapM (\text -> liftIO (bytesOf text) >>= except . fieldOf) (loadFields o)
+  fields <- mapM (\text -> liftIO (pathFromArgument text) >>= except . fieldOf) (loadFields o)
   body <- mapM readBody (loadBody o)
-  method <- maybe (pure (if isJust body then "POST" else "GET")) (liftIO . bytesOf) (loadMethod o)
-  unless (isJust (checkMethod method)) (throwE (show method <> " is not a method"))
+  method <- maybe (pure (if isJust body then "POST" else "GET")) (liftIO . pathFromArgument) (loadMethod o)
+  unless (isMethod method) (throwE (show method <> " is not a method"))
   let rendered (Pattern start ranges) =
         let before = method <> " "
             behind = " HTTP/1.1\r\n" <> B.concat [n <> ": " <> v <> "\r\n" | Field n v <- standard target fields body] <> "\r\n" <> fromMaybe "" body
@@ -78,12 +77,8 @@ makePlan o = runExceptT $ do
       if null list then throwE (path <> ": there is no URL in it") else pure list
     readBody = \case
       '@' : path -> contentOf path (B.readFile path)
-      text -> liftIO (bytesOf text)
+      text -> liftIO (pathFromArgument text)
     contentOf path act = liftIO (try act) >>= either (\e -> throwE (path <> ": " <> ioe_description (e :: IOException))) pure
-
--- | The bytes of an argument, whatever the locale.
-bytesOf :: String -> IO ByteString
-bytesOf text = getFileSystemEncoding >>= \names -> Foreign.withCString names text B.packCString
 
 -- | The target of a URL, and its path with ranges. A URL without a scheme is an http URL.
 urlPattern :: ByteString -> Either String (Target, Pattern)
@@ -107,15 +102,13 @@ fieldOf text = case C.break (== ':') text of
     let field = Field name (C.dropWhileEnd (== ' ') (C.dropWhile (== ' ') (B.drop 1 rest)))
      in case checkField field of
           Nothing
-            | C.map lower name `elem` ["content-length", "transfer-encoding", "connection", "expect"] -> Left ("the header field " <> C.unpack name <> " cannot be set")
+            | lowered name `elem` ["content-length", "transfer-encoding", "connection", "expect"] -> Left ("the header field " <> C.unpack name <> " cannot be set")
             | otherwise -> Right field
           Just (BadName _) -> Left (show (C.unpack name) <> " is not the name of a header field")
           Just (BadValue _) -> Left ("the value of the header field " <> C.unpack name <> " cannot be sent")
-  where
-    lower c = if isAsciiUpper c then toEnum (fromEnum c + 32) else c
 
-checkMethod :: ByteString -> Maybe ByteString
-checkMethod m = if isNothing (checkField (Field m "")) && m /= "CONNECT" then Just m else Nothing
+isMethod :: ByteString -> Bool
+isMethod m = isNothing (checkField (Field m "")) && m /= "CONNECT"
 
 -- | The fields of a request, with the standard ones.
 standard :: Target -> [Field] -> Maybe ByteString -> [Field]

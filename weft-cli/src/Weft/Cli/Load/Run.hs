@@ -9,7 +9,6 @@ module Weft.Cli.Load.Run (runLoad, Result (..), Point (..), IdleResult (..)) whe
 
 import Control.Exception (IOException)
 import Control.Monad (forM, forM_, replicateM, unless, void, when)
-import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.Foldable (for_)
 import Data.IORef
@@ -222,46 +221,42 @@ driveLane origin dialer lane = connecting (milliseconds 10)
         record (tallyConnect (laneTally lane)) (t - before)
         opened lane socket
         outstanding lane
-      try (if under > 0 then liftIO (sendAgain lane) >>= sending origin lane transport else beginning origin lane transport) >>= \case
+      try (exchanging origin lane transport (under > 0)) >>= \case
         Right end -> pure end
         Left (_ :: IOException) -> pure (Just Lost)
 
-beginning :: Origin -> Lane -> Transport -> Thread (Maybe End)
-beginning origin lane transport = case sharedPace (laneShared lane) of
-  Nothing -> liftIO (beginClosed lane) >>= next origin lane transport
-  Just pace -> liftIO (schedule lane pace) >>= next origin lane transport
-
--- | Carry out a step.
-next :: Origin -> Lane -> Transport -> Step -> Thread (Maybe End)
-next origin lane transport = \case
-  Send bytes -> sending origin lane transport bytes
-  Receive -> receiving origin lane transport
-  Next -> beginning origin lane transport
-  SleepUntil due -> waiting origin lane transport due
-  Finish -> pure Nothing
-  Close -> pure (Just Agreed)
-  Malformed -> pure (Just Nonsense)
-
-sending :: Origin -> Lane -> Transport -> ByteString -> Thread (Maybe End)
-sending origin lane transport bytes = do
-  n <- transportSend transport [bytes]
-  if n < B.length bytes then sending origin lane transport (B.drop n bytes) else receiving origin lane transport
-
-receiving :: Origin -> Lane -> Transport -> Thread (Maybe End)
-receiving origin lane transport = do
-  have <- liftIO (unread lane)
-  n <- transportReceive transport (laneInput lane) have maxBound
-  if n == 0 then pure (Just Lost) else liftIO (received lane n) >>= next origin lane transport
-
--- | Wait until a request is due, and send it.
-waiting :: Origin -> Lane -> Transport -> Int -> Thread (Maybe End)
-waiting origin@(Origin instant zero) lane transport due = do
-  t <- liftIO clockNow
-  when (due > t) (void (sleepUntil (after (nanoseconds (due - zero)) instant)))
-  liftIO (sendDue lane due) >>= sending origin lane transport
+-- | Carry out the steps of a connection, after repeating the requests in progress if the flag is set.
+exchanging :: Origin -> Lane -> Transport -> Bool -> Thread (Maybe End)
+exchanging (Origin instant zero) lane transport again = if again then liftIO (sendAgain lane) >>= sending else beginning
+  where
+    beginning = liftIO (maybe (beginClosed lane) (schedule lane) (sharedPace (laneShared lane))) >>= next
+    next = \case
+      Send bytes -> sending bytes
+      Receive -> receiving
+      Next -> beginning
+      SleepUntil due -> do
+        t <- liftIO clockNow
+        when (due > t) (void (sleepUntil (after (nanoseconds (due - zero)) instant)))
+        liftIO (sendDue lane due) >>= sending
+      Finish -> pure Nothing
+      Close -> pure (Just Agreed)
+      Malformed -> pure (Just Nonsense)
+    sending bytes = do
+      n <- transportSend transport [bytes]
+      if n < B.length bytes then sending (B.drop n bytes) else receiving
+    receiving = do
+      have <- liftIO (unread lane)
+      n <- transportReceive transport (laneInput lane) have maxBound
+      if n == 0 then pure (Just Lost) else liftIO (received lane n) >>= next
 
 -- | Counters: 0 open, 1 reopened, 2 failed attempts, 3 connections that have opened or failed once.
 newtype Idlers = Idlers Cells
+
+-- | Read the first, second or third counter.
+idlersOpen, idlersReopened, idlersFailed :: Idlers -> IO Int
+idlersOpen (Idlers cells) = peekCell cells 0
+idlersReopened (Idlers cells) = peekCell cells 1
+idlersFailed (Idlers cells) = peekCell cells 2
 
 -- | Open this number of connections, on all workers, and wait until each has opened or failed once,
 -- at most for this time. They do nothing, as most clients of a real server, which must not become
@@ -300,13 +295,3 @@ openIdlers scope dialer count limit = do
     forkDaemonInWith scope defaultForkOptions {forkLabel = "idle connection", forkWorker = Just (i `mod` workers)} (idler True (milliseconds 10))
   when (count > 0) (void (timeout limit (wait ready)))
   pure (Idlers cells)
-
-idlersOpen :: Idlers -> IO Int
-idlersOpen (Idlers cells) = peekCell cells 0
-
--- | How often a connection that the server closed was opened again.
-idlersReopened :: Idlers -> IO Int
-idlersReopened (Idlers cells) = peekCell cells 1
-
-idlersFailed :: Idlers -> IO Int
-idlersFailed (Idlers cells) = peekCell cells 2

@@ -33,9 +33,9 @@ import Data.Primitive.SmallArray
 import Data.Word (Word64, Word8)
 import Foreign.Marshal.Utils (copyBytes)
 import Foreign.Ptr (Ptr, castPtr, plusPtr)
-import Foreign.Storable (pokeByteOff)
 import Weft.Buffer
 import Weft.Cli.Load.Cells
+import Weft.Http.Internal.Ascii (decimalWidth, pokeDecimal)
 import Weft.Internal.Core.Buffer (unsafeSlice)
 
 -- | Text with ranges of numbers: some text, then each range with the text after it.
@@ -144,14 +144,7 @@ copy :: Ptr Word8 -> Int -> ByteString -> IO Int
 copy p at bytes = U.unsafeUseAsCStringLen bytes $ \(from, n) -> (at + n) <$ copyBytes (p `plusPtr` at) (castPtr from) n
 
 decimal :: Ptr Word8 -> Int -> Int -> IO Int
-decimal p at n = (at + width) <$ go (at + width - 1) n
-  where
-    width = digits 1 n
-    digits :: Int -> Int -> Int
-    digits !d m = if m < 10 then d else digits (d + 1) (m `quot` 10)
-    go !i m = do
-      pokeByteOff p i (fromIntegral (0x30 + m `rem` 10) :: Word8)
-      if i == at then pure () else go (i - 1) (m `quot` 10)
+decimal p at n = (at + decimalWidth (fromIntegral n)) <$ pokeDecimal (p `plusPtr` at) (fromIntegral n)
 
 -- | A number from 0 to below the given one, by splitmix64, which needs one word of state and
 -- accepts any seed.

@@ -151,7 +151,7 @@ data Site = Site
     siteStatic :: !StaticSettings,
     -- | Whether the server compresses; default 'False'.
     siteCompress :: !Bool,
-    -- | What it compresses, if it does.
+    -- | Its rules for compressing.
     siteCompressHow :: !CompressSettings,
     -- | The file for all paths without a file; default: 404.
     siteFallback :: !(Maybe ByteString),

@@ -30,7 +30,6 @@ module Weft.Cli.Serve.Reader
     stringOf,
     oneOrMore,
     arrayOf,
-    orElse,
     subTable,
     tables,
     everyItem,
@@ -49,7 +48,7 @@ import Weft.Cli.Serve.Toml
 -- | Reads the value of a key, or answers its errors.
 type Reader a = Place -> Node -> Either [Problem] a
 
--- | What a value may be.
+-- | A kind of values.
 data Kind v = Kind
   { -- | For the manual and for messages: @a number from 1 to 256@.
     kindWants :: !String,
@@ -204,7 +203,7 @@ choice values = text (listed " or " (map show names)) (intercalate "|" names) (\
     problem = if length names == 2 then " is neither " <> intercalate " nor " names else " is not one of " <> listed " and " names
     listed final given = intercalate ", " (init given) <> final <> last given
 
--- | What cannot be said on the command line.
+-- | A kind of values for files only.
 fileOnly :: String -> (String -> Reader v) -> Kind v
 fileOnly wants reader = Kind wants (reader wants) Nothing
 
@@ -219,10 +218,6 @@ oneOrMore :: Reader a -> Reader [a]
 oneOrMore one place node = case node of
   ArrayNode _ -> arrayOf one "" place node
   _ -> pure <$> one place node
-
--- | The first reader for values of a kind, else the second.
-orElse :: (Node -> Bool) -> Reader a -> Reader a -> Reader a
-orElse isFirst first second place node = if isFirst node then first place node else second place node
 
 -- | A table.
 subTable :: (Table -> Either [Problem] a) -> Reader a

@@ -45,14 +45,16 @@ import Weft.Tls.Server (TlsContext, tlsLayer)
 -- then. Throws 'IOError' for errors at the start.
 serving :: Config -> Thread Bool
 serving config = do
-  -- First of all, so that no signal during the start is lost.
-  signals <- subscribe
-  notifier <- openNotifier report
+  -- First of all, so that no signal during the start is lost: SIGHUP loads again what can be, SIGTERM
+  -- and SIGINT drain, and the second one stops at once. The subscription stays open until the process
+  -- has ended, so that a late signal does not turn an orderly end into a failure.
+  signals <- openSignals [sigTERM, sigINT, sigHUP]
+  notifier <- openNotifier reportToStderr
   (descriptors, files) <- liftIO (shareOfDescriptors conf)
   sites <- openSites files config
   accessLog <- traverse openLog (logAccess (configLog config))
   registry <- liftIO newRegistry
-  tls <- loadSecure report (Just registry) (configTls config)
+  tls <- loadSecure reportToStderr (Just registry) (configTls config)
   listening <- listeners (listenAt (if confReusePort conf then Shared else Alone) (confHost conf) (confPort conf))
   admin <- traverse (\e -> listenAt Alone (Just (endpointHost e)) (endpointPort e) >>= openAdmin registry accessLog) (configMetrics config)
   let settings = settingsOf config descriptors accessLog tls (adminMetrics <$> admin)
@@ -80,13 +82,13 @@ serving config = do
   awaitStop signals (notifyReloading notifier >> reload >> notifyReady notifier)
 
   failed <- liftIO (readIORef failure)
-  for_ failed $ \e -> liftIO (report ("cannot accept connections any more: " <> explain e))
+  for_ failed $ \e -> liftIO (reportToStderr ("cannot accept connections any more: " <> explain e))
   liftIO (for_ admin (becomeStopping . adminHealth))
   notifyStopping notifier
   open <- liftIO (connectionCount server)
   say ("stopping; " <> connections open <> (if open == 1 then " is" else " are") <> " open")
   haste <- hasten signals reload (say "stopping at once") server
-  unless (isJust failed) (pauseFor haste (confShutdownDelay conf))
+  unless (isJust failed) (void (timeout (confShutdownDelay conf) (wait haste)))
   ended <- drain server listening
   for_ accessLog closeAccessLog
   closeSites sites
@@ -101,7 +103,7 @@ serving config = do
     say text = liftIO . unless (confQuiet conf) . ignoringErrors $ message text
     -- The access log on standard output has it for itself.
     message text
-      | logAccess (configLog config) == Just "-" = report text
+      | logAccess (configLog config) == Just "-" = reportToStderr text
       | otherwise = putStrLn ("weft: " <> text) >> hFlush stdout
     ignoringErrors act = act `catch` \(_ :: IOException) -> pure ()
     openLog :: ByteString -> Thread AccessLog
@@ -110,14 +112,11 @@ serving config = do
         defaultAccessLogSettings
           { accessLogTarget = if path == "-" then LogStdout else LogFile path,
             accessLogFormat = logFormat (configLog config),
-            accessLogReport = report
+            accessLogReport = reportToStderr
           }
     loadAgain accessLog tls = do
       for_ accessLog (void . reopenAccessLog)
-      for_ tls (reloadSecure >=> mapM_ (\why -> liftIO (shownPath why >>= report . ("the certificates stay as they were: " <>))))
-
-report :: String -> IO ()
-report = reportToStderr
+      for_ tls (reloadSecure >=> mapM_ (\why -> liftIO (shownPath why >>= reportToStderr . ("the certificates stay as they were: " <>))))
 
 settingsOf :: Config -> Int -> Maybe AccessLog -> Maybe TlsContext -> Maybe HttpMetrics -> ServerSettings
 settingsOf config descriptors accessLog tls metrics =
@@ -130,7 +129,7 @@ settingsOf config descriptors accessLog tls metrics =
       serverLayers = maybe [] (pure . tlsLayer) tls,
       serverAccessLog = logEntry <$> accessLog,
       serverObserver = countObservation <$> metrics,
-      serverReport = report
+      serverReport = reportToStderr
     }
   where
     conf = configServer config
@@ -166,24 +165,15 @@ urlOf conf secure = \case
     at place = (if secure then "https://" else "http://") <> place <> "/"
     anywhere port = at (maybe ("localhost:" <> show port) (\own -> showAddress (toSockAddr AF_INET6 (ownAddress own) (fromIntegral port))) (confTcp conf))
 
--- | From now on SIGHUP (load again what can be), SIGTERM and SIGINT (drain; the second one stops at
--- once) can be awaited and have no other effect. The subscription stays open until the process has
--- ended, so that a late signal does not turn an orderly end into a failure.
-subscribe :: Thread Signals
-subscribe = openSignals [sigTERM, sigINT, sigHUP]
-
 -- | Wait for a signal to stop; run the action at each signal to reload.
 awaitStop :: Signals -> Thread () -> Thread ()
 awaitStop signals reload =
   nextSignal signals >>= \n ->
     when (n == sigHUP) (reload >> awaitStop signals reload)
 
--- | Whether a second signal has come.
-newtype Haste = Haste Event
-
--- | Fork a thread that waits for a second signal, announces it, and then cuts off every present and
--- new connection.
-hasten :: Signals -> Thread () -> Thread () -> Server -> Thread Haste
+-- | Fork a thread that waits for a second signal, announces it, sets the event, and then cuts off
+-- every present and new connection.
+hasten :: Signals -> Thread () -> Thread () -> Server -> Thread Event
 hasten signals reload announce server = do
   event <- newEvent
   fork_ $ do
@@ -192,11 +182,7 @@ hasten signals reload announce server = do
     set event
     -- More may come from the listen queue.
     forever (cutOff server >> sleep (milliseconds 20))
-  pure (Haste event)
-
--- | Wait for this time, or until a second signal.
-pauseFor :: Haste -> Duration -> Thread ()
-pauseFor (Haste event) time = void (timeout time (wait event))
+  pure event
 
 -- | A second server, on its own address, that answers @\/metrics@, @\/healthz@ and @\/readyz@, and
 -- @\/tcp@ over a TCP of its own, from before the service is ready until after it has stopped.
@@ -221,12 +207,12 @@ openAdmin registry accessLog listener = do
   server <- newServer settings (\_ -> answeringTcp (adminHandler registry health))
   address <- localAddress listener
   void . forkWith defaultForkOptions {forkLabel = fromString "acceptor of metrics"} $
-    serve server listener `catch` \e -> liftIO (report ("metrics and probes are not to be had any more: " <> show (e :: IOException)))
+    serve server listener `catch` \e -> liftIO (reportToStderr ("metrics and probes are not to be had any more: " <> show (e :: IOException)))
   pure (Admin address metrics health server listener)
   where
     settings =
       defaultServerSettings
-        { serverReport = report . ("metrics and probes: " <>),
+        { serverReport = reportToStderr . ("metrics and probes: " <>),
           -- It has few clients, which must not take descriptors from the service.
           serverMaxConnections = 64,
           serverMaxBody = 65_536,
@@ -245,7 +231,7 @@ data Sites = Sites [(String, Static)] HostsConfig (Maybe String)
 openSites :: Int -> Config -> Thread Sites
 openSites files config = do
   open <- forM toOpen $ \(name, settings) ->
-    (,) name <$> openStatic settings {staticReport = report, staticOpenFiles = min each (staticOpenFiles settings)}
+    (,) name <$> openStatic settings {staticReport = reportToStderr, staticOpenFiles = min each (staticOpenFiles settings)}
   pure (Sites open (configHosts config) others)
   where
     toOpen = [(name, settings) | name <- names, Just settings <- [siteNamed config name >>= staticOf]]

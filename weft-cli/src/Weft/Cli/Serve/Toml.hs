@@ -160,7 +160,7 @@ alter path change table = case path of
       | otherwise = table {tableItems = tableItems table <> [Item name p (f Nothing)]}
     inside here rest = \case
       Just (SubTable sub) -> SubTable (alter rest change sub)
-      -- What follows belongs to the last table.
+      -- Later lines belong to the last table.
       Just (Tables tables) | not (null tables) -> Tables (init tables <> [alter rest change (last tables)])
       _ -> SubTable (alter rest change (Table here []))
 

@@ -3,7 +3,7 @@
 -- |
 -- Description : Connections of a TCP of our own, as a page
 --
--- What @weft tcp list@ shows, answered beside metrics and probes.
+-- The table of @weft tcp list@, answered beside metrics and probes.
 module Weft.Cli.Tcp.Page (answeringTcp) where
 
 import Data.ByteString.Char8 qualified as C

@@ -95,7 +95,7 @@ askClose queue = suspend "the access log to be written" $ \waiter -> step queue 
 droppedSoFar :: Queue -> IO Int
 droppedSoFar (Queue ref) = pendingLost <$> readIORef ref
 
--- | What the writer takes at once.
+-- | The lines and requests that the writer takes at once.
 data Batch = Batch
   { -- | Oldest first.
     batchLines :: [ByteString],

@@ -164,7 +164,7 @@ exchange limits clock lease request h use = do
             asked <- not <$> isSet goAhead
             when asked (cancel (childThread sender))
       chunk piece = case requestBody request of
-        Streamed Nothing _ -> [hexadecimal (B.length piece) <> "\r\n", piece, "\r\n"]
+        Streamed Nothing _ -> [C.pack (showHex (B.length piece) "\r\n"), piece, "\r\n"]
         _ -> [piece]
       expects = requestExpectContinue request
   result <- try $ case requestBody request of
@@ -200,9 +200,6 @@ inPieces :: ByteString -> [ByteString]
 inPieces bytes
   | B.null bytes = []
   | otherwise = let (piece, rest) = B.splitAt (256 * 1024) bytes in piece : inPieces rest
-
-hexadecimal :: Int -> ByteString
-hexadecimal n = C.pack (showHex n "")
 
 -- | Hold a producer to its promised length.
 counted :: Int64 -> ((ByteString -> Thread ()) -> Thread ()) -> (ByteString -> Thread ()) -> Thread ()

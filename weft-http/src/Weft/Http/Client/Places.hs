@@ -70,14 +70,10 @@ data Host c w = Host
 noPlaces :: Places c w
 noPlaces = Places 0 Map.empty 0 False
 
--- | What a waiter receives.
-data Grant c
-  = -- | An idle connection.
-    Reuse !c
-  | -- | Permission to open a connection.
-    Open
+-- | An idle connection, or permission to open one.
+data Grant c = Reuse !c | Open
 
--- | What the caller must do after a change.
+-- | Work for the caller after a change.
 data Orders c w = Orders
   { ordersGranted :: [(w, Grant c)],
     -- | Idle connections to close.

@@ -10,7 +10,6 @@ module Weft.Http.Client.Url (parseUrl, renderUrl, relativeTo) where
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.ByteString.Char8 qualified as C
-import Data.Char (toLower)
 import Weft.Http.Client.Types
 import Weft.Http.Internal.Ascii
 import Weft.Http.Internal.Host (isHostAndPort)
@@ -46,7 +45,7 @@ from scheme rest
       | "[" `B.isPrefixOf` hostAndPort =
           let (inside, after') = C.break (== ']') (B.drop 1 hostAndPort) in (inside, B.drop 2 after')
       | otherwise = B.drop 1 <$> C.break (== ':') hostAndPort
-    done n = Right (Url (Target scheme (C.map toLower host) n) (rooted path))
+    done n = Right (Url (Target scheme (lowered host) n) (rooted path))
 
 -- | A path and query that begin with a slash.
 rooted :: ByteString -> ByteString

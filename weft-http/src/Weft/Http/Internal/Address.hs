@@ -29,7 +29,7 @@ module Weft.Http.Internal.Address
   )
 where
 
-import Data.Bits (unsafeShiftL, unsafeShiftR, (.&.), (.|.))
+import Data.Bits (unsafeShiftR, (.&.))
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.ByteString.Char8 qualified as C
@@ -38,7 +38,7 @@ import Foreign.C.String (CString)
 import Foreign.C.Types (CInt (..))
 import Foreign.Marshal.Array (allocaArray, peekArray)
 import Foreign.Ptr (Ptr)
-import Network.Socket (Family (AF_INET, AF_INET6), hostAddressToTuple, packFamily, tupleToHostAddress)
+import Network.Socket (Family (AF_INET, AF_INET6), packFamily)
 import System.IO.Unsafe (unsafeDupablePerformIO)
 import Weft.Http.Internal.Ascii (isDigit)
 import Weft.Http.Internal.Piece
@@ -97,6 +97,7 @@ presented family size from text
 
 foreign import ccall unsafe "inet_pton" inetPton :: CInt -> CString -> Ptr Word32 -> IO CInt
 
+-- | Between the orders of the network and the machine, in either direction.
 foreign import ccall unsafe "ntohl" ntohl :: Word32 -> Word32
 
 -- | Turn an IPv4 address mapped into IPv6 (@::ffff:0:0\/96@) into IPv4, as a socket for both
@@ -109,17 +110,14 @@ unmapped = \case
 -- | The address in a socket address; 'Nothing' outside the internet families.
 addressOf :: SockAddr -> Maybe Address
 addressOf = \case
-  SockAddrInet _ address -> case hostAddressToTuple address of
-    (a, b, c, d) -> Just (IPv4 (fromIntegral a `unsafeShiftL` 24 .|. fromIntegral b `unsafeShiftL` 16 .|. fromIntegral c `unsafeShiftL` 8 .|. fromIntegral d))
+  SockAddrInet _ address -> Just (IPv4 (ntohl address))
   SockAddrInet6 _ _ (a, b, c, d) _ -> Just (IPv6 a b c d)
   SockAddrUnix _ -> Nothing
 
 toSockAddr :: Address -> PortNumber -> SockAddr
 toSockAddr address port = case address of
-  IPv4 n -> SockAddrInet port (tupleToHostAddress (byte 24 n, byte 16 n, byte 8 n, byte 0 n))
+  IPv4 n -> SockAddrInet port (ntohl n)
   IPv6 a b c d -> SockAddrInet6 port 0 (a, b, c, d) 0
-  where
-    byte by n = fromIntegral ((n `unsafeShiftR` by) .&. 0xff)
 
 -- | A compact socket address to store: an IPv6 one takes 40 bytes instead of 136.
 data Peer

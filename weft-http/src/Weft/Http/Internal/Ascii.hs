@@ -14,7 +14,6 @@ module Weft.Http.Internal.Ascii
     isTargetByte,
     isPathByte,
     isHostByte,
-    isUnreserved,
     isBlank,
     isDigit,
     isHexDigit,
@@ -129,14 +128,6 @@ isPathByte = member 2
 isFieldByte :: Word8 -> Bool
 isFieldByte = member 1
 {-# INLINE isFieldByte #-}
-
--- | @unreserved@ of RFC 3986: a byte that never needs percent-encoding.
-isUnreserved :: Word8 -> Bool
-isUnreserved w = isLetter w || isDigit w || w == 0x2d || w == 0x2e || w == 0x5f || w == 0x7e
-
--- | An ASCII letter.
-isLetter :: Word8 -> Bool
-isLetter w = (w .|. 0x20) - 0x61 < 26
 
 -- | A space or a tabulator.
 isBlank :: Word8 -> Bool

@@ -71,7 +71,7 @@ notOlder made original = statusModified made >= time - time `mod` unit
     time = statusModified original
     unit = fromMaybe 1 (find ((== 0) . (statusModified made `mod`)) [1_000_000_000, 1_000_000, 1_000])
 
--- | What else a cached file may be sent as.
+-- | The other codings of a cached file.
 othersOf :: Static -> ByteString -> ByteString -> FileStatus -> ETag -> [Sibling] -> IO Others
 othersOf static asked path status tag siblings
   | not (varies settings path siblings) = pure Alone

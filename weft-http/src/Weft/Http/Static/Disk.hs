@@ -77,7 +77,7 @@ errnoOf (Errno e) = Just e
 notFound :: Response
 notFound = errorResponse notFound404 "There is nothing here."
 
--- | What the system said, in HTTP.
+-- | The response to an error of the system.
 failed :: IOException -> Thread Response
 failed e
   | is [eNOENT, eNOTDIR, eNAMETOOLONG, eLOOP, eXDEV, eINVAL, eNXIO] = pure notFound

@@ -22,12 +22,13 @@ instance Eq Glob where
 instance Show Glob where
   showsPrec d glob = showsPrec d (globText glob)
 
--- | What one component of a path is compared with.
+-- | A pattern for one component of a path, or several.
 data Component
   = -- | @**@: any number of components, none included.
     AnyDepth
   | -- | One component.
     Name [GlobPiece]
+  deriving stock (Eq)
 
 data GlobPiece
   = -- | @*@: any number of bytes of a component.
@@ -35,6 +36,7 @@ data GlobPiece
   | -- | @?@
     AnyByte
   | Exactly !Char
+  deriving stock (Eq)
 
 -- | Read a pattern, or say what is wrong with it.
 --
@@ -106,18 +108,12 @@ braces text = do
 
 -- | Does a decoded path that begins with a slash match? A slash at its end is ignored.
 matchesGlob :: Glob -> ByteString -> Bool
-matchesGlob glob path = any (\parts -> wildcard isDepth fits parts components) (globAlternatives glob)
+matchesGlob glob path = any (\parts -> wildcard (== AnyDepth) fits parts components) (globAlternatives glob)
   where
     components = filter (not . B.null) (C.split '/' path)
-    isDepth = \case
-      AnyDepth -> True
-      Name _ -> False
     fits part component = case part of
       AnyDepth -> True
-      Name pieces -> wildcard isRun same pieces (C.unpack component)
-    isRun = \case
-      AnyBytes -> True
-      _ -> False
+      Name pieces -> wildcard (== AnyBytes) same pieces (C.unpack component)
     same piece c = case piece of
       Exactly expected -> expected == c
       _ -> True

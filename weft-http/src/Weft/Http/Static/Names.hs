@@ -37,7 +37,7 @@ import Weft.Time
 --   * reading many names takes long, so it takes at most a twentieth of the time. Until the next
 --     reading nothing is known, and each file is looked for.
 
--- | What is known of the directories beneath a root, by path.
+-- | The directories beneath a root that are known, by path.
 data Names = Names
   { namesEndings :: [ByteString],
     namesKnown :: !(IORef (HashMap ByteString Directory))
@@ -136,7 +136,7 @@ modification status = status {statusChanged = statusModified status}
 settledIn :: Int64 -> FileStatus -> Bool
 settledIn second status = max (statusModified status) (statusChanged status) < (second - 3) * 1_000_000_000
 
--- | What is known of a directory.
+-- | The directory as far as it is known.
 entryOf :: Names -> ByteString -> IO Directory
 entryOf names directory = do
   known <- readIORef (namesKnown names)

@@ -14,14 +14,12 @@ module Weft.Http.Static.Rules
 
     -- * Checks
     fieldProblem,
-    caseless,
   )
 where
 
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.ByteString.Char8 qualified as C
-import Data.Char (toLower)
 import Data.Maybe (mapMaybe)
 import Weft.Http.Internal.Ascii
 import Weft.Http.Request (Field (..), lookupFields)
@@ -53,31 +51,16 @@ headerRule patterns fields always = case mapMaybe fieldProblem fields of
 fieldProblem :: Field -> Maybe String
 fieldProblem (Field name value)
   | not (isToken name) = Just (show name <> " is not the name of a field")
-  | caseless name `elem` ours = Just (C.unpack name <> " is the server's own field")
+  | lowered name `elem` ours = Just (C.unpack name <> " is the server's own field")
   | not (isFieldValue value) = Just ("the value of " <> C.unpack name <> " contains a control character")
   | trim value /= value = Just ("the value of " <> C.unpack name <> " begins or ends with a blank")
   | otherwise = Nothing
   where
-    ours =
-      [ "accept-ranges",
-        "connection",
-        "content-encoding",
-        "content-length",
-        "content-range",
-        "date",
-        "etag",
-        "keep-alive",
-        "last-modified",
-        "proxy-authenticate",
-        "proxy-connection",
-        "server",
-        "te",
-        "trailer",
-        "transfer-encoding",
-        "upgrade"
-      ]
+    ours = ofConnection <> ofContent <> ["date", "server"]
+    ofConnection = ["connection", "keep-alive", "proxy-authenticate", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade"]
+    ofContent = ["accept-ranges", "content-encoding", "content-length", "content-range", "etag", "last-modified"]
 
--- | What some rules set for a path: of the rules that fit, later ones win, field by field.
+-- | The fields that some rules set for a path: of the rules that fit, later ones win, field by field.
 fieldsFor :: [HeaderRule] -> ByteString -> [Field]
 fieldsFor rules path =
   foldl (flip replacing) [] [ruleFields rule | rule <- rules, any (`matchesGlob` path) (rulePatterns rule)]
@@ -98,8 +81,4 @@ replacing :: [Field] -> [Field] -> [Field]
 replacing [] old = old
 replacing new old = filter ((`notElem` map key new) . key) old <> new
   where
-    key = caseless . fieldName
-
--- | In lower case.
-caseless :: ByteString -> ByteString
-caseless = C.map toLower
+    key = lowered . fieldName

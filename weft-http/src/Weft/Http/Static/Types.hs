@@ -52,7 +52,7 @@ import Weft.Http.Static.Rules
 import Weft.Http.Status
 import Weft.Internal.Os.Report (reportToStderr)
 
--- | What is served and how.
+-- | The directory to serve, and how.
 data StaticSettings = StaticSettings
   { -- | The directory.
     staticRoot :: !ByteString,
@@ -85,7 +85,7 @@ data StaticSettings = StaticSettings
     staticHeaders :: [HeaderRule],
     -- | Error pages, as paths beneath the directory; the first match counts. Default: the server's.
     staticErrorPages :: [(ErrorSelector, ByteString)],
-    -- | What is answered where there is no file; default: 404.
+    -- | The response where there is no file; default: 404.
     staticFallback :: !(Maybe Fallback),
     -- | The @Server@ field, as in the server's settings.
     staticServerName :: !ByteString,
@@ -165,7 +165,7 @@ data Cached = Cached
     cachedOthers :: !Others
   }
 
--- | What is to be sent.
+-- | A file to send.
 data Held = Held
   { heldContent :: !Content,
     heldMeta :: !Meta,
@@ -182,7 +182,7 @@ data Content
 -- | A response, and the second for which it is rendered.
 data RenderedFor = RenderedFor !Int64 !Response
 
--- | What else there is of a file.
+-- | The other codings of a file.
 data Others
   = -- | Nothing, so that no request needs to be asked what it accepts.
     Alone
@@ -190,7 +190,7 @@ data Others
     -- since clients of one kind send the same field.
     Negotiated [Variant] !(IORef Choice)
 
--- | What was chosen for these lines of @Accept-Encoding@, if there was just one.
+-- | The variant chosen for these lines of @Accept-Encoding@, if there was just one.
 data Choice = Choice !ByteString !(Maybe Variant)
 
 -- | A file in another coding.
@@ -217,7 +217,7 @@ data Sibling = Sibling
     siblingStatus :: !FileStatus
   }
 
--- | What the head of a response says of a file.
+-- | The facts of a file in the head of a response.
 data Meta = Meta
   { -- | Octets.
     metaSize :: !Int64,

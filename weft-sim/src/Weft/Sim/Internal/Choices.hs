@@ -84,7 +84,7 @@ data Strategy
 data Branch = Branch
   { branchIndex :: !Int,
     branchOptions :: !Int,
-    -- | What an option other than the first costs: 1 if it interrupts a thread that could go on
+    -- | The cost of an option other than the first: 1 if it interrupts a thread that could go on
     -- or disturbs the world, else 0.
     branchCost :: !Int
   }
@@ -217,7 +217,7 @@ rankOf :: Random -> Ranking -> Int -> IO Int
 rankOf random ranking = entryOf (rankingRanks ranking) (below random 1_000_000)
 {-# INLINE rankOf #-}
 
--- | What is kept for a thread; at first what the action gives.
+-- | The entry of a thread; at first from the action.
 entryOf :: MutVar RealWorld (MutablePrimArray RealWorld Int) -> IO Int -> Int -> IO Int
 entryOf table begin t = do
   known <- readMutVar table
@@ -275,7 +275,7 @@ made chooser cost options choice = do
     Nothing -> pure ()
     Just ref -> modifyIORef' ref (Branch i options cost :)
 
--- | What was chosen, so far.
+-- | The choices so far.
 deviations :: Chooser -> IO Schedule
 deviations chooser = reverse <$> readIORef (chooserMade chooser)
 

@@ -101,8 +101,8 @@ calm =
       stallTime = (mempty, mempty)
     }
 
--- | What a correct program meets every day: jitter, pieces, short reads and writes, lost
--- datagrams, completions in any order. No errors.
+-- | The troubles of every day, which a correct program survives: jitter, pieces, short reads and
+-- writes, lost datagrams, completions in any order. No errors.
 rough :: Conditions
 rough =
   calm

@@ -11,7 +11,7 @@
 -- the chooser.
 --
 -- See Note [A step].
-module Weft.Sim.Internal.Driver (Plan (..), Conclusion (..), RunEnd (..), Stuck (..), drive) where
+module Weft.Sim.Internal.Driver (Plan (..), Conclusion (..), Outcome (..), Stuck (..), drive) where
 
 import Control.Concurrent.MVar
 import Control.Exception (BlockedIndefinitelyOnMVar (..), SomeException, try)
@@ -98,7 +98,7 @@ drive plan program = do
 
 -- The loop ---------------------------------------------------------------------
 
-loop :: Driver -> Workers -> Ending -> IORef (Maybe (Either SomeException a)) -> IO (RunEnd a)
+loop :: Driver -> Workers -> Ending -> IORef (Maybe (Either SomeException a)) -> IO (Outcome a)
 loop d workers ending result = turn False
   where
     plan = driverPlan d
@@ -111,7 +111,7 @@ loop d workers ending result = turn False
       over <- readIORef result
       stop <- if steps `rem` 16 == 15 then planStop plan else pure False
       if stop
-        then pure GivenUp
+        then pure StepLimit
         else case over of
           Just outcome -> do
             setTime
@@ -119,9 +119,9 @@ loop d workers ending result = turn False
             limit <- (+ planGrace plan) <$> clock events
             endAll
             closing limit goesOn steps
-            pure (either Raised Returned outcome)
+            pure (either Exception Value outcome)
           Nothing
-            | steps >= planMaxSteps plan -> pure TooManySteps
+            | steps >= planMaxSteps plan -> pure StepLimit
             | otherwise -> do
                 ran <- advance d workers goesOn
                 case ran of
@@ -131,7 +131,7 @@ loop d workers ending result = turn False
                     next <- nextEvent events
                     case next of
                       Just t
-                        | t - driverStart d > planMaxTime plan -> pure TooMuchTime
+                        | t - driverStart d > planMaxTime plan -> pure TimeLimit
                         | otherwise -> happen >> turn False
                       Nothing -> do
                         open <- openDoors (homeAtEnd (indexArray (workerHomes workers) 0))
@@ -139,9 +139,9 @@ loop d workers ending result = turn False
                           then
                             try (takeMVar (driverBell d)) >>= \case
                               -- There is no thread outside.
-                              Left BlockedIndefinitelyOnMVar -> pure Deadlocked
+                              Left BlockedIndefinitelyOnMVar -> pure Deadlock
                               Right () -> turn False
-                          else pure Deadlocked
+                          else pure Deadlock
 
     -- The same when the main thread has ended, until all others have.
     closing limit goesOn looked = do

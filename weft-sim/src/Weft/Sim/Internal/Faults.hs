@@ -1,7 +1,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- |
--- Description : What goes wrong, when and where, as a script
+-- Description : Faults, their times and places, as a script
 --
 -- A fault script is a list of events with their times. It is data: printed with a failure, read
 -- again, shrunk, and drawn at random from a 'FaultPlan'. The driver's world executes it.
@@ -37,7 +37,7 @@ type FaultScript = [TimedFault]
 data TimedFault = At {faultTime :: !Int64, faultWhat :: !Fault}
   deriving stock (Eq, Show, Read)
 
--- | What can go wrong, and be mended. Machines are given by name; a fault of an unknown machine
+-- | A fault, or its mending. Machines are given by name; a fault of an unknown machine
 -- does nothing.
 data Fault
   = -- | It loses its power ('Weft.Sim.crash'); the home machine never does.
@@ -120,7 +120,7 @@ mends = \cases
   (FillDisk m _) (MendDisk m') -> m == m'
   _ _ -> False
 
--- | What random scripts are made of.
+-- | The parts of random scripts.
 data FaultPlan = FaultPlan
   { -- | Machines that any fault may hit.
     planMachines :: [Text],

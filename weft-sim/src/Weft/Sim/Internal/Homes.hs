@@ -28,7 +28,7 @@ import Weft.Internal.Os.AtEnd (newAtEnd)
 import Weft.Internal.Os.Control (carrierFor, newWords)
 import Weft.Internal.Os.Simulated (noteSimulation)
 
--- | What the driver wants to be told, and asked.
+-- | The driver's side of the workers.
 data Watcher = Watcher
   { -- | A thread of this worker is ready.
     watchReady :: Int -> BecomesReady,

@@ -56,7 +56,7 @@ import Weft.Sim.Internal.Timeline
 -- A cancellation is sent as if by another thread of its worker. A time limit expires early: the
 -- sleep of its alarm ('Weft.Timeout.timeout') ends, and the alarm runs to its end undisturbed.
 
--- | What chance may interrupt. The main thread is never cancelled; its time limits may expire.
+-- | The victims of chance. The main thread is never cancelled; its time limits may expire.
 data Interruptible
   = -- | Threads with this label are cancelled. Children inherit the label unless they get their
     -- own, so the label of a scope's owner covers all threads of the scope.
@@ -150,6 +150,5 @@ nextAmbush i =
 struck :: Interrupts -> Moment -> IO ()
 struck i moment = modifyIORef' (interruptsMade i) (moment :)
 
--- | In order.
 interruptions :: Interrupts -> IO [Moment]
 interruptions i = reverse <$> readIORef (interruptsMade i)

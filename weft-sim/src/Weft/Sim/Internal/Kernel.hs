@@ -65,7 +65,7 @@ data Sim = Sim
     simNetwork :: !Network,
     simDisks :: !Disks,
     simSignals :: !SignalTable,
-    -- | What the program draws.
+    -- | For the program's own random numbers.
     simEntropy :: !Random,
     -- | A worker, once one has started.
     simHost :: !(IORef (Maybe Host)),

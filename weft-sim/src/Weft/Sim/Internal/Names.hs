@@ -1,4 +1,3 @@
-{-# LANGUAGE OverloadedStrings #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- |
@@ -11,19 +10,21 @@ module Weft.Sim.Internal.Names (resolve, lookUp, readIPv4, readIPv6) where
 
 import Control.Exception (SomeException, toException)
 import Control.Monad (void)
-import Data.Bits (shiftL, (.|.))
-import Data.Char (digitToInt, isDigit, isHexDigit, toLower)
-import Data.List (find)
+import Data.Char (isAscii, isDigit, toLower)
 import Data.Maybe (isJust)
-import Data.Text (Text)
 import Data.Text qualified as Text
-import Data.Word (Word16, Word32)
+import Data.Word (Word32)
+import Foreign.C.String (CString, withCString)
+import Foreign.C.Types (CInt (..))
+import Foreign.Marshal.Array (allocaArray, peekArray)
+import Foreign.Ptr (Ptr)
 import GHC.IO.Exception (IOErrorType (NoSuchThing), IOException (..))
 import Network.Socket
-import Numeric (readHex)
+import System.IO.Unsafe (unsafeDupablePerformIO)
 import Weft.Internal.Core.Trace (Why (Completed))
 import Weft.Sim.Internal.Conditions
 import Weft.Sim.Internal.Events
+import Weft.Sim.Internal.Network.Address (IP (V4), familyOf, toProgram, unspecified)
 import Weft.Sim.Internal.Random
 import Weft.Sim.Internal.Ticket
 import Weft.Sim.Internal.World
@@ -59,8 +60,8 @@ lookUp machines hints host service = do
   (port, suitable) <- portOf flags service kinds
   addresses <- case (host, service) of
     (Nothing, Nothing) -> Left unknown
-    (Nothing, _) | has AI_PASSIVE -> Right [V4 0, V6 (0, 0, 0, 0) 0]
-    (Nothing, _) -> Right [V6 (0, 0, 0, 1) 0, V4 loopback]
+    (Nothing, _) | has AI_PASSIVE -> Right [unspecified AF_INET, unspecified AF_INET6]
+    (Nothing, _) -> Right [loopback6, loopback4]
     (Just name, _) -> addressesOf machines flags name
   let fitting = filter (ofFamily . familyOf) addresses
   wanted <- case family of
@@ -69,7 +70,7 @@ lookUp machines hints host service = do
     _ | null fitting -> Left "Address family for hostname not supported"
     _ -> Right fitting
   Right
-    [ AddrInfo flags (familyOf a) kind protocol (socketAddress port a) (if first && has AI_CANONNAME then host else Nothing)
+    [ AddrInfo flags (familyOf a) kind protocol (onPort port a) (if first && has AI_CANONNAME then host else Nothing)
       | (a, firstAddress) <- zip wanted (True : repeat False),
         ((kind, protocol), firstKind) <- zip suitable (True : repeat False),
         let first = firstAddress && firstKind
@@ -85,28 +86,20 @@ unknown, badService :: String
 unknown = "Name or service not known"
 badService = "Servname not supported for ai_socktype"
 
--- | An address in the order of a host, and the scope of an IPv6 one.
-data Address = V4 !Word32 | V6 !HostAddress6 !Word32
-
-familyOf :: Address -> Family
-familyOf = \case
-  V4 _ -> AF_INET
-  V6 _ _ -> AF_INET6
-
-mapped :: Address -> Address
+mapped :: SockAddr -> SockAddr
 mapped = \case
-  V4 a -> V6 (0, 0, 0xffff, a) 0
+  SockAddrInet _ a -> toProgram AF_INET6 (V4 a) 0
   other -> other
 
-loopback :: Word32
-loopback = 0x7f000001
+loopback4, loopback6 :: SockAddr
+loopback4 = SockAddrInet 0 (tupleToHostAddress (127, 0, 0, 1))
+loopback6 = SockAddrInet6 0 0 (0, 0, 0, 1) 0
 
-socketAddress :: PortNumber -> Address -> SockAddr
-socketAddress port = \case
-  V4 a -> SockAddrInet port (tupleToHostAddress (octet 24, octet 16, octet 8, octet 0))
-    where
-      octet n = fromIntegral (a `div` (2 ^ (n :: Int)))
-  V6 a scope -> SockAddrInet6 port 0 a scope
+onPort :: PortNumber -> SockAddr -> SockAddr
+onPort port = \case
+  SockAddrInet _ a -> SockAddrInet port a
+  SockAddrInet6 _ flow a scope -> SockAddrInet6 port flow a scope
+  other -> other
 
 kindsOf :: Maybe AddrInfo -> Either String [(SocketType, ProtocolNumber)]
 kindsOf hints = case filter agrees [(Stream, 6), (Datagram, 17), (Raw, 0)] of
@@ -127,29 +120,21 @@ portOf flags service kinds = case service of
     -- The GNU C library wraps large numbers, too.
     _ -> Right (fromInteger (read digits), kinds)
   Just _ | AI_NUMERICSERV `elem` flags -> Left unknown
-  Just name -> case find ((== name) . serviceName) services of
-    Just (Service _ port types) | suitable@(_ : _) <- filter ((`elem` types) . fst) kinds -> Right (port, suitable)
+  Just name -> case lookup name services of
+    Just (port, types) | suitable@(_ : _) <- filter ((`elem` types) . fst) kinds -> Right (port, suitable)
     _ -> Left badService
 
-data Service = Service {serviceName :: String, _port :: PortNumber, _types :: [SocketType]}
+services :: [(ServiceName, (PortNumber, [SocketType]))]
+services = [("http", (80, [Stream])), ("https", (443, [Stream, Datagram])), ("domain", (53, [Stream, Datagram]))]
 
-services :: [Service]
-services =
-  [ Service "http" 80 [Stream],
-    Service "https" 443 [Stream, Datagram],
-    Service "domain" 53 [Stream, Datagram]
-  ]
-
-addressesOf :: [(String, [HostAddress])] -> [AddrInfoFlag] -> HostName -> Either String [Address]
+addressesOf :: [(String, [HostAddress])] -> [AddrInfoFlag] -> HostName -> Either String [SockAddr]
 addressesOf machines flags name
   | Just a <- readAddress name = Right [a]
   | AI_NUMERICHOST `elem` flags = Left unknown
   -- Machines have no IPv6 address except loopback, which does not count.
-  | isLocalhost name = Right (V4 loopback : [V6 (0, 0, 0, 1) 0 | AI_ADDRCONFIG `notElem` flags])
-  | Just addresses@(_ : _) <- lookup (map toLower (withoutDot name)) machines = Right (map hostOrder addresses)
+  | isLocalhost name = Right (loopback4 : [loopback6 | AI_ADDRCONFIG `notElem` flags])
+  | Just addresses@(_ : _) <- lookup (map toLower (withoutDot name)) machines = Right (map (SockAddrInet 0) addresses)
   | otherwise = Left unknown
-  where
-    hostOrder a = let (p, q, r, s) = hostAddressToTuple a in V4 (fromOctets (map fromIntegral [p, q, r, s]))
 
 isLocalhost :: HostName -> Bool
 isLocalhost name = map toLower (withoutDot name) == "localhost"
@@ -160,10 +145,10 @@ withoutDot name = case reverse name of
   '.' : rest -> reverse rest
   _ -> name
 
-readAddress :: HostName -> Maybe Address
+readAddress :: HostName -> Maybe SockAddr
 readAddress name = case readIPv4 name of
-  Just a -> Just (V4 a)
-  Nothing -> uncurry V6 <$> readScoped name
+  Just a -> Just (SockAddrInet 0 a)
+  Nothing -> uncurry (SockAddrInet6 0 0) <$> readScoped name
 
 -- | An IPv6 address and after a percent sign the number of its scope, or @lo@.
 readScoped :: String -> Maybe (HostAddress6, Word32)
@@ -174,48 +159,24 @@ readScoped name = case break (== '%') name of
   _ -> Nothing
 
 -- | Four numbers and dots, without the old shorter, octal and hexadecimal forms.
-readIPv4 :: String -> Maybe Word32
-readIPv4 text = case splitOn "." text of
-  parts@[_, _, _, _] -> fromOctets <$> traverse octet parts
+readIPv4 :: String -> Maybe HostAddress
+readIPv4 text = case presented AF_INET 1 text of
+  Just [a] -> Just a
   _ -> Nothing
-  where
-    octet part
-      | not (null part), all isDigit part, length part <= 3, part == "0" || take 1 part /= "0", n <= 255 = Just n
-      | otherwise = Nothing
-      where
-        n = foldl (\m c -> 10 * m + fromIntegral (digitToInt c)) 0 part
 
-fromOctets :: [Word32] -> Word32
-fromOctets = foldl (\a o -> a `shiftL` 8 .|. o) 0
-
--- | Eight groups of up to four hexadecimal digits, with one run of zeroes abbreviated; the last
--- two may be an IPv4 address.
 readIPv6 :: String -> Maybe HostAddress6
-readIPv6 text = case splitOn "::" text of
-  [whole] -> groups whole >>= \gs -> if length gs == 8 then words32 gs else Nothing
-  [before, after'] -> do
-    high <- if null before then Just [] else groups before
-    low <- if null after' then Just [] else groups after'
-    let missing = 8 - length high - length low
-    -- The IPv4 part must be last.
-    if missing >= 1 && '.' `notElem` before then words32 (high <> replicate missing 0 <> low) else Nothing
+readIPv6 text = case map ntohl <$> presented AF_INET6 4 text of
+  Just [a, b, c, d] -> Just (a, b, c, d)
   _ -> Nothing
-  where
-    groups part = case reverse (splitOn ":" part) of
-      end : begin
-        | '.' `elem` end -> do
-            a <- readIPv4 end
-            gs <- traverse group (reverse begin)
-            Just (gs <> [fromIntegral (a `div` 65536), fromIntegral a])
-      backwards -> traverse group (reverse backwards)
-    group part
-      | not (null part), length part <= 4, all isHexDigit part, [(n, "")] <- readHex part = Just n
-      | otherwise = Nothing
-    words32 :: [Word16] -> Maybe HostAddress6
-    words32 = \case
-      [a, b, c, d, e, f, g, h] -> Just (pair a b, pair c d, pair e f, pair g h)
-      _ -> Nothing
-    pair a b = fromIntegral a `shiftL` 16 .|. fromIntegral b
 
-splitOn :: Text -> String -> [String]
-splitOn separator = map Text.unpack . Text.splitOn separator . Text.pack
+-- | Read an address by the C library, into words in network byte order.
+presented :: Family -> Int -> String -> Maybe [Word32]
+presented family size text
+  | any (\c -> c == '\0' || not (isAscii c)) text = Nothing
+  | otherwise = unsafeDupablePerformIO . withCString text $ \p -> allocaArray size $ \q -> do
+      known <- inetPton (packFamily family) p q
+      if known == 1 then Just <$> peekArray size q else pure Nothing
+
+foreign import ccall unsafe "inet_pton" inetPton :: CInt -> CString -> Ptr Word32 -> IO CInt
+
+foreign import ccall unsafe "ntohl" ntohl :: Word32 -> Word32

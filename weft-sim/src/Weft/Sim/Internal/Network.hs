@@ -4,9 +4,8 @@
 -- |
 -- Description : The simulated network
 --
--- What each network call does to the tables of "Weft.Sim.Internal.Network.Types": this module
--- dispatches by the call and the state of the socket. Calls fail as on Linux, with the system kernel's
--- operation names. Used by the OS thread that runs the simulation.
+-- Changes the tables of "Weft.Sim.Internal.Network.Types" by the call and the state of the socket.
+-- Calls fail as on Linux, with the system kernel's operation names.
 --
 -- Differences to a real network: a port is free again as soon as its socket is closed; there is
 -- no broadcast; @SO_LINGER@ takes a number, and 0 means a reset.
@@ -268,7 +267,7 @@ closeIt net = \case
         dismiss (listenerAccepting l) canceled
     -- It may wait in another socket's queue.
     unless (sockFamily sock /= AF_UNIX) $ do
-      others <- unixSockets net
+      others <- readIORef (netPaths net)
       for_ others $ \other ->
         readIORef (sockRole other) >>= \case
           Listening l -> sweep (listenerConnecting l)

@@ -7,7 +7,7 @@
 -- ThreadSanitizer use them). It is told what each step of a run does and reports two accesses
 -- to one variable, at least one of them a write, that nothing orders.
 --
--- What orders: forking; waking a thread; an operation on an object that synchronizes
+-- Order comes from forking; waking a thread; an operation on an object that synchronizes
 -- (a mutex, a channel, ...), with all earlier ones on the same object; system calls, all
 -- with each other. That is more than a processor guarantees, never less: a report is not
 -- a false alarm, and a race that something has ordered by accident in one run shows in
@@ -50,16 +50,14 @@ import Weft.Internal.Core.Trace (Access (..), AccessKind (..))
 -- threads come and go.
 type Clock = IntMap Int
 
--- | What orders the threads that use it.
+-- | An object that orders the threads that use it.
 data Object
   = -- | With a number of the run.
     Numbered !Int
   | -- | The library's own bookkeeping.
     Library
-  | -- | The kernel.
-    TheWorld
-  | -- | All transactions.
-    Transactions
+  | TheWorld
+  | Transactions
   deriving stock (Eq, Ord)
 
 -- | An access in a run.
@@ -79,7 +77,7 @@ data Place = Place
 data Race = Race
   { -- | The number of the variable.
     raceVariable :: !Int,
-    -- | What it was called ('Weft.Ref.newRefNamed'), or empty.
+    -- | Its name ('Weft.Ref.newRefNamed'), or empty.
     raceName :: !Text,
     -- | The two, the earlier one first.
     raceFirst, raceSecond :: !Place
@@ -100,23 +98,20 @@ data Wakefulness = Dozing | Awake | Asleep
 manyThreads :: Int
 manyThreads = 1000
 
--- | What is known.
 data Detector = Detector
   { wakefulness :: !(IORef Wakefulness),
     clocks :: !(IORef (IntMap Clock)),
     objects :: !(IORef (Map Object Clock)),
-    -- | What objects that are not kept any more may have known: see 'manyThings'.
+    -- | The knowledge of objects that are not kept any more: see 'manyThings'.
     forgotten :: !(IORef Clock),
     -- | By variable: the last writes and the reads since, each with its thread's own time.
     variables :: !(IORef (IntMap [(Place, Int)])),
     found :: !(IORef [Race])
   }
 
--- | Nothing has happened.
 newDetector :: IO Detector
 newDetector = Detector <$> newIORef Dozing <*> newIORef IntMap.empty <*> newIORef Map.empty <*> newIORef IntMap.empty <*> newIORef IntMap.empty <*> newIORef []
 
--- | What a thread knows.
 clockOf :: Detector -> Int -> IO Clock
 clockOf d t = IntMap.findWithDefault IntMap.empty t <$> readIORef (clocks d)
 
@@ -159,7 +154,6 @@ touched d t o = watching d $ do
   setObject d o c
   setClock d t (tick t c)
 
--- | What an object knows.
 objectClock :: Detector -> Object -> IO Clock
 objectClock d o = do
   known <- readIORef (objects d)

@@ -14,7 +14,6 @@ module Weft.Sim.Internal.Random
     chance,
     within,
     lasting,
-    word64,
   )
 where
 
@@ -44,13 +43,6 @@ newtype Random = Random (MutVar RealWorld SMGen)
 -- | The stream of a seed for the purpose of this number.
 newRandom :: Seed -> Word64 -> IO Random
 newRandom (Seed seed) purpose = Random <$> newMutVar (mkSMGen (seed `xor` (purpose * 0x9e3779b97f4a7c15)))
-
-word64 :: Random -> IO Word64
-word64 (Random ref) = do
-  (w, g) <- nextWord64 <$> readMutVar ref
-  writeMutVar ref $! g
-  pure w
-{-# INLINE word64 #-}
 
 -- | A number from 0 to below the limit; 0 if the limit is 0.
 below :: Random -> Int -> IO Int

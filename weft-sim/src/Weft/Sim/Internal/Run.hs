@@ -59,13 +59,13 @@ import Weft.Sim.Internal.World
 
 -- | How a program is simulated.
 data Config = Config
-  { -- | What the world is like. Default 'calm'.
+  { -- | The state of the world. Default 'calm'.
     configConditions :: !Conditions,
-    -- | What goes wrong, and when. Default: nothing.
+    -- | The faults and their times. Default: none.
     configFaults :: !FaultScript,
     -- | How the next thread is chosen. Default: 'Mixed'.
     configStrategy :: !Strategy,
-    -- | What may be interrupted at any of its system calls, as a fault: by chance, or, where
+    -- | The threads that may be interrupted at any system call, as a fault: by chance, or, where
     -- schedules are explored, at the cost of a preemption. Default: nothing.
     configInterrupts :: ![Interruptible],
     -- | How many interruptions a run has at most. Default 3.
@@ -87,13 +87,12 @@ data Config = Config
     -- | When schedules are explored, also explore the times of completions and cancellations and
     -- the order of simultaneous events. Default false.
     configExploreWorld :: !Bool,
-    -- | What answers some calls in the kernel's place, as a network stack of one's own. Default:
-    -- nothing.
+    -- | A layer that answers some calls in the kernel's place, such as a network stack. Default: none.
     configLayer :: !Layer
   }
   deriving stock (Eq, Show)
 
--- | What each field says is the default.
+-- | The defaults named at each field.
 defaultConfig :: Config
 defaultConfig =
   Config
@@ -126,9 +125,9 @@ data Result a = Result
     resultLeft :: [Stuck],
     -- | Open descriptors at the end, on all machines.
     resultDescriptors :: !Int,
-    -- | What the run told its operator.
+    -- | The lines to the operator.
     resultReports :: [String],
-    -- | What the simulation could not see through.
+    -- | Effects outside of the simulation, as far as they were noticed.
     resultWarnings :: [String],
     -- | Nodes of traces, messages and events.
     resultSteps :: !Int,
@@ -142,7 +141,7 @@ data Result a = Result
     resultDecisions :: !Int,
     -- | A hash of the run: two different runs almost certainly have different ones.
     resultDigest :: !Int,
-    -- | What happened, in order; empty unless recorded.
+    -- | The steps in order; empty unless recorded.
     resultTimeline :: [Moment],
     -- | The seed it was run with.
     resultSeed :: !Seed,
@@ -153,20 +152,6 @@ data Result a = Result
     resultDiverged :: !Bool
   }
 
--- | The end of the main thread.
-data Outcome a
-  = -- | It returned this.
-    Value a
-  | -- | It was left by this exception.
-    Exception SomeException
-  | -- | It waits for what can never happen.
-    Deadlock
-  | -- | 'configMaxSteps' were not enough.
-    StepLimit
-  | -- | 'configMaxTime' was not enough.
-    TimeLimit
-  deriving stock (Show, Functor)
-
 -- | An unhandled exception.
 data Uncaught = Uncaught
   { -- | The number of the thread.
@@ -175,12 +160,11 @@ data Uncaught = Uncaught
     uncaughtLabel :: !Label,
     -- | Of the machine it was on.
     uncaughtMachine :: !String,
-    -- | What it was left by.
     uncaughtException :: SomeException
   }
   deriving stock (Show)
 
--- | What to record of a run beside its result.
+-- | The further records of a run.
 data Detail = Detail
   { -- | Everything that happens, step by step.
     detailTimeline :: !Bool,
@@ -247,7 +231,7 @@ runOnce stop detail config seed program = do
         }
       program
   result <-
-    Result (outcomeOf (endedHow conclusion))
+    Result (endedHow conclusion)
       <$> (reverse <$> readIORef uncaught)
       <*> maybe (pure []) races detector
       <*> pure (endedStuck conclusion)
@@ -267,13 +251,6 @@ runOnce stop detail config seed program = do
   (result,) <$> branches chooser
   where
     given wanted act = if wanted then Just <$> act else pure Nothing
-    outcomeOf = \case
-      Returned a -> Value a
-      Raised e -> Exception e
-      Deadlocked -> Deadlock
-      TooManySteps -> StepLimit
-      TooMuchTime -> TimeLimit
-      GivenUp -> StepLimit
 
 -- | Run simulations on their own thread of GHC. The scheduler would catch an exception that
 -- another thread throws to this one (a test's time limit) like one that a simulated thread
@@ -341,7 +318,7 @@ strike sim fault = do
       setDiskCapacity disks machine (diskCapacity usual)
     Signal m n -> atMachine m $ \machine -> do
       heard <- raiseSignal (simSignals sim) machine (fromIntegral n)
-      -- What it does to a process that has not subscribed to it.
+      -- The default effect on a process without a subscription.
       unless heard (crashNow sim machine)
   where
     world = simWorld sim

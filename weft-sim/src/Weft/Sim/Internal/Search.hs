@@ -102,7 +102,7 @@ data Bounds = Bounds
 defaultBounds :: Bounds
 defaultBounds = Bounds 2 100_000 False
 
--- | What was seen.
+-- | The result of an exploration.
 data Exploration a = Exploration
   { -- | How many schedules were run.
     exploredSchedules :: !Int,
@@ -155,7 +155,7 @@ exploreSchedules stop bounds config seed text program verdict = level 0 [([], 0)
                       }
               walk dear (costing (== 0) <> rest) (if dear then costing (/= 0) <> later else later) seen'
 
--- | What has been chosen, latest first, and the decision from which on more may be.
+-- | The deviations so far, latest first, and the decision from which on there may be more.
 type Prefix = (Schedule, Int)
 
 -- | The schedules with one deviation more, at one of these decisions. Lazy: they are as many as the

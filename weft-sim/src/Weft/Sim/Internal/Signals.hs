@@ -4,8 +4,8 @@
 -- Description : The simulated processes' signals
 --
 -- Every machine runs one process, and a signal comes to it when the world sends one. A thread that
--- has subscribed gets it in a queue of its own, as from the system kernel; real signals
--- do not come here. Used by one OS thread at a time.
+-- has subscribed gets it in a queue of its own, as from the system kernel; real signals do not
+-- come here.
 module Weft.Sim.Internal.Signals
   ( SignalTable,
     newSignalTable,
@@ -32,7 +32,6 @@ import Weft.Sim.Internal.World
 -- | The subscriptions of each machine, by its number, in the order of their beginning.
 newtype SignalTable = SignalTable (IORef (IntMap [Signals]))
 
--- | A table without subscriptions.
 newSignalTable :: IO SignalTable
 newSignalTable = SignalTable <$> newIORef IntMap.empty
 

@@ -3,8 +3,8 @@
 -- |
 -- Description : Machines that start, crash and start again, from inside a simulated run
 --
--- What a program that knows it is simulated can do to its world: the test, not what is
--- tested. Each is a system call that no real kernel answers.
+-- For programs that know they are simulated: the test, not what is tested. Each is a system call
+-- that no real kernel answers.
 module Weft.Sim.Internal.Steering
   ( newMachine,
     newMachineWith,
@@ -78,7 +78,7 @@ launch sim machine = readIORef (simHost sim) >>= mapM_ (launchOn sim machine)
 launchOn :: Sim -> Machine -> Host -> IO ()
 launchOn sim machine host = do
   up <- readIORef (machineUp machine)
-  -- What starts when the run closes would never be ended.
+  -- A thread that starts when the run closes would never be ended.
   closing <- readIORef (homeClosing home)
   when (up && not closing) $ do
     program <- readIORef (machineProgram machine)

@@ -3,9 +3,9 @@
 -- |
 -- Description : A system call of a simulated kernel, from the question to the answer
 --
--- Every call is asked with an 'Ask' and answered at once or by a 'Ticket', which its
--- thread waits for. This module decides when an answer that is known reaches the thread, and
--- whether an answer or a cancellation wins. Used by the OS thread that runs the simulation.
+-- Every call is asked with an 'Ask' and answered at once or by a 'Ticket', which its thread waits
+-- for. This module decides when an answer that is known reaches the thread, and whether an answer
+-- or a cancellation wins.
 --
 -- See Note [The life of a ticket].
 module Weft.Sim.Internal.Ticket
@@ -242,7 +242,7 @@ deliverTicket ticket why result = do
     Right a -> ready (oneShot (\_ -> k a))
     Left e -> ready (oneShot (\_ -> Throw e))
 
--- | What the operating system's refusal is in the thread: the operation, the path if it is about
+-- | The refusal by the operating system as an exception: the operation, the path if it is about
 -- one, the reason.
 failure :: String -> Maybe FilePath -> Errno -> SomeException
 failure what path e = toException (errnoToIOError what e Nothing path)

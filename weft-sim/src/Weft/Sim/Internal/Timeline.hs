@@ -49,7 +49,7 @@ data Moment = Moment
     momentText :: String
   }
 
--- | What acts in a simulated run.
+-- | An actor in a simulated run.
 data Who
   = -- | The thread with this number and label.
     ByThread !Int !Label

@@ -13,7 +13,6 @@ module Weft.Sim.Internal.World
     newWorld,
     worldStart,
     note,
-    warn,
 
     -- * Decisions
     Decision (..),
@@ -84,8 +83,8 @@ data World = World
     worldWarn :: !(String -> IO ())
   }
 
--- | What may be decided in several ways in one and the same world, and how likely each
--- way is where chance decides.
+-- | A decision with several ways in one and the same world, and how likely each way is where
+-- chance decides.
 data Decision
   = -- | Is a result that is known delivered at once (0) or, with this probability, later (1)?
     Completing !Double
@@ -107,7 +106,7 @@ byChance random = \case
   Ordering -> below random 64
 {-# INLINE byChance #-}
 
--- | What the monotonic clock of a world begins with.
+-- | The first time of the monotonic clock.
 worldStart :: Int64
 worldStart = 1_000_000_000
 
@@ -130,10 +129,6 @@ note :: World -> String -> IO ()
 note world text = mapM_ ($ text) (worldNote world)
 {-# INLINE note #-}
 
--- | Report what a simulation cannot know.
-warn :: World -> String -> IO ()
-warn = worldWarn
-
 decide :: World -> Decision -> IO Int
 decide = worldDecide
 {-# INLINE decide #-}
@@ -152,9 +147,9 @@ data Machine = Machine
     machineSkew :: !(IORef Int64),
     -- | Descriptor numbers in use.
     machineDescriptors :: !(IORef IntSet),
-    -- | What the operator was told of these being short.
+    -- | The reports of these being short.
     machineShortage :: !Shortage,
-    -- | What it runs when it starts.
+    -- | For its start.
     machineProgram :: !(IORef (Maybe (Thread ())))
   }
 
@@ -198,7 +193,7 @@ machinesOf world = IntMap.elems <$> readIORef (worldMachines world)
 machineNamed :: World -> Text -> IO (Maybe Machine)
 machineNamed world name = find ((== name) . machineName) <$> machinesOf world
 
--- | What time a machine believes it is: nanoseconds since 1970-01-01 UTC.
+-- | The time of a machine's clock: nanoseconds since 1970-01-01 UTC.
 wallClockOf :: World -> Machine -> IO Int64
 wallClockOf world machine = do
   now <- clock (worldEvents world)
@@ -220,7 +215,7 @@ residenceOf tcb = case IntMap.lookup residenceKey (contextLocals (stateContext (
   Nothing -> Residence 0 0
   Just r -> unsafeCoerce (r :: Any)
 
--- | What a thread that is there says of itself.
+-- | The context of a thread that is there.
 residing :: Residence -> Context -> Context
 residing !r context =
   context

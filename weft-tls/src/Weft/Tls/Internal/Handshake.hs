@@ -4,23 +4,27 @@
 -- Description : Handshakes, off the worker
 --
 -- Runs the library's handshake on a GHC thread, in turns with the Weft thread that waits for I/O.
-module Weft.Tls.Internal.Handshake (Gate, newGate, Turns, newTurns, waitForMore, shake) where
+module Weft.Tls.Internal.Handshake (Gate, newGate, establish) where
 
 import Control.Concurrent (forkIOWithUnmask)
 import Control.Concurrent.MVar
 import Control.Exception (Exception, SomeException, throwIO)
 import Control.Exception qualified as E
 import Control.Monad (unless, void, when)
+import Data.ByteString (ByteString)
 import Data.IORef
+import Network.TLS (TLSParams)
 import Weft
 import Weft.Semaphore
+import Weft.Tls.Internal.Library
 import Weft.Tls.Internal.Records
 
--- Note [Handshakes in turns] ~~~~~~~~~~~~~~~~~~~~~~~~~~ The library's handshake receives in the
--- middle, so it must be suspended there. A direct thread (`Weft.IO`) cannot run it: to catch
--- exceptions the library starts another GHC thread (`withAsync`), where no Weft thread can be
--- suspended; and its milliseconds of computation would block all threads of the worker. So it runs
--- on a GHC thread, in strict turns with the Weft thread:
+-- Note [Handshakes in turns]
+-- ~~~~~~~~~~~~~~~~~~~~~~~~~~
+-- The library's handshake receives in the middle, so it must be suspended there. A direct thread
+-- (`Weft.IO`) cannot run it: to catch exceptions the library starts another GHC thread (`withAsync`),
+-- where no Weft thread can be suspended; and its milliseconds of computation would block all threads
+-- of the worker. So it runs on a GHC thread, in strict turns with the Weft thread:
 --
 --     Weft                                  GHC
 --     blocking: go on, and wait  -------->  computes, until it has to receive
@@ -56,9 +60,6 @@ data Event
   = Wants
   | Ended (Either SomeException ())
 
-newTurns :: IO Turns
-newTurns = Turns <$> newEmptyMVar <*> newEmptyMVar <*> newIORef False
-
 -- | On the GHC thread: let the Weft thread fill the records.
 waitForMore :: Turns -> IO ()
 waitForMore turns = do
@@ -73,7 +74,16 @@ data Abandoned = Abandoned
 
 instance Exception Abandoned
 
--- | Run a handshake whose context receives by 'waitForMore'. Throws its exceptions.
+-- | Run a handshake with these parameters over the records, which the engine then receives whole.
+-- The first action gets the alert that is sent. Throws the exceptions of the handshake.
+establish :: (TLSParams params) => Gate -> Records -> params -> (ByteString -> IO ()) -> (Engine -> IO ()) -> Thread Engine
+establish gate records parameters sent handshake = do
+  turns <- liftIO (Turns <$> newEmptyMVar <*> newEmptyMVar <*> newIORef False)
+  engine <- liftIO (newEngine records (takeRecords records (waitForMore turns)) parameters)
+  shake gate turns records (noteAlerts sent engine (handshake engine))
+  engine <$ liftIO (receiveBy engine (takeComplete records))
+
+-- | Run a handshake whose context receives by 'waitForMore'.
 shake :: Gate -> Turns -> Records -> IO () -> Thread ()
 shake (Gate gate) turns records handshake = go start `onException` liftIO abandon
   where

@@ -153,11 +153,12 @@ instance Exception Misdirected
 
 -- Request bodies -------------------------------------------------------------------
 
--- Note [Small bodies come first] ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~ An application may read the body
--- inside a lazy value (servant's request bodies), where it cannot be suspended (Note [Where nothing
--- can be suspended] in "Weft.Wai.Internal.Perform"). So a body of a small known length is received
--- before the application begins. A client that waits for 100 gets it only when the application asks
--- for the body.
+-- Note [Small bodies come first]
+-- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
+-- An application may read the body inside a lazy value (servant's request bodies), where it cannot be
+-- suspended (Note [Where nothing can be suspended] in "Weft.Wai.Internal.Perform"). So a body of a small
+-- known length is received before the application begins. A client that waits for 100 gets it only when
+-- the application asks for the body.
 
 -- | The source of a body's pieces; receives a small body at once.
 bodyOf :: Settings -> Request -> Place -> IO (IO ByteString)

@@ -33,7 +33,7 @@ import Foreign.ForeignPtr (ForeignPtr, plusForeignPtr)
 import Foreign.Ptr (minusPtr, plusPtr)
 import GHC.ForeignPtr (unsafeWithForeignPtr)
 
--- | What a builder has built.
+-- | The product of a builder.
 data Content
   = -- | All of it.
     Whole ![ByteString]

@@ -42,66 +42,14 @@ table = smallArrayFromList [foldr known NoMore [s | s <- spellings, B.length s =
     spellings = concat [[name, C.map toLower name] | name <- common]
 {-# NOINLINE table #-}
 
--- | What browsers, libraries and proxies send.
+-- | Of the requests of browsers, libraries and proxies.
 common :: [ByteString]
-common =
-  [ "Accept",
-    "Accept-Charset",
-    "Accept-Encoding",
-    "Accept-Language",
-    "Access-Control-Request-Headers",
-    "Access-Control-Request-Method",
-    "Authorization",
-    "Cache-Control",
-    "Connection",
-    "Content-Disposition",
-    "Content-Encoding",
-    "Content-Language",
-    "Content-Length",
-    "Content-Type",
-    "Cookie",
-    "DNT",
-    "Date",
-    "Expect",
-    "Forwarded",
-    "From",
-    "Host",
-    "If-Match",
-    "If-Modified-Since",
-    "If-None-Match",
-    "If-Range",
-    "If-Unmodified-Since",
-    "Keep-Alive",
-    "Origin",
-    "Pragma",
-    "Priority",
-    "Proxy-Authorization",
-    "Range",
-    "Referer",
-    "Sec-CH-UA",
-    "Sec-CH-UA-Mobile",
-    "Sec-CH-UA-Platform",
-    "Sec-Fetch-Dest",
-    "Sec-Fetch-Mode",
-    "Sec-Fetch-Site",
-    "Sec-Fetch-User",
-    "Sec-GPC",
-    "Sec-WebSocket-Extensions",
-    "Sec-WebSocket-Key",
-    "Sec-WebSocket-Protocol",
-    "Sec-WebSocket-Version",
-    "TE",
-    "Trailer",
-    "Transfer-Encoding",
-    "Upgrade",
-    "Upgrade-Insecure-Requests",
-    "User-Agent",
-    "Via",
-    "X-Forwarded-For",
-    "X-Forwarded-Host",
-    "X-Forwarded-Port",
-    "X-Forwarded-Proto",
-    "X-Real-IP",
-    "X-Request-ID",
-    "X-Requested-With"
-  ]
+common = negotiation <> conditions <> content <> connection <> context <> fetching <> forwarding
+  where
+    negotiation = ["Accept", "Accept-Charset", "Accept-Encoding", "Accept-Language"]
+    conditions = ["If-Match", "If-Modified-Since", "If-None-Match", "If-Range", "If-Unmodified-Since", "Range", "Cache-Control", "Pragma"]
+    content = ["Content-Disposition", "Content-Encoding", "Content-Language", "Content-Length", "Content-Type", "Expect", "Trailer", "Transfer-Encoding"]
+    connection = ["Host", "Connection", "Keep-Alive", "TE", "Upgrade", "Upgrade-Insecure-Requests"] <> map ("Sec-WebSocket-" <>) ["Extensions", "Key", "Protocol", "Version"]
+    context = ["Authorization", "Proxy-Authorization", "Cookie", "User-Agent", "Referer", "Origin", "From", "Date", "DNT", "Priority"]
+    fetching = ["Access-Control-Request-Headers", "Access-Control-Request-Method"] <> map ("Sec-" <>) ["CH-UA", "CH-UA-Mobile", "CH-UA-Platform", "Fetch-Dest", "Fetch-Mode", "Fetch-Site", "Fetch-User", "GPC"]
+    forwarding = ["Forwarded", "Via"] <> map ("X-" <>) ["Forwarded-For", "Forwarded-Host", "Forwarded-Port", "Forwarded-Proto", "Real-IP", "Request-ID", "Requested-With"]

@@ -101,11 +101,12 @@ hostOf chooser runner = case chooser of
 
 -- Operations -----------------------------------------------------------------------
 
--- Note [Where nothing can be suspended] ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~ A direct thread
--- cannot be suspended inside the evaluation of a value (a lazily read body, `lazyRequestBody`), nor
--- from another GHC thread (a response sent from inside `race`). There a new Weft thread performs
--- the operation, and the GHC thread waits: in the first case it blocks the worker until a takeover
--- (within 20 ms), in the second the connection's thread does.
+-- Note [Where nothing can be suspended]
+-- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
+-- A direct thread cannot be suspended inside the evaluation of a value (a lazily read body,
+-- `lazyRequestBody`), nor from another GHC thread (a response sent from inside `race`). There a new
+-- Weft thread performs the operation, and the GHC thread waits: in the first case it blocks the worker
+-- until a takeover (within 20 ms), in the second the connection's thread does.
 --
 -- `await` reports this before the operation begins. The operation itself may raise the same
 -- exception, hence the flag.
@@ -122,10 +123,11 @@ awaitOrHandOver runner operation = do
 
 -- The choice -----------------------------------------------------------------------
 
--- Note [The choice of a way] ~~~~~~~~~~~~~~~~~~~~~~~~~~ On a worker an application costs least, but
--- its blocking and long computations delay all connections of the worker. On its own thread it
--- costs some microseconds more and delays only its client. So the time from an application's start
--- to its response decides:
+-- Note [The choice of a way]
+-- ~~~~~~~~~~~~~~~~~~~~~~~~~~
+-- On a worker an application costs least, but its blocking and long computations delay all connections
+-- of the worker. On its own thread it costs some microseconds more and delays only its client. So the
+-- time from an application's start to its response decides:
 --
 --   * One request in eight is timed, and all while a recent one was slow. A slow one adds 16, a
 --     quick one subtracts 1; at 64 applications leave the worker. One slow request in seventeen,

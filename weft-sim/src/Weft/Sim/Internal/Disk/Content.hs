@@ -97,7 +97,6 @@ fittingPages room from count content = go room from
         (page, start) = place at
         next = at + fromIntegral (pageSize - start)
 
--- | The size stays.
 putPage :: Int -> ByteString -> Content -> Content
 putPage n page content = content {contentPages = IntMap.insert n page (contentPages content)}
 

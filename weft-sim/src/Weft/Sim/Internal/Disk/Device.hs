@@ -4,7 +4,7 @@
 -- Description : The disks of all machines, their descriptors, and operations under way
 --
 -- Which files are open, and how an operation takes time: all its effects happen at the event of
--- its completion. Used by one OS thread at a time.
+-- its completion.
 module Weft.Sim.Internal.Disk.Device
   ( -- * Disks
     Disks (..),
@@ -77,15 +77,12 @@ data Disk = Disk
     diskSystem :: !(IORef FileSystem),
     -- | Probabilities that reads fail, and that writes and syncs do.
     diskErrors :: !(IORef (Double, Double)),
-    -- | The capacity in bytes.
     diskRoom :: !(IORef Int),
-    -- | The factor by which operations take longer.
     diskSlowness :: !(IORef Double),
     -- | The number of power cuts: an operation from before the last one does nothing.
     diskOutages :: !(IORef Int)
   }
 
--- | An open file or directory.
 data Handle = Handle
   { handleDescriptor :: !Descriptor,
     handleDisk :: !Disk,
@@ -102,7 +99,6 @@ data Handle = Handle
 -- | How an operation ends when its descriptor is closed.
 data Ending = CompletesNow | IsCanceled
 
--- | New disks, all empty.
 newDisks :: World -> IO Disks
 newDisks world = Disks world <$> newIORef IntMap.empty <*> newIORef IntMap.empty
 
@@ -176,14 +172,13 @@ withHandle disks ask what (File d) use
   where
     foreigner why = Throw . toException <$> refuseForeign disks what d why
 
--- | Refuse a real descriptor, with a warning.
 refuseReal :: Disks -> String -> Descriptor -> IO IOError
 refuseReal disks what d = refuseForeign disks what d "a real file, which a simulated kernel does not know"
 
 refuseForeign :: Disks -> String -> Descriptor -> String -> IO IOError
 refuseForeign disks what d why = do
   let text = show d <> " is " <> why
-  warn (disksWorld disks) (what <> ": " <> text)
+  worldWarn (disksWorld disks) (what <> ": " <> text)
   pure (ioeSetErrorString (errnoToIOError what eBADF Nothing Nothing) text)
 
 lookupHandle :: Disks -> Descriptor -> IO (Maybe Handle)

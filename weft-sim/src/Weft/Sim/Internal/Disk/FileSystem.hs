@@ -63,7 +63,6 @@ data FileSystem = FileSystem
     fsJournal :: !(Seq Change),
     -- | How many changes have left the journal.
     fsJournalStart :: !Int,
-    -- | The next number.
     fsNextInode :: !Inode,
     -- | Pages of all files that have a name or are open.
     fsPages :: !Int
@@ -80,7 +79,6 @@ data Node = Node
     nodeNamed :: !Bool,
     -- | Could a crash restore a name that it lost?
     nodeMayReturn :: !Bool,
-    -- | Open descriptors.
     nodeOpens :: !Int,
     -- | A sync of it commits the journal up to here.
     nodeJournal :: !Int
@@ -149,7 +147,6 @@ weight node
 roomFor :: Int -> FileSystem -> Int
 roomFor capacity fs = capacity `div` pageSize - fsPages fs
 
--- | Change the content of an open file, at this time.
 changeData :: Int64 -> (FileData -> FileData) -> Inode -> FileSystem -> FileSystem
 changeData now f = reweigh (\node -> node {nodeData = f (nodeData node), nodeModified = now})
 
@@ -190,7 +187,6 @@ commitTo upTo fs = List.foldl' commit left (toList covered)
       where
         applied = f {fsTreeOnDisk = applyChange it (fsTreeOnDisk f)}
 
--- | Resolve a path from a directory.
 leadsTo :: FileSystem -> Inode -> Beneath -> Final -> ByteString -> Either Errno PathTarget
 leadsTo fs = follow saying (fsTree fs)
   where

@@ -83,7 +83,6 @@ writeBufferAt disks file (Buffer memory room) offset count = writeFileAt disks f
   where
     from = max 0 (min room offset)
 
--- | Perform a write now, as far as there is room.
 writing :: Disks -> Disk -> Handle -> ByteString -> Int64 -> IO (Either Errno Int)
 writing disks disk handle bytes@(BS memory count) at = do
   before <- onSystem disk (content handle)

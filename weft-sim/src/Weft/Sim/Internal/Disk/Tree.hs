@@ -41,7 +41,6 @@ import Data.Map.Strict qualified as Map
 import Foreign.C.Error
 import Weft.Internal.Core.SystemCall (Beneath (..))
 
--- | A file or directory by number.
 type Inode = Int
 
 -- | The directories by number, each with its parent and its names.
@@ -76,7 +75,6 @@ pathsOf tree = IntMap.insert rootInode "/" (IntMap.fromList (go "" rootInode))
   where
     go path n = concat [(m, there) : go there m | (name, m) <- Map.toList (namesIn tree n), let there = path <> "/" <> name]
 
--- | A change of names.
 data Change
   = -- | Something new; the flag: a directory.
     Create !Bool !Inode !ByteString !Inode
@@ -115,7 +113,6 @@ touchedBy = \case
   Remove d _ -> [d]
   Rename d _ d' _ -> [d, d']
 
--- | Where a path leads.
 data PathTarget
   = -- | To a name in a directory, which may exist; the flag tells of a slash at the end.
     Named !Inode !ByteString !(Maybe Inode) !Bool
@@ -127,12 +124,8 @@ foundInode = \case
   Named _ _ n _ -> n
   Itself n _ -> Just n
 
--- | What to do with a symbolic link at the very end of a path, without a slash after it.
-data Final
-  = -- | It is followed.
-    Followed
-  | -- | The path leads to the link itself.
-    LinkItself
+-- | Whether a path leads through a symbolic link at its very end, without a slash after it.
+data Final = Followed | LinkItself
   deriving stock (Eq, Show)
 
 -- | Resolve a path from a directory, following symbolic links, whose texts the function knows.

@@ -118,7 +118,6 @@ splitAtMark (Mark upTo) file = (covered, file {changes = rest, earlier = earlier
   where
     (covered, rest) = Seq.splitAt (upTo - earlier file) (changes file)
 
--- | Make everything up to the mark durable.
 syncTo :: Mark -> FileData -> FileData
 syncTo upTo file = left {onDisk = List.foldl' (\content -> enact content content Survives) (onDisk file) covered}
   where
@@ -166,7 +165,7 @@ appended certain content n new
     to = if null differing then 0 else last differing + 1
     head' = foldr const 0
 
--- | What a crash makes of a page write that was not durable.
+-- | The outcome of a page write that was not durable at a crash.
 data PageOutcome
   = Survives
   | Lost
@@ -177,7 +176,7 @@ data PageOutcome
     Ragged !Int !Bool !Junk
   deriving stock (Eq, Show)
 
--- | What a crash leaves in place of the written bytes.
+-- | The bytes that a crash leaves in place of the written ones.
 data Junk
   = Zeroes
   | -- | The durable bytes of the file shortly before, from this byte on; if there are none, bytes

@@ -10,7 +10,7 @@ module Weft.Sim.Internal.Driver.State
   ( -- * Before and after
     Plan (..),
     Conclusion (..),
-    RunEnd (..),
+    Outcome (..),
     Stuck (..),
 
     -- * In between
@@ -42,7 +42,8 @@ import Data.Primitive.PrimVar
 import Data.Sequence (Seq)
 import Weft.Internal.Core.Cancel (endFate)
 import Weft.Internal.Core.Scheduler
-import Weft.Internal.Core.SystemCall (Outcome (..), Waiter, deliver)
+import Weft.Internal.Core.SystemCall (Waiter, deliver)
+import Weft.Internal.Core.SystemCall qualified as Call
 import Weft.Internal.Core.Trace
 import Weft.Internal.Kernel (Kernel)
 import Weft.Sim.Internal.Choices
@@ -54,7 +55,7 @@ import Weft.Sim.Internal.Ready
 import Weft.Sim.Internal.Timeline
 import Weft.Sim.Internal.World
 
--- | What is run, and how.
+-- | The program's world, and how to run it.
 data Plan = Plan
   { planSim :: !Sim,
     planKernel :: !Kernel,
@@ -68,7 +69,6 @@ data Plan = Plan
     -- | Where to record what happens.
     planRecord :: !(Maybe (IORef [Moment])),
     planDetector :: !(Maybe Detector),
-    -- | What may be interrupted by chance, if anything may.
     planInterrupts :: !(Maybe Interrupts),
     -- | Told that a thread was left by an exception.
     planUncaught :: !(Tcb -> SomeException -> IO ()),
@@ -82,7 +82,7 @@ data Plan = Plan
 
 -- | How a run has ended.
 data Conclusion a = Conclusion
-  { endedHow :: !(RunEnd a),
+  { endedHow :: !(Outcome a),
     endedSteps :: !Int,
     -- | Virtual nanoseconds since the start.
     endedTime :: !Int64,
@@ -92,26 +92,25 @@ data Conclusion a = Conclusion
     endedDigest :: !Int
   }
 
--- | What came of the main thread.
-data RunEnd a
-  = -- | It has returned this.
-    Returned a
+-- | The end of the main thread.
+data Outcome a
+  = -- | It returned this.
+    Value a
   | -- | It was left by this exception.
-    Raised SomeException
-  | -- | Nothing can ever happen any more, and it waits.
-    Deadlocked
-  | -- | More steps than allowed.
-    TooManySteps
-  | -- | More virtual time than allowed.
-    TooMuchTime
-  | -- | The run was given up.
-    GivenUp
+    Exception SomeException
+  | -- | It waits for what can never happen.
+    Deadlock
+  | -- | 'Weft.Sim.configMaxSteps' were not enough.
+    StepLimit
+  | -- | 'Weft.Sim.configMaxTime' was not enough.
+    TimeLimit
+  deriving stock (Show, Functor)
 
 -- | A thread that waits.
 data Stuck = Stuck
   { -- | Its number.
     stuckThread :: !Int,
-    -- | What it was called ('Weft.label').
+    -- | Its label ('Weft.label').
     stuckLabel :: !Label,
     -- | The number of the thread that forked it, or 0.
     stuckParent :: !Int,
@@ -150,13 +149,13 @@ data Driver = Driver
     driverStirred :: !(PrimVar RealWorld Int),
     -- | Threads of machines that have crashed, which were counted as ended.
     driverDead :: !(IORef IntSet.IntSet),
-    -- | What the step that runs has done, for the record, latest first.
+    -- | The effects of the step that runs, for the record, latest first.
     driverTouches :: !(IORef [Touch]),
     -- | By thread (modulo their number here), how many nodes since its last system call.
     driverStreaks :: !(MutablePrimArray RealWorld Int)
   }
 
--- | What is known of a step only when it is over.
+-- | A part of a step's record that is known only when the step is over.
 data Touch
   = -- | What it was: instead of the name of its node.
     Did String
@@ -168,7 +167,7 @@ wakeRetries :: Driver -> IO ()
 wakeRetries d = do
   waiting <- readIORef (driverRetries d)
   writeIORef (driverRetries d) IntMap.empty
-  forM_ waiting (`deliver` Answered ())
+  forM_ waiting (`deliver` Call.Answered ())
 
 newStreaks :: IO (MutablePrimArray RealWorld Int)
 newStreaks = do

@@ -33,7 +33,7 @@ import Weft.Sim.Internal.Ready
 import Weft.Sim.Internal.Timeline
 import Weft.Sim.Internal.World
 
--- | What a step has come to.
+-- | The result of a step.
 data Ran
   = -- | Nothing can run.
     NothingCan

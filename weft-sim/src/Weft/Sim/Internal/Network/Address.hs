@@ -13,6 +13,7 @@ module Weft.Sim.Internal.Network.Address
     fromProgram,
     toProgram,
     unspecified,
+    familyOf,
 
     -- * Kinds of addresses
     isAny,
@@ -39,7 +40,7 @@ data IP
 -- | From 0 to 65,535.
 type Port = Int
 
--- | What a socket of this family understands by an address.
+-- | An address, as a socket of this family understands it.
 fromProgram :: Family -> SockAddr -> Either Errno (IP, Port)
 fromProgram family address = case (family, address) of
   (AF_INET, SockAddrInet port host) -> Right (V4 host, fromIntegral port)
@@ -65,6 +66,12 @@ unspecified = \case
   AF_INET6 -> SockAddrInet6 0 0 (0, 0, 0, 0) 0
   AF_UNIX -> SockAddrUnix ""
   _ -> SockAddrInet 0 0
+
+familyOf :: SockAddr -> Family
+familyOf = \case
+  SockAddrInet6 {} -> AF_INET6
+  SockAddrUnix _ -> AF_UNIX
+  SockAddrInet {} -> AF_INET
 
 -- IPv4 addresses are in network byte order, the words of IPv6 addresses in that of the host.
 toWord :: HostAddress -> Word32

@@ -4,10 +4,9 @@
 -- |
 -- Description : Datagrams, over UDP and in the Unix domain
 --
--- A datagram between machines may be lost, doubled and overtaken; within a machine it arrives,
--- in order. A slow receiver loses what no longer fits into its
--- socket's memory; in the Unix domain the sender waits instead. Used by the simulating
--- OS thread.
+-- A datagram between machines may be lost, doubled and overtaken; within a machine it arrives, in
+-- order. A slow receiver loses what no longer fits into its socket's memory; in the Unix domain
+-- the sender waits instead.
 module Weft.Sim.Internal.Network.Datagrams
   ( -- * Attempts
     receiveDatagram,
@@ -67,7 +66,6 @@ receiveDatagram box what buffer offset count =
           shut <- readIORef (boxInShut box)
           if shut then success (0, SockAddrInet 0 0) else blocked
 
--- | Would receiving not have to wait?
 boxReadable :: Box -> Attempt ()
 boxReadable box = do
   queue <- readIORef (boxQueue box)
@@ -272,7 +270,6 @@ shutBox box how = do
       serve (boxSenders box)
       pure (Right ())
 
--- | Dismiss the waiters of a box whose socket is closed.
 closeBox :: Box -> IO ()
 closeBox box = do
   dismiss (boxReaders box) canceled

@@ -3,9 +3,8 @@
 -- |
 -- Description : The table of a simulated kernel's descriptors for sockets and pipes
 --
--- From a descriptor to what it stands for: only if it is of this machine and is
--- not closed. A number is used again as soon as it is closed, so an entry is good for one
--- serial. Used by the simulating OS thread.
+-- From a descriptor to what it stands for: only if it is of this machine and is not closed. A
+-- number is used again as soon as it is closed, so an entry is good for one serial.
 module Weft.Sim.Internal.Network.Descriptors
   ( -- * Opening and closing
     enlist,
@@ -61,11 +60,10 @@ entryAt net d = do
     Just entry@(DescriptorEntry serial _ _) | serial == descriptorSerial d -> Just entry
     _ -> Nothing
 
--- | What a descriptor stands for, on any machine; 'Nothing' if it is closed.
+-- | The thing of a descriptor, on any machine; 'Nothing' if it is closed.
 thingAt :: Network -> Descriptor -> IO (Maybe Thing)
 thingAt net d = fmap (\(DescriptorEntry _ _ thing) -> thing) <$> entryAt net d
 
--- | Is the socket not closed?
 isOpenSock :: Network -> Sock -> IO Bool
 isOpenSock net s = isJust <$> thingAt net (sockDescriptor s)
 
@@ -73,19 +71,19 @@ isOpenSock net s = isJust <$> thingAt net (sockDescriptor s)
 canceled :: Errno
 canceled = Errno 125
 
--- | What a descriptor stands for, for a call of this name.
+-- | Use the thing of a descriptor, in a call of this name.
 withThing :: Network -> String -> Descriptor -> (Thing -> Answering a) -> Answering a
 withThing net what d use ask k
   | descriptorNumber d < firstDescriptor = do
       let text = what <> ": " <> show d <> " is a descriptor of the operating system; inside a simulation only those work that were opened there"
-      warn (netWorld net) text
+      worldWarn (netWorld net) text
       pure (Throw (toException (userError text)))
   | otherwise =
       entryAt net d >>= \case
         Just (DescriptorEntry _ machine thing)
           | machine == askMachine ask -> use thing ask k
           | otherwise -> do
-              warn (netWorld net) (what <> ": " <> show d <> " is of machine " <> show machine <> "; a thread on " <> show (askMachine ask) <> " cannot use it")
+              worldWarn (netWorld net) (what <> ": " <> show d <> " is of machine " <> show machine <> "; a thread on " <> show (askMachine ask) <> " cannot use it")
               bad
         Nothing -> bad
   where

@@ -2,11 +2,10 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- |
--- Description : What befalls the network, and what reports say of it
+-- Description : Faults of the network, and its part of reports
 --
--- The network as the steering of a simulation sees it: links that are cut and heal, machines
--- that lose their power, and what a thread waits for on the network. Used by the simulating OS
--- thread.
+-- The network as the steering of a simulation sees it: links that are cut and heal, machines that
+-- lose their power, and what a thread waits for on the network.
 module Weft.Sim.Internal.Network.Faults
   ( -- * Links
     setLink,
@@ -47,7 +46,6 @@ import Weft.Sim.Internal.World
 setLink :: Network -> Machine -> Machine -> (LinkSettings -> LinkSettings) -> IO ()
 setLink net = Links.setLink (netWorld net) (netLinks net)
 
--- | What is between two machines now, in this direction.
 linkBetween :: Network -> Machine -> Machine -> IO LinkSettings
 linkBetween net = linkSettings (netLinks net)
 
@@ -110,7 +108,7 @@ crashMachine net machine = do
       cancelAlarm net end
       mapM_ desert [endReaders end, endWriters end]
 
--- | What is known of the peer of the socket a call is about, for reports.
+-- | The peer of the socket of a call, for reports.
 describeWait :: Network -> SystemCall a -> IO (Maybe String)
 describeWait net = \case
   Connect s _ _ -> about s

@@ -3,11 +3,10 @@
 -- |
 -- Description : Threads that wait in line for the same thing
 --
--- Whatever may have to wait on the network (to receive, to send, to accept) is an
--- 'Attempt': it does the whole of its work or nothing. It is tried when it is asked for, and,
--- while it stands in a 'Line', again whenever the line is served. So bytes
--- move at the moment in which their receiver is answered, and one whose wait was cancelled
--- before has moved none. Used by the simulating OS thread.
+-- Whatever may have to wait on the network (to receive, to send, to accept) is an 'Attempt': it
+-- does the whole of its work or nothing. It is tried when it is asked for, and, while it stands in
+-- a 'Line', again whenever the line is served. So bytes move at the moment in which their receiver
+-- is answered, and one whose wait was cancelled before has moved none.
 module Weft.Sim.Internal.Network.Line
   ( -- * Attempts
     Attempt,

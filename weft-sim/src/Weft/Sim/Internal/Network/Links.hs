@@ -4,8 +4,7 @@
 -- Description : What is between two machines
 --
 -- A link leads from one machine to another, in one direction: how long what is sent takes, and
--- whether it arrives. Its settings may be changed while the simulation runs. Used by the simulating
--- OS thread.
+-- whether it arrives. Its settings may be changed while the simulation runs.
 module Weft.Sim.Internal.Network.Links
   ( -- * Links
     LinkSettings (..),
@@ -37,7 +36,7 @@ import Weft.Sim.Internal.Events
 import Weft.Sim.Internal.Random
 import Weft.Sim.Internal.World
 
--- | What may befall a link.
+-- | The troubles of a link.
 data LinkSettings = LinkSettings
   { -- | Nothing passes.
     linkCut :: !Bool,
@@ -93,7 +92,6 @@ setLink world links a b change = do
       | linkCut before && not (linkCut now) = " is whole again"
       | otherwise = " is now " <> show now
 
--- | What the link from one machine to another is like.
 linkSettings :: Links -> Machine -> Machine -> IO LinkSettings
 linkSettings links a b = linkFrom links a b >>= readIORef . linkNow
 
@@ -103,8 +101,7 @@ data Path
     Through
   | -- | Within a machine, with its addresses.
     Loopback
-  | -- | Over a link.
-    Over !Link
+  | Over !Link
 
 -- | How to get from one machine to another.
 pathFrom :: Links -> Machine -> Machine -> IO Path
@@ -142,13 +139,11 @@ backlogOf world = \case
   Over link -> (\busy now -> max 0 (busy - now)) <$> readIORef (linkBusy link) <*> clock (worldEvents world)
   _ -> pure 0
 
--- | Is the link whole?
 isPassable :: Path -> IO Bool
 isPassable = \case
   Over link -> not . linkCut <$> readIORef (linkNow link)
   _ -> pure True
 
--- | Does the link lose this one?
 isLossy :: World -> Path -> IO Bool
 isLossy world = \case
   Over link -> readIORef (linkNow link) >>= chance (worldRandom world) . linkLoss

@@ -4,9 +4,8 @@
 -- |
 -- Description : How connections begin
 --
--- Listening, connecting and accepting, for TCP and for stream sockets of the Unix domain.
--- TCP's handshake takes its three steps over the network; any of them may be lost, and is then
--- repeated. Used by the simulating OS thread.
+-- Listening, connecting and accepting, for TCP and for stream sockets of the Unix domain. TCP's
+-- handshake takes its three steps over the network; any of them may be lost, and is then repeated.
 module Weft.Sim.Internal.Network.Listen
   ( -- * Listening
     startListening,
@@ -33,7 +32,7 @@ import Data.Maybe (fromMaybe)
 import Data.Sequence (Seq (..), (|>))
 import Data.Sequence qualified as Seq
 import Foreign.C.Error
-import Network.Socket (Family (..), SockAddr (..), SocketOption (..))
+import Network.Socket (SockAddr (..), SocketOption (..))
 import Weft.Internal.Core.SystemCall (Socket (..))
 import Weft.Internal.Core.Trace (Why (..))
 import Weft.Internal.Data.Shortage (runShort)
@@ -214,12 +213,6 @@ knock net end there back ip port pause = do
         _ -> again "is lost"
     sameIn family address = either (const address) (uncurry (toProgram family)) (fromProgram (familyOf address) address)
 
-familyOf :: SockAddr -> Family
-familyOf = \case
-  SockAddrInet6 {} -> AF_INET6
-  SockAddrUnix _ -> AF_UNIX
-  _ -> AF_INET
-
 -- | Connect to a path, where a socket listens and there is room, which may take waiting.
 connectUnix :: Network -> Sock -> String -> Maybe Int64 -> Answering ()
 connectUnix net s path limit ask k = do
@@ -320,13 +313,11 @@ acceptFrom net s l limit ask k = do
         key <- after (worldEvents world) 250_000_000 again
         modifyIORef' (netStarved net) (IntMap.insertWith (<>) (machineNumber machine) [revoke (worldEvents world) key >> again])
 
--- | Would accepting not have to wait?
 listenerReady :: Listener -> Attempt ()
 listenerReady l = do
   waiting <- readIORef (listenerQueue l)
   if Seq.null waiting then blocked else success ()
 
--- | Is it closed?
 listenerGone :: Listener -> Attempt ()
 listenerGone l = do
   gone <- readIORef (listenerClosed l)

@@ -3,10 +3,10 @@
 -- |
 -- Description : The names of Unix-domain sockets
 --
--- Which socket is meant by a path. Binding makes a name in the file system of the
--- socket's machine ("Weft.Sim.Internal.Disk"), which may be renamed and removed there and outlives
--- the socket; the socket that is bound to it is known here. A name that begins with a NUL is in no file
--- system and ends with its socket. Used by the simulating OS thread.
+-- Which socket is meant by a path. Binding makes a name in the file system of the socket's machine
+-- ("Weft.Sim.Internal.Disk"), which may be renamed and removed there and outlives the socket; the
+-- socket that is bound to it is known here. A name that begins with a NUL is in no file system and
+-- ends with its socket.
 --
 -- A crash leaves the names as it leaves those of files: a recent one may be lost, and of those
 -- that are left no socket is bound to any.
@@ -16,7 +16,6 @@ module Weft.Sim.Internal.Network.Paths
     releasePath,
     forgetPaths,
     pathName,
-    unixSockets,
   )
 where
 
@@ -72,13 +71,9 @@ forgetPaths net machine = modifyIORef' (netPaths net) (Map.filterWithKey (\place
       InFile m _ -> m
       Abstract m _ -> m
 
--- | What a socket's peers see: its name, or none.
+-- | The name of a socket, as its peers see it; perhaps none.
 pathName :: Sock -> IO SockAddr
 pathName s =
   readIORef (sockBound s) >>= \case
     BoundPath path _ -> pure (SockAddrUnix path)
     _ -> pure (SockAddrUnix "")
-
--- | All sockets that have a name, of all machines.
-unixSockets :: Network -> IO [Sock]
-unixSockets net = Map.elems <$> readIORef (netPaths net)

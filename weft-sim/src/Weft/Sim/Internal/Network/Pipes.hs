@@ -4,8 +4,8 @@
 -- |
 -- Description : Pipes
 --
--- A pipe holds 65,536 bytes unless it is told otherwise; the bytes of one write of at most
--- 4,096 (@PIPE_BUF@) stay together. Both ends are on one machine. Used by the simulating OS thread.
+-- A pipe holds 65,536 bytes unless it is told otherwise; the bytes of one write of at most 4,096
+-- (@PIPE_BUF@) stay together. Both ends are on one machine.
 module Weft.Sim.Internal.Network.Pipes (newPipe, readFrom, writeTo, capacityOf, closePipeEnd) where
 
 import Data.ByteString (ByteString)

@@ -61,13 +61,11 @@ owners net = do
       let now = IntMap.fromListWith (\_ first -> first) [(fromIntegral a, m) | m <- IntMap.elems machines, a <- machineAddresses m]
       now <$ writeIORef (netOwners net) (IntMap.size machines, now)
 
--- | Where an address leads.
 data Destination
   = ToMachine !Machine
   | -- | It could be a machine's of the same network, but is no machine's.
     ToNobody
-  | -- | No way leads there.
-    NoRoute
+  | NoRoute
 
 -- | Where an address leads from a machine.
 destination :: Network -> Machine -> IP -> IO Destination
@@ -165,7 +163,6 @@ isTaken net s ip port = do
   conflicts <- filterM inTheWay others
   pure (not (null conflicts) || (accepted > 0 && not address && not shared))
 
--- | Bind a socket to a free port.
 bindSomewhere :: Network -> Sock -> IP -> IO (Either Errno ())
 bindSomewhere net s ip = do
   let key = portKey (sockMachine s) (sockType s) 0

@@ -4,10 +4,10 @@
 -- |
 -- Description : How a connection's segments travel
 --
--- One direction of a connection is a queue of segments with the time at which each arrives,
--- and one event for the first of them. What does not get through stays in the queue and is
--- tried again, with pauses that grow, until the sender's patience is over. What arrives does
--- to its end what TCP's state machine would do. Used by the simulating OS thread.
+-- One direction of a connection is a queue of segments with the time at which each arrives, and
+-- one event for the first of them. What does not get through stays in the queue and is tried
+-- again, with pauses that grow, until the sender's patience is over. What arrives does to its end
+-- what TCP's state machine would do.
 --
 -- See Note [One event for a flow].
 module Weft.Sim.Internal.Network.Segments
@@ -269,8 +269,8 @@ die net end e = do
       writeIORef (endPhase end) $ case phase of
         Connecting -> Unconnected
         _ -> Dead
-      setPendingError end e
-      -- What it has sent and was not acknowledged is not sent again.
+      writeIORef (endError end) (Just e)
+      -- Bytes that were sent and not acknowledged are not sent again.
       stalled <- readIORef (flowStalled (endOut end))
       for_ stalled $ \_ -> writeIORef (flowFlight (endOut end)) Seq.empty
       serve (endReaders end)

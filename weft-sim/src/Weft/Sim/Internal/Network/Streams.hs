@@ -3,8 +3,8 @@
 -- |
 -- Description : What a program does with a connection
 --
--- To receive, to send, to end a direction, to close: each is an 'Attempt' at an 'End', for
--- TCP and for stream sockets of the Unix domain. Used by the simulating OS thread.
+-- To receive, to send, to end a direction, to close: each is an 'Attempt' at an 'End', for TCP and
+-- for stream sockets of the Unix domain.
 module Weft.Sim.Internal.Network.Streams
   ( -- * Attempts
     receiveFromEnd,

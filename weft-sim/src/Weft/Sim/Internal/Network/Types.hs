@@ -26,7 +26,6 @@ module Weft.Sim.Internal.Network.Types
     newFlow,
     newEnd,
     endName,
-    setPendingError,
     takeError,
     shortened,
 
@@ -77,7 +76,7 @@ import Weft.Sim.Internal.World
 data Network = Network
   { netWorld :: !World,
     netLinks :: !Links,
-    -- | What descriptors stand for, by number.
+    -- | By the number of the descriptor.
     netEntries :: !(IORef (IntMap DescriptorEntry)),
     -- | Sockets that are bound to a port, see "Weft.Sim.Internal.Network.Ports".
     netPorts :: !(IORef (IntMap [Sock])),
@@ -137,12 +136,12 @@ data Bound
     BoundWith !IP !Port
   deriving stock (Eq)
 
--- | What a Unix-domain socket is bound to: the name of this number on a machine's disk, or one
--- without a file.
+-- | The place of a Unix-domain socket: the name of this number on a machine's disk, or one without
+-- a file.
 data SocketPath = InFile !Int !Int | Abstract !Int !String
   deriving stock (Eq, Ord)
 
--- | What a socket is there for.
+-- | The use of a socket.
 data Role
   = -- | A stream socket that does nothing yet.
     Fresh
@@ -167,7 +166,7 @@ data End = End
     -- | 'Nothing' until the other side knows of the connection.
     endPeer :: !(IORef (Maybe End)),
     endPhase :: !(IORef Phase),
-    -- | What the next operation fails with.
+    -- | The error of the next operation.
     endError :: !(IORef (Maybe Errno)),
     -- | Its socket is closed.
     endClosed :: !(IORef Bool),
@@ -210,7 +209,6 @@ data Flow = Flow
     flowStalled :: !(IORef (Maybe (Int64, Int64)))
   }
 
--- | What travels.
 data Segment
   = Data !ByteString
   | -- | An acknowledgement of the handshake.
@@ -253,10 +251,6 @@ newEnd machine local remote incoming outgoing peer phase = do
 -- | For people.
 endName :: End -> String
 endName e = show (endMachine e) <> " " <> show (endLocal e)
-
--- | What the next operation on the end fails with.
-setPendingError :: End -> Errno -> IO ()
-setPendingError end = writeIORef (endError end) . Just
 
 -- | The pending error, which is told once.
 takeError :: IORef (Maybe Errno) -> IO (Maybe Errno)
@@ -338,7 +332,7 @@ data PipeBuffer = PipeBuffer
 -- | One of its two ends.
 data PipeEnd = ReadEnd !PipeBuffer | WriteEnd !PipeBuffer
 
--- | What a descriptor stands for: only if its serial is this one.
+-- | A descriptor with its serial: a later one of the same number has another.
 data DescriptorEntry = DescriptorEntry !Word32 !Machine !Thing
 
 data Thing = ThingSocket !Sock | ThingPipe !PipeEnd
