@@ -19,6 +19,7 @@ module Weft.Sim.Internal.Driver.State
     Touch (..),
     newStreaks,
     endless,
+    isTiring,
     bumpStep,
     digest,
     bury,
@@ -125,7 +126,8 @@ data Stuck = Stuck
 
 data Actor
   = NoActor
-  | Running !Tcb
+  | -- | A thread, and the node that it runs.
+    Running !Tcb !Trace
   | -- | A message for this worker, and what its sender knew.
     Message !Int !Clock
   | TheWorldItself
@@ -135,7 +137,8 @@ data Driver = Driver
     -- | Known a little later than the rest.
     driverWorkers :: !(IORef (Maybe Workers)),
     driverReady :: !ReadyList,
-    driverChosen :: !(IORef (Maybe Entry)),
+    -- | Chosen in the middle of a slice, to run after it.
+    driverNext :: !(IORef (Maybe Entry)),
     driverActor :: !(IORef Actor),
     driverInboxes :: !(Array (IORef (Seq (Clock, IO ())))),
     driverMessages :: !(PrimVar RealWorld Int),
@@ -153,7 +156,9 @@ data Driver = Driver
     -- | What the step that runs has done, for the record, latest first.
     driverTouches :: !(IORef [Touch]),
     -- | By thread (modulo their number here), how many nodes since its last system call.
-    driverStreaks :: !(MutablePrimArray RealWorld Int)
+    driverStreaks :: !(MutablePrimArray RealWorld Int),
+    -- | Not 0 if the main thread has ended.
+    driverOver :: !(PrimVar RealWorld Int)
   }
 
 -- | What is known of a step only when it is over.
@@ -189,6 +194,10 @@ endless d number trace
       pure (n >= 1000)
   where
     i = number `rem` streakCount
+
+-- | What 'endless' would answer.
+isTiring :: Driver -> Int -> Trace -> IO Bool
+isTiring d number trace = (\n -> n >= 1000 && not (isSystemCall trace)) <$> readPrimArray (driverStreaks d) (number `rem` streakCount)
 
 bumpStep :: Driver -> IO ()
 bumpStep d = readPrimVar (driverSteps d) >>= writePrimVar (driverSteps d) . (+ 1)

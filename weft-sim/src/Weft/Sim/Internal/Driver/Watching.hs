@@ -14,6 +14,7 @@ import Control.Monad (void)
 import Data.Foldable (for_)
 import Data.IORef
 import Data.IntMap.Strict qualified as IntMap
+import Data.Maybe (isJust)
 import Data.Primitive.Array
 import Data.Primitive.PrimArray
 import Data.Primitive.PrimVar
@@ -23,6 +24,7 @@ import Weft.Internal.Core.Policy (Ready (..))
 import Weft.Internal.Core.Scheduler
 import Weft.Internal.Core.Trace
 import Weft.Sim.Internal.Driver.State
+import Weft.Sim.Internal.Driver.Step (mayGoOn)
 import Weft.Sim.Internal.Homes
 import Weft.Sim.Internal.Kernel
 import Weft.Sim.Internal.Race
@@ -34,13 +36,8 @@ watcherOf :: Driver -> Watcher
 watcherOf d =
   Watcher
     { watchReady = BecomesReady . becomesReady d,
-      watchNext = \w -> do
-        chosen <- readIORef (driverChosen d)
-        case chosen of
-          Just (Entry _ tcb resume) -> do
-            writeIORef (driverChosen d) Nothing
-            pure $! Just $! Ready tcb resume
-          Nothing -> fmap (\e -> Ready (entryTcb e) (entryResume e)) <$> takeWhere ((== w) . entryWorker) (driverReady d),
+      watchNext = \w -> fmap (\e -> Ready (entryTcb e) (entryResume e)) <$> takeWhere ((== w) . entryWorker) (driverReady d),
+      watchPause = if isJust (planInterrupts plan) || isJust (planAudit plan) then Pauses else Asks (mayGoOn d),
       watchVisit = \w -> map entryTcb . filter ((== w) . entryWorker) <$> entries (driverReady d),
       watchPost = \w act -> do
         known <- knowledge
@@ -72,7 +69,7 @@ watcherOf d =
     -- The thread that runs now, if one does, touches something.
     touches what = for_ (planDetector plan) $ \detector ->
       readIORef (driverActor d) >>= \case
-        Running t -> touched detector (tcbNumber t) what
+        Running t _ -> touched detector (tcbNumber t) what
         _ -> pure ()
 
     -- The clock of the acting thread, for the receiver of its message.
@@ -80,7 +77,7 @@ watcherOf d =
       Nothing -> pure IntMap.empty
       Just detector ->
         readIORef (driverActor d) >>= \case
-          Running t -> clockOf detector (tcbNumber t)
+          Running t _ -> clockOf detector (tcbNumber t)
           Message _ known -> pure known
           _ -> pure IntMap.empty
 
@@ -100,13 +97,13 @@ becomesReady d w why tcb resume = do
 causes :: Driver -> Why -> Int -> IO ()
 causes d why u =
   readIORef (driverActor d) >>= \case
-    Running t | tcbNumber t == u -> pure ()
+    Running t _ | tcbNumber t == u -> pure ()
     _ -> modifyIORef' (driverTouches d) (Caused ((if why == Started then "starts thread " else "wakes thread ") <> show u) :)
 
 learns :: Driver -> Detector -> Int -> IO ()
 learns d detector u =
   readIORef (driverActor d) >>= \case
-    Running t | tcbNumber t /= u -> woken detector (tcbNumber t) u
+    Running t _ | tcbNumber t /= u -> woken detector (tcbNumber t) u
     Message _ known -> joined detector u known
     TheWorldItself -> touched detector u TheWorld
     _ -> pure ()

@@ -27,9 +27,9 @@ import Data.IORef
 import Data.Sequence (Seq (..), (|>))
 import Data.Sequence qualified as Seq
 import Data.Word (Word8)
-import Foreign.ForeignPtr (withForeignPtr)
 import Foreign.Marshal.Utils (copyBytes)
 import Foreign.Ptr (Ptr, plusPtr)
+import GHC.ForeignPtr (unsafeWithForeignPtr)
 import Weft.Internal.Core.SystemCall (Buffer (..))
 
 -- | The queue.
@@ -60,7 +60,7 @@ takeInto :: Bytes -> Buffer -> Int -> Int -> IO Int
 takeInto (Bytes ref) (Buffer memory _) offset wanted = do
   Pieces size pieces <- readIORef ref
   let !count = min wanted size
-  withForeignPtr memory $ \base -> do
+  unsafeWithForeignPtr memory $ \base -> do
     let !start = base `plusPtr` offset
     !left <- move start count pieces
     writeIORef ref $! Pieces (size - count) left
@@ -77,7 +77,7 @@ takeInto (Bytes ref) (Buffer memory _) offset wanted = do
       pieces -> pure pieces
 
 copyTo :: Ptr Word8 -> ByteString -> IO ()
-copyTo to (BS from n) = withForeignPtr from (\p -> copyBytes to p n)
+copyTo to (BS from n) = unsafeWithForeignPtr from (\p -> copyBytes to p n)
 
 -- | Which part of a buffer a call may use, which asks for the given number of bytes from an offset: the
 -- offset and the size.
@@ -90,4 +90,4 @@ roomOf buffer offset count = (from, room)
 
 -- | Copy a piece to an offset of a buffer, where there is room.
 copyInto :: Buffer -> Int -> ByteString -> IO ()
-copyInto (Buffer memory _) offset bytes = withForeignPtr memory (\base -> copyTo (base `plusPtr` offset) bytes)
+copyInto (Buffer memory _) offset bytes = unsafeWithForeignPtr memory (\base -> copyTo (base `plusPtr` offset) bytes)
