@@ -81,9 +81,11 @@ watcherOf d =
           Message _ known -> pure known
           _ -> pure IntMap.empty
 
--- | A thread of a worker is ready. Out of line, as the steps are ("Weft.Sim.Internal.Driver.Step").
+{- HLINT ignore becomesReady "Redundant lambda" -}
+
+-- | A thread of a worker is ready. Inlined, so that the function of each worker is no partial application.
 becomesReady :: Driver -> Int -> Why -> Tcb -> Resume -> IO ()
-becomesReady d w why tcb resume = do
+becomesReady d w = \why tcb resume -> do
   alive <- isAlive (simWorld (planSim (driverPlan d))) tcb
   if alive
     then do
@@ -92,7 +94,7 @@ becomesReady d w why tcb resume = do
       for_ (planRecord (driverPlan d)) $ \_ -> causes d why (tcbNumber own)
       append (driverReady d) (Entry w own resume)
     else readIORef (driverWorkers d) >>= mapM_ (\workers -> bury d workers w tcb)
-{-# OPAQUE becomesReady #-}
+{-# INLINE becomesReady #-}
 
 causes :: Driver -> Why -> Int -> IO ()
 causes d why u =

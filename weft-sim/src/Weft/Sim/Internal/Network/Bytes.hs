@@ -67,14 +67,16 @@ takeInto (Bytes ref) (Buffer memory _) offset wanted = do
   pure count
   where
     move :: Ptr Word8 -> Int -> Seq ByteString -> IO (Seq ByteString)
-    move !to !n = \case
-      piece :<| rest
-        | n >= ByteString.length piece && n > 0 -> do
-            copyTo to piece
-            let !next = to `plusPtr` ByteString.length piece
-            move next (n - ByteString.length piece) rest
-        | n > 0 -> copyTo to (ByteString.take n piece) >> pure (ByteString.drop n piece :<| rest)
-      pieces -> pure pieces
+    move !to !n pieces
+      | n <= 0 = pure pieces
+      | otherwise = case pieces of
+          piece :<| rest
+            | n >= ByteString.length piece -> do
+                copyTo to piece
+                let !next = to `plusPtr` ByteString.length piece
+                move next (n - ByteString.length piece) rest
+            | otherwise -> copyTo to (ByteString.take n piece) >> pure (ByteString.drop n piece :<| rest)
+          Empty -> pure pieces
 
 copyTo :: Ptr Word8 -> ByteString -> IO ()
 copyTo to (BS from n) = unsafeWithForeignPtr from (\p -> copyBytes to p n)
