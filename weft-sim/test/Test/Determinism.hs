@@ -66,17 +66,20 @@ everything r =
   ]
     <> renderTimeline (resultTimeline r)
 
--- | Twice the same, and once more by its own schedule.
+-- | Twice the same, once more by its own schedule, and once with a slice of the scheduler for each node, as where
+-- threads may be interrupted.
 agree :: (Show a) => Config -> Seed -> Thread a -> IO (Maybe String)
 agree config seed program = do
   one <- simulateRecorded seed config program
   two <- simulateRecorded seed config program
   followed <- simulateRecorded seed config {configStrategy = Following (resultSchedule one)} program
+  apart <- simulateRecorded seed config {configInterrupts = [AllThreads], configMaxInterrupts = 0} program
   bare <- simulate seed config program
   pure $ case () of
     _
       | everything one /= everything two -> Just (differing "a second run" one two)
       | everything one /= everything followed -> Just (differing "its schedule" one followed)
+      | everything one /= everything apart -> Just (differing "a slice for each node" one apart)
       | take 5 (everything one) /= take 5 (everything bare) -> Just (differing "a run that is not recorded" one bare)
       | otherwise -> Nothing
   where

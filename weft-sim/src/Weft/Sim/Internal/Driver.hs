@@ -46,6 +46,11 @@ import Weft.Sim.Internal.World
 -- ran last may go on, or a message arrives, or another thread runs. What cannot be noticed, such
 -- as entering a mask, is done at once.
 --
+-- A slice of the scheduler lasts while one thread goes on: at the end of the fuel, which is one
+-- node, the scheduler asks the driver (`mayGoOn`), which makes the decision there, in the middle of
+-- the slice, and begins the next step. The loop itself looks around when another thread runs, when
+-- the main thread has ended, and before every 16th step.
+--
 -- Between two nodes a thread pauses. In production that is the end of its fuel, which may fall
 -- on any node. A cancellation that comes then is raised at the next system call; as in
 -- production, effects without end can be cancelled, too, but not before a thousand nodes
@@ -83,10 +88,11 @@ drive plan program = do
       <*> newIORef IntSet.empty
       <*> newIORef []
       <*> newStreaks
+      <*> newPrimVar 0
   workers <- newWorkers (planWorkers plan) (planKernel plan) (watcherOf d)
   writeIORef (driverWorkers d) (Just workers)
   result <- newIORef Nothing
-  let finish = writeIORef result . Just
+  let finish r = writeIORef result (Just r) >> writePrimVar (driverOver d) 1
       main' = toTrace (program >>= effect . finish . Right)
   startThread (indexArray (workerSchedulers workers) 0) (newTcb Nobody rootContext) $ \_ ->
     Catch (\_ -> main') (\e -> Effect (Done <$ finish (Left e)))

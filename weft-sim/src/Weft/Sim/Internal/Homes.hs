@@ -32,8 +32,10 @@ import Weft.Internal.Os.Simulated (noteSimulation)
 data Watcher = Watcher
   { -- | A thread of this worker is ready.
     watchReady :: Int -> BecomesReady,
-    -- | The thread that the driver has chosen for this worker, or any.
+    -- | A ready thread of this worker, the one that has been ready for longest.
     watchNext :: Int -> IO (Maybe Ready),
+    -- | What a thread does between two nodes.
+    watchPause :: FuelEnd,
     -- | Which threads of this worker are ready.
     watchVisit :: Int -> IO [Tcb],
     -- | An action for this worker. From any OS thread.
@@ -69,7 +71,7 @@ newWorkers count kernel watcher = do
   homes <- mfix $ \homes -> arrayFromList <$> mapM (newHome closing end numbers started homes) [0 .. count - 1]
   opened <- openKernel kernel count
   instances <- arrayFromList <$> mapM (startKernel opened . Host . indexArray homes) [0 .. count - 1]
-  schedulers <- arrayFromList . map (\s -> s {schedulerPauses = True}) <$> mapM (scheduler homes instances shared) [0 .. count - 1]
+  schedulers <- arrayFromList <$> mapM (scheduler homes instances shared) [0 .. count - 1]
   let workers = Workers homes instances schedulers
   workers <$ writeIORef started (Just workers)
   where
@@ -106,21 +108,23 @@ newWorkers count kernel watcher = do
           }
     scheduler homes instances shared index = do
       carrier <- carrierFor shared count 0 index index
-      newScheduler
-        (PolicyQueue (queueOf index))
-        carrier
-        (indexArray homes index)
-        1
-        (instanceAnswer (indexArray instances index))
-        (watchUncaught watcher)
-        -- For the caller of the simulation.
-        throwIO
+      s <-
+        newScheduler
+          (PolicyQueue (queueOf index))
+          carrier
+          (indexArray homes index)
+          1
+          (instanceAnswer (indexArray instances index))
+          (watchUncaught watcher)
+          -- For the caller of the simulation.
+          throwIO
+      pure $! s {schedulerFuelEnd = watchPause watcher}
     readyOn index = let !(BecomesReady becomes) = watchReady watcher index in becomes
     queueOf index = queueWith index $! readyOn index
     queueWith index becomes =
       Queue
         { enqueue = \why (Ready tcb resume) -> void (becomes why tcb resume),
-          dequeue = watchNext watcher index >>= \next -> pure $! next,
+          dequeue = watchNext watcher index,
           queued = length <$> watchVisit watcher index,
           visitQueue = \f start -> foldl f start <$> watchVisit watcher index
         }

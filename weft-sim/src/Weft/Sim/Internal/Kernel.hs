@@ -161,14 +161,18 @@ pollSim sim host bell mayBlock
 showTime :: Sim -> Host -> IO ()
 showTime sim host = clock (worldEvents (simWorld sim)) >>= writePrimVar (homeClock (hostHome host)) . fromIntegral
 
+{- HLINT ignore answerCall "Redundant lambda" -}
+
+-- Inlined, so that the scheduler calls no partial application.
 answerCall :: Sim -> Host -> Tcb -> SystemCall a -> (a -> Trace) -> IO Trace
-answerCall !sim !host !tcb request k = case request of
+answerCall sim host = \tcb request k -> case request of
   Now -> clock (worldEvents (simWorld sim)) >>= \t -> pure (k (Instant t))
   Suspend _ action -> answerSuspend host request action tcb k
   _ -> do
     !machine <- machineOf (simWorld sim) tcb
     !moment <- readPrimVar (homeClock (hostHome host))
     answerAsk sim (Ask (simWorld sim) (simTickets sim) host machine (Wait tcb request moment)) request k
+{-# INLINE answerCall #-}
 
 answerAsk :: Sim -> Ask -> SystemCall a -> (a -> Trace) -> IO Trace
 answerAsk sim ask request k = case request of

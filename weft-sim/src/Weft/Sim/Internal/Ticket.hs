@@ -113,7 +113,11 @@ answer why ask k result = do
 {-# INLINE answer #-}
 
 isLate :: World -> IO Bool
-isLate world = (> 0) <$> decide world (Completing (lateCompletions (worldConditions world)))
+isLate world
+  | often <= 0 = pure False
+  | otherwise = (> 0) <$> decide world (Completing often)
+  where
+    often = lateCompletions (worldConditions world)
 
 -- | The right to answer a thread that is parked.
 data Ticket a = Ticket

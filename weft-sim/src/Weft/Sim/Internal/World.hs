@@ -117,7 +117,8 @@ newWorld conditions seed decision warning = do
   random <- newRandom seed 1
   forDecisions <- newRandom seed 2
   let choose = decision forDecisions
-  events <- newEvents worldStart (choose Ordering)
+  -- A function, which is called faster than a partial application.
+  events <- newEvents worldStart (decision forDecisions Ordering >>= \n -> pure $! n)
   machines <- newIORef IntMap.empty
   deaths <- newPrimVar 0
   let world = World conditions events random choose machines deaths Nothing warning

@@ -20,11 +20,13 @@
 module Weft.Internal.Core.Scheduler
   ( -- * Running threads
     runSlice,
+    runReady,
     startThread,
     ThreadExit (..),
 
     -- * The scheduler of a carrier
     Scheduler (..),
+    FuelEnd (..),
     AnswerCall (..),
     newScheduler,
     schedulerHome,
@@ -44,7 +46,7 @@ module Weft.Internal.Core.Scheduler
 where
 
 import Control.Exception (AsyncException (StackOverflow), SomeException, fromException, try)
-import Control.Monad (when)
+import Control.Monad (void, when)
 import Data.Maybe (fromMaybe)
 import Data.Primitive.MutVar
 import Data.Primitive.PrimArray
@@ -85,7 +87,18 @@ import Weft.Internal.Os.Masked
 -- monitor wants the worker to look around. False: the worker was taken over, and
 -- this carrier must not touch it again.
 runSlice :: Scheduler -> Int -> IO Bool
-runSlice s dispatches = do
+runSlice s dispatches = sliced s dispatches (next s)
+
+-- | Run one thread, which is in no queue, from this node on, in a slice of its own. Only where
+-- no other carrier can take the worker over.
+runReady :: Scheduler -> Tcb -> Trace -> IO ()
+runReady s !tcb !trace = void . sliced s 1 $ do
+  n <- readCounter s Dispatches
+  dispatched s n tcb
+  step s tcb trace (schedulerFuel s)
+
+sliced :: Scheduler -> Int -> IO () -> IO Bool
+sliced s dispatches begin = do
   start <- readCounter s Dispatches
   writePrimArray (schedulerCounters s) (fromEnum SliceEnd) (start + dispatches)
   -- An exception that comes out of a step belongs to the current thread: its effect or its pure
@@ -111,16 +124,20 @@ runSlice s dispatches = do
               then do
                 when ours (tally s Strays 1)
                 schedulerStray s e
-                when ours (enterUser (lineOf s) >> step s tcb rest fuel)
+                when ours (enterUser (lineOf s) >> step pausing tcb rest fuel)
               else when ours $ do
                 -- At the end of its fuel it can be cancelled; in the handler it is masked.
-                instead <- if fuel <= 0 && not (schedulerPauses s) then cancelledNow tcb else pure Nothing
-                raise s tcb (fromMaybe e instead) fuel
-  go (0 :: Int) (next s)
+                instead <- if fuel <= 0 && not (onlyPauses s) then cancelledNow tcb else pure Nothing
+                raise pausing tcb (fromMaybe e instead) fuel
+  go (0 :: Int) begin
   stillOwner (lineOf s)
   where
     -- In nodes: about what catching an exception costs.
     cost = 16
+    -- What has failed goes on in another slice, because this one has less fuel for the next exception.
+    pausing = case schedulerFuelEnd s of
+      Asks _ -> s {schedulerFuelEnd = Pauses}
+      _ -> s
     -- There is no stack for what is left of the thread: entering it again would fail again.
     overflown e = case fromException e of
       Just StackOverflow -> True
@@ -142,12 +159,18 @@ next !s = do
     PolicyQueue queue -> dequeue queue >>= mapM_ (\(Ready tcb resume) -> dispatch n tcb resume)
   where
     dispatch n !tcb resume = do
-      writePrimArray (schedulerCounters s) (fromEnum Dispatches) (n + 1)
-      become (schedulerHere s) tcb
-      enterDispatch (lineOf s) (n + 1)
+      dispatched s n tcb
       let !trace = resume ()
       step s tcb trace (schedulerFuel s)
     {-# INLINE dispatch #-}
+
+-- | Note the dispatch of a thread, given how many came before it. The thread's own code follows.
+dispatched :: Scheduler -> Int -> Tcb -> IO ()
+dispatched s n tcb = do
+  writePrimArray (schedulerCounters s) (fromEnum Dispatches) (n + 1)
+  become (schedulerHere s) tcb
+  enterDispatch (lineOf s) (n + 1)
+{-# INLINE dispatched #-}
 
 -- Note [What a step carries]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~
@@ -316,12 +339,14 @@ forks !s !tcb options child k !fuel = do
 {-# NOINLINE forks #-}
 
 exhausted :: Scheduler -> Tcb -> Trace -> IO ()
-exhausted !s !tcb trace =
-  dueAtPause s tcb trace >>= \case
-    -- The handler has a little fuel, so that a thread that is cancelled again and again
-    -- still gets on.
-    Just e -> raise s tcb e 1
-    Nothing -> pausedBefore s tcb trace >>= toTheEnd s tcb
+exhausted !s !tcb trace = case schedulerFuelEnd s of
+  Asks goesOn -> goesOn tcb trace >>= \on -> if on then step s tcb trace (schedulerFuel s) else toTheEnd s tcb (const trace)
+  _ ->
+    dueAtPause s tcb trace >>= \case
+      -- The handler has a little fuel, so that a thread that is cancelled again and again
+      -- still gets on.
+      Just e -> raise s tcb e 1
+      Nothing -> pausedBefore s tcb trace >>= toTheEnd s tcb
 {-# NOINLINE exhausted #-}
 
 -- | Slow path from a segment to the next, in a function of its own so that GHC does not join

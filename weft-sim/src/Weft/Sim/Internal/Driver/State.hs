@@ -19,6 +19,7 @@ module Weft.Sim.Internal.Driver.State
     Touch (..),
     newStreaks,
     endless,
+    isTiring,
     bumpStep,
     digest,
     bury,
@@ -124,7 +125,8 @@ data Stuck = Stuck
 
 data Actor
   = NoActor
-  | Running !Tcb
+  | -- | A thread, and the node that it runs.
+    Running !Tcb !Trace
   | -- | A message for this worker, and what its sender knew.
     Message !Int !Clock
   | TheWorldItself
@@ -134,7 +136,8 @@ data Driver = Driver
     -- | Known a little later than the rest.
     driverWorkers :: !(IORef (Maybe Workers)),
     driverReady :: !ReadyList,
-    driverChosen :: !(IORef (Maybe Entry)),
+    -- | Chosen in the middle of a slice, to run after it.
+    driverNext :: !(IORef (Maybe Entry)),
     driverActor :: !(IORef Actor),
     driverInboxes :: !(Array (IORef (Seq (Clock, IO ())))),
     driverMessages :: !(PrimVar RealWorld Int),
@@ -152,7 +155,9 @@ data Driver = Driver
     -- | The effects of the step that runs, for the record, latest first.
     driverTouches :: !(IORef [Touch]),
     -- | By thread (modulo their number here), how many nodes since its last system call.
-    driverStreaks :: !(MutablePrimArray RealWorld Int)
+    driverStreaks :: !(MutablePrimArray RealWorld Int),
+    -- | Not 0 if the main thread has ended.
+    driverOver :: !(PrimVar RealWorld Int)
   }
 
 -- | A part of a step's record that is known only when the step is over.
@@ -188,6 +193,10 @@ endless d number trace
       pure (n >= 1000)
   where
     i = number `rem` streakCount
+
+-- | What 'endless' would answer.
+isTiring :: Driver -> Int -> Trace -> IO Bool
+isTiring d number trace = (\n -> n >= 1000 && not (isSystemCall trace)) <$> readPrimArray (driverStreaks d) (number `rem` streakCount)
 
 bumpStep :: Driver -> IO ()
 bumpStep d = readPrimVar (driverSteps d) >>= writePrimVar (driverSteps d) . (+ 1)

@@ -1,3 +1,4 @@
+{-# LANGUAGE MultiWayIf #-}
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
@@ -9,7 +10,7 @@
 --
 -- The functions are top-level and out of line: as local functions of the loop each would hold the
 -- thirty fields of driver, plan and world, and save them around every call.
-module Weft.Sim.Internal.Driver.Step (Ran (..), advance, hasReady) where
+module Weft.Sim.Internal.Driver.Step (Ran (..), advance, mayGoOn, hasReady) where
 
 import Control.Exception (SomeException, try)
 import Control.Monad (filterM, unless, void, when)
@@ -59,7 +60,7 @@ advance d workers goesOn = do
           if n + m > 1 && isVisible trace
             then decideAmong d workers (Just (entry, trace)) (n - 1) m
             else runKnown d workers entry trace
-        else decideAmong d workers Nothing n m
+        else if n == 1 && m == 0 then takeLast (driverReady d) >>= runThread d workers else decideAmong d workers Nothing n m
 {-# OPAQUE advance #-}
 
 -- | Options: the thread that ran, with its next node, messages by worker, threads in order.
@@ -124,26 +125,82 @@ unlessDead d workers entry act = do
 runAlive :: Driver -> Workers -> Entry -> Trace -> IO Ran
 runAlive d workers entry trace = do
   for_ (planInterrupts (driverPlan d)) $ \i -> strikeBefore d workers i entry trace
-  tired <- begin d entry trace
-  slice d (indexArray (workerSchedulers workers) (entryWorker entry)) entry trace tired
-  same <- wentOn d (tcbNumber (entryTcb entry))
-  when (isSeen d) (seenAfter d (tcbNumber (entryTcb entry)) trace same)
-  unless same $ for_ (planInterrupts (driverPlan d)) $ \i -> strikeWaiting d workers i entry trace
-  pure $! if same && not (isYield trace) then GoesOn else GaveWay
+  tired <- begin d (entryTcb entry) trace
+  slice d (indexArray (workerSchedulers workers) (entryWorker entry)) (entryTcb entry) trace tired
+  readIORef (driverNext d) >>= \case
+    Just other -> writeIORef (driverNext d) Nothing >> runThread d workers other
+    Nothing -> runPaused d workers entry
 {-# OPAQUE runAlive #-}
 
--- | A step begins. Is the thread tired ('endless')?
-begin :: Driver -> Entry -> Trace -> IO Bool
-begin d !entry trace = do
-  writeIORef (driverActor d) (Running (entryTcb entry))
-  bumpStep d
-  digest d number (nodeTag trace)
-  when (isSeen d) (seen d (entryTcb entry) trace)
-  when (isEffect trace) $ writePrimVar (driverStirred d) 1
-  writeIORef (driverChosen d) (Just entry {entryResume = const trace})
-  endless d number trace
+-- | A thread has run, waits or is ready.
+runPaused :: Driver -> Workers -> Entry -> IO Ran
+runPaused d workers entry = do
+  same <- wentOn d number
+  readIORef (driverActor d) >>= \case
+    -- Its latest node.
+    Running _ trace -> do
+      when (isSeen d) (seenAfter d number trace same)
+      unless same $ for_ (planInterrupts (driverPlan d)) $ \i -> strikeWaiting d workers i entry trace
+      pure $! if same && not (isYield trace) then GoesOn else GaveWay
+    _ -> pure GaveWay
   where
     !number = tcbNumber (entryTcb entry)
+
+-- | Between two nodes of a thread: does it go on at once with the next? So it mostly does where
+-- nothing else can run, or the chooser says so. The loop need not look around before every 16th step.
+--
+-- Called by the scheduler in the middle of a slice. If not, the thread becomes ready, and what
+-- the chooser has chosen instead is the driver's next.
+--
+-- Inlined where the scheduler gets it, which calls a partial application in twice the time.
+mayGoOn :: Driver -> Tcb -> Trace -> IO Bool
+mayGoOn d = \(!tcb) trace -> do
+  steps <- readPrimVar (driverSteps d)
+  over <- readPrimVar (driverOver d)
+  alive <- isAlive (simWorld (planSim plan)) tcb
+  tiring <- isTiring d (tcbNumber tcb) trace
+  gaveWay <-
+    readIORef (driverActor d) >>= \case
+      Running _ before -> pure (isYield before)
+      _ -> pure True
+  if steps `rem` 16 == 15 || steps >= planMaxSteps plan || over > 0 || not alive || tiring || gaveWay
+    then pure False
+    else do
+      n <- count (driverReady d)
+      m <- readPrimVar (driverMessages d)
+      if
+        | n + m == 0 || not (isVisible trace) -> True <$ onward d tcb trace
+        | m > 0 -> pure False
+        | otherwise ->
+            chooseThread (planChooser plan) True (n + 1) (threadOf tcb) >>= \case
+              0 -> True <$ onward d tcb trace
+              choice -> do
+                when (isSeen d) (finishRecord d False)
+                other <- takeAt (driverReady d) (choice - 1)
+                False <$ writeIORef (driverNext d) (Just other)
+  where
+    plan = driverPlan d
+    threadOf tcb i = tcbNumber <$> if i == 0 then pure tcb else entryTcb <$> entryAt (driverReady d) (i - 1)
+{-# INLINE mayGoOn #-}
+
+-- | A step of a thread has ended, and the next begins.
+onward :: Driver -> Tcb -> Trace -> IO ()
+onward d tcb trace = do
+  when (isSeen d) (finishRecord d False)
+  void (begin d tcb trace)
+{-# INLINE onward #-}
+
+-- | A step begins. Is the thread tired ('endless')?
+begin :: Driver -> Tcb -> Trace -> IO Bool
+begin d !tcb trace = do
+  writeIORef (driverActor d) (Running tcb trace)
+  bumpStep d
+  digest d number (nodeTag trace)
+  when (isSeen d) (seen d tcb trace)
+  when (isEffect trace) $ writePrimVar (driverStirred d) 1
+  endless d number trace
+  where
+    !number = tcbNumber tcb
 {-# OPAQUE begin #-}
 
 -- | Does the thread with this number go on? Then it is the last that is ready.
@@ -155,16 +212,15 @@ wentOn d number = do
     else entryAt (driverReady d) (n - 1) >>= \e -> pure $! tcbNumber (entryTcb e) == number
 {-# OPAQUE wentOn #-}
 
-slice :: Driver -> Scheduler -> Entry -> Trace -> Bool -> IO ()
-slice d scheduler entry trace tired = case planAudit (driverPlan d) of
+slice :: Driver -> Scheduler -> Tcb -> Trace -> Bool -> IO ()
+slice d scheduler tcb trace tired = case planAudit (driverPlan d) of
   Just tell | isEffect trace -> do
     step <- readPrimVar (driverSteps d)
     audited (tell . ((named <> ", step " <> show step <> ": ") <>)) act
   _ -> act
   where
     named = "thread " <> show (tcbNumber tcb) <> labelBehind (tcbLabel tcb)
-    tcb = entryTcb entry
-    act = void (runSlice (if tired then scheduler {schedulerPauses = False} else scheduler) 1)
+    act = runReady (if tired then scheduler {schedulerFuelEnd = Preempts} else scheduler) tcb trace
 {-# OPAQUE slice #-}
 
 -- | Is the run recorded, or looked through for races?

@@ -14,6 +14,7 @@ import Control.Monad (void)
 import Data.Foldable (for_)
 import Data.IORef
 import Data.IntMap.Strict qualified as IntMap
+import Data.Maybe (isJust)
 import Data.Primitive.Array
 import Data.Primitive.PrimArray
 import Data.Primitive.PrimVar
@@ -23,6 +24,7 @@ import Weft.Internal.Core.Policy (Ready (..))
 import Weft.Internal.Core.Scheduler
 import Weft.Internal.Core.Trace
 import Weft.Sim.Internal.Driver.State
+import Weft.Sim.Internal.Driver.Step (mayGoOn)
 import Weft.Sim.Internal.Homes
 import Weft.Sim.Internal.Kernel
 import Weft.Sim.Internal.Race
@@ -34,13 +36,8 @@ watcherOf :: Driver -> Watcher
 watcherOf d =
   Watcher
     { watchReady = BecomesReady . becomesReady d,
-      watchNext = \w -> do
-        chosen <- readIORef (driverChosen d)
-        case chosen of
-          Just (Entry _ tcb resume) -> do
-            writeIORef (driverChosen d) Nothing
-            pure $! Just $! Ready tcb resume
-          Nothing -> fmap (\e -> Ready (entryTcb e) (entryResume e)) <$> takeWhere ((== w) . entryWorker) (driverReady d),
+      watchNext = \w -> fmap (\e -> Ready (entryTcb e) (entryResume e)) <$> takeWhere ((== w) . entryWorker) (driverReady d),
+      watchPause = if isJust (planInterrupts plan) || isJust (planAudit plan) then Pauses else Asks (mayGoOn d),
       watchVisit = \w -> map entryTcb . filter ((== w) . entryWorker) <$> entries (driverReady d),
       watchPost = \w act -> do
         known <- knowledge
@@ -72,7 +69,7 @@ watcherOf d =
     -- The thread that runs now, if one does, touches something.
     touches what = for_ (planDetector plan) $ \detector ->
       readIORef (driverActor d) >>= \case
-        Running t -> touched detector (tcbNumber t) what
+        Running t _ -> touched detector (tcbNumber t) what
         _ -> pure ()
 
     -- The clock of the acting thread, for the receiver of its message.
@@ -80,13 +77,15 @@ watcherOf d =
       Nothing -> pure IntMap.empty
       Just detector ->
         readIORef (driverActor d) >>= \case
-          Running t -> clockOf detector (tcbNumber t)
+          Running t _ -> clockOf detector (tcbNumber t)
           Message _ known -> pure known
           _ -> pure IntMap.empty
 
--- | A thread of a worker is ready. Out of line, as the steps are ("Weft.Sim.Internal.Driver.Step").
+{- HLINT ignore becomesReady "Redundant lambda" -}
+
+-- | A thread of a worker is ready. Inlined, so that the function of each worker is no partial application.
 becomesReady :: Driver -> Int -> Why -> Tcb -> Resume -> IO ()
-becomesReady d w why tcb resume = do
+becomesReady d w = \why tcb resume -> do
   alive <- isAlive (simWorld (planSim (driverPlan d))) tcb
   if alive
     then do
@@ -95,18 +94,18 @@ becomesReady d w why tcb resume = do
       for_ (planRecord (driverPlan d)) $ \_ -> causes d why (tcbNumber own)
       append (driverReady d) (Entry w own resume)
     else readIORef (driverWorkers d) >>= mapM_ (\workers -> bury d workers w tcb)
-{-# OPAQUE becomesReady #-}
+{-# INLINE becomesReady #-}
 
 causes :: Driver -> Why -> Int -> IO ()
 causes d why u =
   readIORef (driverActor d) >>= \case
-    Running t | tcbNumber t == u -> pure ()
+    Running t _ | tcbNumber t == u -> pure ()
     _ -> modifyIORef' (driverTouches d) (Caused ((if why == Started then "starts thread " else "wakes thread ") <> show u) :)
 
 learns :: Driver -> Detector -> Int -> IO ()
 learns d detector u =
   readIORef (driverActor d) >>= \case
-    Running t | tcbNumber t /= u -> woken detector (tcbNumber t) u
+    Running t _ | tcbNumber t /= u -> woken detector (tcbNumber t) u
     Message _ known -> joined detector u known
     TheWorldItself -> touched detector u TheWorld
     _ -> pure ()

@@ -27,9 +27,9 @@ import Data.IORef
 import Data.Sequence (Seq (..), (|>))
 import Data.Sequence qualified as Seq
 import Data.Word (Word8)
-import Foreign.ForeignPtr (withForeignPtr)
 import Foreign.Marshal.Utils (copyBytes)
 import Foreign.Ptr (Ptr, plusPtr)
+import GHC.ForeignPtr (unsafeWithForeignPtr)
 import Weft.Internal.Core.SystemCall (Buffer (..))
 
 -- | The queue.
@@ -60,24 +60,26 @@ takeInto :: Bytes -> Buffer -> Int -> Int -> IO Int
 takeInto (Bytes ref) (Buffer memory _) offset wanted = do
   Pieces size pieces <- readIORef ref
   let !count = min wanted size
-  withForeignPtr memory $ \base -> do
+  unsafeWithForeignPtr memory $ \base -> do
     let !start = base `plusPtr` offset
     !left <- move start count pieces
     writeIORef ref $! Pieces (size - count) left
   pure count
   where
     move :: Ptr Word8 -> Int -> Seq ByteString -> IO (Seq ByteString)
-    move !to !n = \case
-      piece :<| rest
-        | n >= ByteString.length piece && n > 0 -> do
-            copyTo to piece
-            let !next = to `plusPtr` ByteString.length piece
-            move next (n - ByteString.length piece) rest
-        | n > 0 -> copyTo to (ByteString.take n piece) >> pure (ByteString.drop n piece :<| rest)
-      pieces -> pure pieces
+    move !to !n pieces
+      | n <= 0 = pure pieces
+      | otherwise = case pieces of
+          piece :<| rest
+            | n >= ByteString.length piece -> do
+                copyTo to piece
+                let !next = to `plusPtr` ByteString.length piece
+                move next (n - ByteString.length piece) rest
+            | otherwise -> copyTo to (ByteString.take n piece) >> pure (ByteString.drop n piece :<| rest)
+          Empty -> pure pieces
 
 copyTo :: Ptr Word8 -> ByteString -> IO ()
-copyTo to (BS from n) = withForeignPtr from (\p -> copyBytes to p n)
+copyTo to (BS from n) = unsafeWithForeignPtr from (\p -> copyBytes to p n)
 
 -- | Which part of a buffer a call may use, which asks for the given number of bytes from an offset: the
 -- offset and the size.
@@ -90,4 +92,4 @@ roomOf buffer offset count = (from, room)
 
 -- | Copy a piece to an offset of a buffer, where there is room.
 copyInto :: Buffer -> Int -> ByteString -> IO ()
-copyInto (Buffer memory _) offset bytes = withForeignPtr memory (\base -> copyTo (base `plusPtr` offset) bytes)
+copyInto (Buffer memory _) offset bytes = unsafeWithForeignPtr memory (\base -> copyTo (base `plusPtr` offset) bytes)

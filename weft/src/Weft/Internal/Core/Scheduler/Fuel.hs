@@ -24,12 +24,12 @@ import Weft.Internal.Core.Trace
 -- cancelled thread would lose what it holds.
 dueAtPause :: Scheduler -> Tcb -> Trace -> IO (Maybe SomeException)
 dueAtPause s tcb trace
-  | not (schedulerPauses s) && mayCancelBefore trace = cancelledNow tcb
+  | not (onlyPauses s) && mayCancelBefore trace = cancelledNow tcb
   | otherwise = pure Nothing
 
 pausedBefore :: Scheduler -> Tcb -> Trace -> IO Resume
 pausedBefore s tcb trace = do
-  doomed <- if schedulerPauses s then pure False else isCondemned tcb
+  doomed <- if onlyPauses s then pure False else isCondemned tcb
   n <- readCounter s Dispatches
   pure (const (if doomed then outOfStep (schedulerFuel s) n trace else trace))
 

@@ -8,6 +8,8 @@
 -- the counters is for the carrier that owns the worker.
 module Weft.Internal.Core.Scheduler.State
   ( Scheduler (..),
+    FuelEnd (..),
+    onlyPauses,
     AnswerCall (..),
     Inherited (..),
     Optioned (..),
@@ -69,11 +71,24 @@ data Scheduler = Scheduler
     -- | How many nodes of one trace run before the thread goes back to the end of
     -- the queue: the bound on what one thread can take at a time.
     schedulerFuel :: !Int,
-    -- | The end of the fuel is a pause, after which the thread goes on as if nothing had
-    -- been: it does not look for a cancellation there. In a simulation, which has fuel for
-    -- one node and pauses everywhere; false otherwise.
-    schedulerPauses :: !Bool
+    schedulerFuelEnd :: !FuelEnd
   }
+
+-- | What the end of its fuel means for a thread.
+data FuelEnd
+  = -- | It looks for a cancellation, and goes to the end of the queue.
+    Preempts
+  | -- | It goes to the end of the queue, and then on as if nothing had been.
+    Pauses
+  | -- | As 'Pauses', unless the function says, given the thread and its next node, that it goes on
+    -- at once, with new fuel. In a simulation, which has fuel for one node and pauses everywhere.
+    Asks (Tcb -> Trace -> IO Bool)
+
+-- | Does a thread not look for a cancellation at the end of its fuel?
+onlyPauses :: Scheduler -> Bool
+onlyPauses s = case schedulerFuelEnd s of
+  Preempts -> False
+  _ -> True
 
 -- | How a kernel answers: given the thread, its system call and its continuation,
 -- the next node of the trace ('Parked' if the answer comes later).
@@ -172,7 +187,7 @@ newScheduler queue carrier home fuel answer uncaught stray = do
   setPrimArray counters 0 (fromEnum (maxBound :: Counter) + 1) 0
   writePrimArray counters (fromEnum NextNumber) (homeWorker home + 1)
   away <- newIORef IntMap.empty
-  pure (Scheduler queue (Here home running) unentered inherited optioned counters carrier away answer uncaught stray (sizeofArray (homePeers home)) (max 1 fuel) False)
+  pure (Scheduler queue (Here home running) unentered inherited optioned counters carrier away answer uncaught stray (sizeofArray (homePeers home)) (max 1 fuel) Preempts)
 
 nobody :: Tcb
 nobody = newTcb Nobody rootContext
