@@ -19,6 +19,8 @@ module Weft.Http.Server.Outgoing
     Answering (..),
     transmit,
     rendered,
+    atHand,
+    bytesAtHand,
     wholeNow,
     recorded,
 
@@ -253,15 +255,19 @@ rendered context request possible response tick
 -- of HTTP\/1.1.
 atHand :: Request -> Bool -> Response -> Maybe ByteString
 atHand request possible response
-  | possible,
-    Just (Rendered bytes fields) <- responseRendered response,
+  | possible, Http11 <- requestVersion request, hasUsualContent request = bytesAtHand response
+  | otherwise = Nothing
+{-# INLINE atHand #-}
+
+-- | 'atHand' for a request that may be answered with them.
+bytesAtHand :: Response -> Maybe ByteString
+bytesAtHand response
+  | Just (Rendered bytes fields) <- responseRendered response,
     inMemory (responseBody response),
-    Http11 <- requestVersion request,
-    hasUsualContent request,
     samePointer fields (responseFields response) || not (asksToClose response) =
       Just bytes
   | otherwise = Nothing
-{-# INLINE atHand #-}
+{-# INLINE bytesAtHand #-}
 
 -- | A small response as the bytes that are to be sent, given whether the connection can go on,
 -- and whether it does; if nothing else is to be done about it.

@@ -60,7 +60,8 @@ data Server = Server
   { serverSettings :: !ServerSettings,
     serverAnswers :: !Answers,
     serverClock :: !Clock,
-    serverHeads :: !Heads,
+    -- | With each head what had its answer at hand the last time ('AtHand').
+    serverHeads :: !(Heads (IO (Maybe Response))),
     -- | How responses are sent that need not wait.
     serverAttempts :: !Attempts,
     serverConnections :: !(IORef Open),
@@ -78,8 +79,8 @@ data Server = Server
 
 -- | What answers requests.
 data Answers
-  = -- | First what is at hand.
-    ByHandler !AtHand !Handler
+  = -- | First what is at hand, if anything may be.
+    ByHandler !(Maybe AtHand) !Handler
   | ByApplication Application
   | ByPlain PlainApplication
 

@@ -40,11 +40,11 @@ import Weft.Time
 
 -- | A server that has no connections yet. Its handler may read the server's clock.
 newServer :: ServerSettings -> (Clock -> Handler) -> Thread Server
-newServer settings handler = newServerOf settings (ByHandler (\_ -> pure Nothing) . handler)
+newServer settings handler = newServerOf settings (ByHandler Nothing . handler)
 
 -- | 'newServer' with a function that answers some requests at once, before the handler is asked.
 newServerAtHand :: ServerSettings -> (Clock -> (AtHand, Handler)) -> Thread Server
-newServerAtHand settings both = newServerOf settings (uncurry ByHandler . both)
+newServerAtHand settings both = newServerOf settings (\clock -> let (hand, handler) = both clock in ByHandler (Just hand) handler)
 
 -- | 'newServer' with an 'Application'.
 newServerWith :: ServerSettings -> (Clock -> Application) -> Thread Server
@@ -60,7 +60,7 @@ newServerOf settings answers = do
   tries <- attempts
   liftIO $ do
     clock <- newIORef tick
-    heads <- newHeads (serverLimits settings)
+    heads <- newHeads (serverLimits settings) (pure Nothing)
     Server (unharmed settings) (answers clock) clock heads tries
       <$> newIORef (Open IntMap.empty Map.empty 0 0 0 0 False [] [])
       <*> newIORef False

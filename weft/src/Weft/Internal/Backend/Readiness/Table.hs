@@ -32,6 +32,7 @@ module Weft.Internal.Backend.Readiness.Table
     makeWay,
     nowDone,
     othersWait,
+    standsAlone,
 
     -- ** Registration with the poller
     PollerState (..),
@@ -63,7 +64,7 @@ import Data.Bits (shiftL, shiftR, (.&.), (.|.))
 import Data.IORef (IORef, newIORef, readIORef, writeIORef)
 import Data.Primitive.ByteArray (MutableByteArray, newByteArray, readByteArray, setByteArray, writeByteArray)
 import Data.Primitive.SmallArray
-import Data.Word (Word32, Word8)
+import Data.Word (Word32, Word64, Word8)
 import Foreign.C.Types (CInt)
 import Foreign.Ptr (IntPtr (..), Ptr, intPtrToPtr)
 import Weft.Internal.Backend.Readiness.Poller (Direction (..), Interest (..))
@@ -129,12 +130,10 @@ data PollerState
     RegisteredGivesAll
   deriving stock (Eq, Show)
 
--- | The serial of the present or the last descriptor.
 slotSerial :: Slot w -> IO Word32
 slotSerial s = readByteArray (slotBytes s) 0
 {-# INLINE slotSerial #-}
 
--- | Is a descriptor there?
 slotPhase :: Slot w -> IO SlotPhase
 slotPhase s = do
   b <- byteAt s 4
@@ -181,7 +180,6 @@ flagByte = \case
   Writing -> 8
 {-# INLINE flagByte #-}
 
--- | What is known about a direction.
 readFlag :: Slot w -> Direction -> IO Flag
 readFlag s d = do
   b <- byteAt s (flagByte d)
@@ -191,7 +189,6 @@ readFlag s d = do
     _ -> Hangup
 {-# INLINE readFlag #-}
 
--- | Set what is known about a direction.
 writeFlag :: Slot w -> Direction -> Flag -> IO ()
 writeFlag s d f = setByteAt s (flagByte d) case f of
   Blocked -> 0
@@ -249,6 +246,16 @@ othersWait :: Slot w -> IO Bool
 othersWait s = (> 1) <$> byteAt s readersByte
 {-# INLINE othersWait #-}
 
+-- | Does nothing but the standing waiter wait on the descriptor with this serial, which gives all that it
+-- has? Two comparisons say so. (Where bytes are numbered the other way, they say no.)
+standsAlone :: Slot w -> Word32 -> IO Bool
+standsAlone s serial = do
+  found <- readByteArray (slotBytes s) 0
+  writing <- byteAt s (flagByte Writing)
+  -- Occupied, reading is Blocked, the standing waiter, RegisteredGivesAll; writing is not Blocked.
+  pure (found == (0x0201_0001_0000_0000 .|. fromIntegral serial :: Word64) && writing /= 0)
+{-# INLINE standsAlone #-}
+
 -- | The standing waiter waits no more.
 nowDone :: Slot w -> IO ()
 nowDone s = byteAt s readersByte >>= setByteAt s readersByte . (.&. 2)
@@ -292,7 +299,6 @@ readRegistration s = do
     _ -> RegisteredGivesAll
 {-# INLINE readRegistration #-}
 
--- | Note what the poller has been told.
 writeRegistration :: Slot w -> PollerState -> IO ()
 writeRegistration s r = setByteAt s 7 case r of
   Unregistered -> 0
@@ -303,7 +309,6 @@ writeRegistration s r = setByteAt s 7 case r of
 readInterest :: Slot w -> IO Interest
 readInterest s = Interest . fromIntegral <$> byteAt s 9
 
--- | Note the directions a level-triggered poller watches.
 writeInterest :: Slot w -> Interest -> IO ()
 writeInterest s (Interest i) = setByteAt s 9 (fromIntegral i)
 
@@ -311,7 +316,6 @@ writeInterest s (Interest i) = setByteAt s 9 (fromIntegral i)
 readJobs :: Slot w -> IO Word32
 readJobs s = readByteArray (slotBytes s) 3
 
--- | Set how many pool jobs use the descriptor.
 writeJobs :: Slot w -> Word32 -> IO ()
 writeJobs s = writeByteArray (slotBytes s) 3
 
@@ -334,7 +338,6 @@ chunkBits, chunkSize :: Int
 chunkBits = 6
 chunkSize = 1 `shiftL` chunkBits
 
--- | An empty table.
 newTable :: IO (Table w)
 newTable = Table <$> newIORef mempty
 
