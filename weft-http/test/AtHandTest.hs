@@ -51,7 +51,8 @@ tests =
           let given = plain ok200 [] "given"
               response = given {responseRendered = renderWhole "weft" "Thu, 01 Jan 1970 00:00:00 GMT" given}
               found = modifyIORef' runs (+ 1) >> (\yes -> if yes then Just response else Nothing) <$> readIORef has'
-          (answers, _) <- withAtHand unobserved (\_ -> Just found <$ modifyIORef' finds (+ 1)) (\_ -> pure (plain ok200 [] "asked")) $ \rig ->
+              find _ = Just found <$ modifyIORef' finds (+ 1)
+          (answers, _) <- withAtHand unobserved find (\_ -> pure (plain ok200 [] "asked")) $ \rig ->
             rigClient rig $ \client -> do
               first <- replicateM 4 (ask client (get "/kept"))
               liftIO (writeIORef has' False)

@@ -41,9 +41,9 @@ tests =
         heads <- newHeads defaultLimits 'a'
         readings <- replicateM 3 (findHead heads (get "/a"))
         case readings of
-          [Fresh _, Known _ first, Known _ again] -> do
+          [Fresh _, Known _ first, Known _ second] -> do
             writeIORef first 'b'
-            readIORef again >>= (@?= 'b')
+            readIORef second >>= (@?= 'b')
             forM_ (numbered 2_000) $ \h -> replicateM_ 2 (findHead heads h)
             anew <- replicateM 2 (findHead heads (get "/a"))
             case anew of

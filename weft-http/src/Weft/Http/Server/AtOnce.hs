@@ -42,6 +42,7 @@ import Weft.Http.Server.Types
 import Weft.Http.Server.Wire
 import Weft.Internal.Core.Buffer (bufferFrom, unsafeSlice)
 import Weft.Internal.Core.Intake (Intake, bufferMemory, intakeBuffer, setIntakeOffset)
+import Weft.Internal.Core.Standing (Received (..))
 
 -- Note [In the first effect]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~
@@ -68,65 +69,84 @@ data AtOnce
 
 -- | Answer with what is at hand: Note [In the first effect]. A copy of the code for each part of the
 -- server would be larger, hence OPAQUE.
-atOnce :: Context -> Connection -> Intake -> Int -> Int -> IO AtOnce
-atOnce context c intake from n = do
+atOnce :: Context -> Connection -> Intake -> Received -> IO AtOnce
+atOnce context c intake came@(Received from n) = do
   idle <- isIdle c
   draining <- isDraining server
   if not idle || draining
     then pure Unread
     else
       findHead (serverHeads server) (unsafeSlice (intakeBuffer intake) from n) >>= \reading -> case reading of
-        Fresh _ -> asking context c intake from n reading
+        Fresh _ -> asking context c intake came reading
         Known _ kept ->
           join (readIORef kept) >>= \case
-            Nothing -> asking context c intake from n reading
-            Just response -> case bytesAtHand response of
-              Nothing -> giving c intake from n reading response (sendQuickly context c response)
-              Just bytes -> do
-                taken <- tryWrite context c bytes
-                if taken < B.length bytes
-                  then giving c intake from n reading response (\_ _ _ -> pure (Partly True (B.drop taken bytes)))
-                  else do
-                    setIntakeOffset intake from
-                    stayIdle server c
-                    -- As in 'becomeIdle'.
-                    ends <- isDraining server
-                    if ends then giving c intake from n reading response (\_ _ _ -> pure Stops) else pure Answered
+            Nothing -> asking context c intake came reading
+            Just response -> repeated context c intake came reading response
   where
     server = contextServer context
 {-# OPAQUE atOnce #-}
 
+-- | Send the response that a kept answer has given. A function of its own, so that what it needs is not read before.
+repeated :: Context -> Connection -> Intake -> Received -> Reading k -> Response -> IO AtOnce
+repeated context c intake came@(Received from _) reading response = case bytesAtHand response of
+  Nothing -> giving c intake came reading response (sendQuickly context c response)
+  Just bytes -> do
+    taken <- tryWrite context c bytes
+    if taken < B.length bytes
+      then giving c intake came reading response (\_ _ _ -> pure (Partly True (B.drop taken bytes)))
+      else do
+        setIntakeOffset intake from
+        stayIdle server c
+        -- As in 'becomeIdle'.
+        ends <- isDraining server
+        if ends then giving c intake came reading response (\_ _ _ -> pure Stops) else pure Answered
+  where
+    server = contextServer context
+{-# OPAQUE repeated #-}
+
 -- | Ask what is at hand, and keep what it finds.
-asking :: Context -> Connection -> Intake -> Int -> Int -> Reading (IO (Maybe Response)) -> IO AtOnce
-asking context c intake from n reading = case readingParsed reading of
+asking :: Context -> Connection -> Intake -> Received -> Reading (IO (Maybe Response)) -> IO AtOnce
+asking context c intake came@(Received _ n) reading = case readingParsed reading of
   Parsed h used
     | used == n,
       isPlain (contextServer context) h,
       Just find <- contextAtHand context -> do
         let !request = Request h EmptyBody (connectionClient c)
-            finds again =
-              again >>= \case
-                Nothing -> pure (Unanswered reading)
-                Just response -> do
-                  case (reading, atHand request (isPersistent h) response) of
-                    (Known _ kept, Just bytes) | B.length bytes <= mostKept -> writeIORef kept again
-                    _ -> pure ()
-                  giving c intake from n reading response (sendQuickly context c response)
-        find request >>= maybe (pure (Unanswered reading)) finds
+        find request >>= \case
+          Nothing -> pure (Unanswered reading)
+          Just again ->
+            again >>= \case
+              Nothing -> pure (Unanswered reading)
+              Just response -> do
+                case (reading, atHand request (isPersistent h) response) of
+                  (Known _ kept, Just bytes) | B.length bytes <= mostKept -> writeIORef kept again
+                  _ -> pure ()
+                let !input = afterAll intake came reading
+                    !persistent = isPersistent h
+                sent <- sendQuickly context c response request input persistent
+                pure $! Given request input persistent sent response
   _ -> pure (Unanswered reading)
 {-# OPAQUE asking #-}
 
--- | Send this response to a request that is all that has come.
-giving :: Connection -> Intake -> Int -> Int -> Reading k -> Response -> (Request -> Input -> Bool -> IO After) -> IO AtOnce
-giving c intake from n reading response send = case readingParsed reading of
-  Parsed h used -> do
+-- | How a response is sent to a request, with the input after it; whether the connection can go on.
+type Send = Request -> Input -> Bool -> IO After
+
+-- | Send this response, in this way, to a request that is all that has come.
+giving :: Connection -> Intake -> Received -> Reading k -> Response -> Send -> IO AtOnce
+giving c intake came reading response send = case readingParsed reading of
+  Parsed h _ -> do
     let !request = Request h EmptyBody (connectionClient c)
-        !input = afterHead reading used (Input (bufferFrom from (intakeBuffer intake)) 0 n)
+        !input = afterAll intake came reading
         !persistent = isPersistent h
-    after <- send request input persistent
-    pure $! Given request input persistent after response
+    sent <- send request input persistent
+    pure $! Given request input persistent sent response
   _ -> pure Unread
 {-# OPAQUE giving #-}
+
+-- | The input after a head that is all that has come.
+afterAll :: Intake -> Received -> Reading k -> Input
+afterAll intake (Received from n) reading = afterHead reading n (Input (bufferFrom from (intakeBuffer intake)) 0 n)
+{-# INLINE afterAll #-}
 
 -- | In octets: what is kept with a head may hold its response, which the cache of files has given up.
 mostKept :: Int
@@ -134,11 +154,11 @@ mostKept = 16_384
 
 -- | Send a small response in the same breath, without a system call of the thread, without
 -- a deadline (because nothing waits), and with the step to the next request.
-sendQuickly :: Context -> Connection -> Response -> Request -> Input -> Bool -> IO After
+sendQuickly :: Context -> Connection -> Response -> Send
 sendQuickly context c response request input persistent = do
   draining <- isDraining (contextServer context)
-  tick <- readClock (serverClock (contextServer context))
-  case rendered context request (persistent && not draining) response tick of
+  own <- readIORef (serverOwnFields (contextServer context))
+  case rendered context request (persistent && not draining) response own of
     Nothing -> pure Slowly
     Just (goesOn, bytes) -> do
       n <- tryWrite context c bytes

@@ -89,24 +89,24 @@ receivingInto context c buffer = case connectionTransport c of
 -- | Bytes have come. 'Nothing': they were requests, which were answered, and the next goes to what
 -- is left of the buffer.
 received :: Context -> Connection -> Intake -> Received -> Thread (Maybe Pause)
-received context c intake (Received from n)
-  | n == 0 = pure (Just Over)
+received context c intake came
+  | receivedCount came == 0 = pure (Just Over)
   | otherwise = runOnce $ case contextAtHand context of
-      Nothing -> attended context c intake from n Unread
+      Nothing -> attended context c intake came Unread
       Just _ ->
-        liftIO (atOnce context c intake from n) >>= \case
+        liftIO (atOnce context c intake came) >>= \case
           Answered -> pure Nothing
-          rest -> attended context c intake from n rest
+          rest -> attended context c intake came rest
 {-# INLINE received #-}
 
--- | Go on after the first effect with the given number of bytes, which came to this offset of the intake.
-attended :: Context -> Connection -> Intake -> Int -> Int -> AtOnce -> Thread (Maybe Pause)
-attended context c intake from n first = runOnce $ do
+-- | Go on after the first effect. Opaque, so that the first effect keeps the intake and not its parts.
+attended :: Context -> Connection -> Intake -> Received -> AtOnce -> Thread (Maybe Pause)
+attended context c intake (Received from n) first = runOnce $ do
   pause <- case first of
     Unread -> requests context c input unseen noOutput
     Unanswered reading -> judged context c input noOutput reading
     Given _ left _ Waits _ -> pure (Awaits left)
-    Given request left persistent after response -> afterwards context c request left persistent untimed response after
+    Given request left persistent sent response -> afterwards context c request left persistent untimed response sent
     Answered -> pure (Awaits (giveBack n input))
   pure $! case pause of
     -- The intake is after what came by this receive, or at the start of what was given back;
@@ -116,7 +116,7 @@ attended context c intake from n first = runOnce $ do
   where
     !input = Input rest 0 n
     !rest = bufferFrom from (intakeBuffer intake)
-{-# NOINLINE attended #-}
+{-# OPAQUE attended #-}
 
 -- | Answer the requests that have come. The number says how much of the unread input the parser
 -- has seen already.
