@@ -13,6 +13,7 @@ import Test.Tasty.HUnit
 import Weft
 import Weft.Http.Server hiding (Server)
 import Weft.Http.Server.Phase (currentPhase)
+import Weft.Http.Server.Render (renderWhole)
 import Weft.Http.Server.State (Open (..), Phase (..), Server (..))
 import Weft.Http.Status
 import Weft.Socket
@@ -43,6 +44,25 @@ tests =
           case words' of
             first : others -> others @?= [first, first]
             [] -> assertFailure "none",
+        testCase "what is found is kept with its head, and run again until it has no answer" $ do
+          runs <- newIORef (0 :: Int)
+          finds <- newIORef (0 :: Int)
+          has' <- newIORef True
+          let given = plain ok200 [] "given"
+              response = given {responseRendered = renderWhole "weft" "Thu, 01 Jan 1970 00:00:00 GMT" given}
+              found = modifyIORef' runs (+ 1) >> (\yes -> if yes then Just response else Nothing) <$> readIORef has'
+              find _ = Just found <$ modifyIORef' finds (+ 1)
+          (answers, _) <- withAtHand unobserved find (\_ -> pure (plain ok200 [] "asked")) $ \rig ->
+            rigClient rig $ \client -> do
+              first <- replicateM 4 (ask client (get "/kept"))
+              liftIO (writeIORef has' False)
+              without <- ask client (get "/kept")
+              liftIO (writeIORef has' True)
+              again <- ask client (get "/kept")
+              pure (first <> [without, again])
+          -- The first request of a connection is the handler's; the head is known from the second on.
+          answers @?= ["asked", "given", "given", "given", "asked", "given"]
+          ((,) <$> readIORef finds <*> readIORef runs) >>= (@?= (2, 6)),
         testCase "a client that ends the connection with its request" $ do
           (answer, _) <- quietly id $ \client -> do
             _ <- ask client (get "/there")
@@ -79,13 +99,17 @@ quietly settings use = quietlyWith settings (const use)
 
 quietlyWith :: (ServerSettings -> ServerSettings) -> (Server -> Socket -> Thread a) -> IO (a, Seen)
 quietlyWith settings use =
-  withAtHand (\s -> settings s {serverAccessLog = Nothing, serverObserver = Nothing}) atHand (\_ -> pure (plain ok200 [] "asked")) $ \rig ->
+  withAtHand (settings . unobserved) atHand (\_ -> pure (plain ok200 [] "asked")) $ \rig ->
     rigClient rig (use (rigServer rig))
   where
     atHand request = pure $ case requestPath request of
-      "/there" -> Just (plain ok200 [] "given")
-      "/large" -> Just (plain ok200 [] (B.replicate large 0x61))
+      "/there" -> Just (found (plain ok200 [] "given"))
+      "/large" -> Just (found (plain ok200 [] (B.replicate large 0x61)))
       _ -> Nothing
+    found = pure . Just
+
+unobserved :: ServerSettings -> ServerSettings
+unobserved settings = settings {serverAccessLog = Nothing, serverObserver = Nothing}
 
 -- | The end of the content of the next response.
 ask :: Socket -> ByteString -> Thread ByteString

@@ -2,11 +2,12 @@
 module HeadsTest (tests) where
 
 import Control.Exception (evaluate)
-import Control.Monad (forM, forM_, replicateM_)
+import Control.Monad (forM, forM_, replicateM, replicateM_)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.ByteString.Char8 qualified as C
 import Data.ByteString.Unsafe (unsafeUseAsCString)
+import Data.IORef
 import Foreign.Marshal.Utils (copyBytes, fillBytes)
 import Foreign.Ptr (castPtr)
 import Test.Tasty
@@ -24,30 +25,43 @@ tests =
     "heads that have come before"
     [ testProperty "all that is read is what the parser says" prop_parser,
       testCase "bytes are kept when they come for the second time" $ do
-        heads <- newHeads defaultLimits
+        heads <- newHeads defaultLimits ()
         copied <- forM ["/a", "/a", "/b", "/a", "/b", "/a", "/b"] (isCopied heads . get)
         copied @?= [False, True, False, True, True, True, True],
       testCase "what is kept refers to no memory of others" $ do
-        heads <- newHeads defaultLimits
+        heads <- newHeads defaultLimits ()
         _ <- isCopied heads (get "/a")
         let size = B.length (get "/a")
         buffer <- newBuffer size
         withBuffer buffer $ \p -> unsafeUseAsCString (get "/a") $ \from -> copyBytes p (castPtr from) size
-        Reading copied parsed <- evaluate (readHead heads 0 (unsafeSlice buffer 0 size))
+        reading <- evaluate (readHead heads 0 (unsafeSlice buffer 0 size))
         withBuffer buffer $ \p -> fillBytes p 0 size
-        (copied, parsed) @?= (True, parseRequest defaultLimits 0 (get "/a")),
+        (readingIsCopied reading, readingParsed reading) @?= (True, parseRequest defaultLimits 0 (get "/a")),
+      testCase "what is kept with a head goes with its entry" $ do
+        heads <- newHeads defaultLimits 'a'
+        readings <- replicateM 3 (findHead heads (get "/a"))
+        case readings of
+          [Fresh _, Known _ first, Known _ second] -> do
+            writeIORef first 'b'
+            readIORef second >>= (@?= 'b')
+            forM_ (numbered 2_000) $ \h -> replicateM_ 2 (findHead heads h)
+            anew <- replicateM 2 (findHead heads (get "/a"))
+            case anew of
+              [_, Known _ kept] -> readIORef kept >>= (@?= 'a')
+              _ -> assertFailure "it was not made again"
+          _ -> assertFailure (show (map readingIsCopied readings)),
       testCase "what comes once throws nothing out" $ do
-        heads <- newHeads defaultLimits
+        heads <- newHeads defaultLimits ()
         replicateM_ 2 (isCopied heads (get "/a"))
         forM_ (numbered 2_000) (isCopied heads)
         isCopied heads (get "/a") >>= (@?= True),
       testCase "there are 128 places" $ do
-        heads <- newHeads defaultLimits
+        heads <- newHeads defaultLimits ()
         forM_ (numbered 2_000) $ \h -> replicateM_ 2 (isCopied heads h)
         left <- length . filter id <$> mapM (isCopied heads) (numbered 2_000)
         assertBool (show left) (left > 100 && left <= 128),
       testCase "long heads, and the rest of one, are for the parser" $ do
-        heads <- newHeads defaultLimits
+        heads <- newHeads defaultLimits ()
         copied <- forM [(0, long), (0, long), (5, get "/a"), (5, get "/a")] (\(n, h) -> readingIsCopied <$> evaluate (readHead heads n h))
         copied @?= replicate 4 False
     ]
@@ -55,14 +69,14 @@ tests =
     long = get ("/" <> C.replicate 1_024 'a')
     numbered n = [get ("/" <> C.pack (show i)) | i <- [1 .. n :: Int]]
 
-isCopied :: Heads -> ByteString -> IO Bool
+isCopied :: Heads k -> ByteString -> IO Bool
 isCopied heads bytes = readingIsCopied <$> evaluate (readHead heads 0 bytes)
 
 -- | Of few strings, so that they come again: requests alone, with what follows them, halves of
 -- some, and what is none.
 prop_parser :: Property
 prop_parser = forAll (listOf (elements strings)) $ \chosen -> ioProperty $ do
-  heads <- newHeads defaultLimits
+  heads <- newHeads defaultLimits ()
   readings <- forM chosen (evaluate . readHead heads 0)
   pure
     . cover 50 (any readingIsCopied readings) "some were known"

@@ -96,9 +96,18 @@ staticAtHand :: Static -> Clock -> AtHand
 staticAtHand static clock
   | embellished (openSettings static) = \_ -> pure Nothing
   | otherwise = \request ->
-      lookAt static clock request (requestPath request) >>= \case
-        Ready response -> pure (Just response)
+      findCache (openCache static) (requestPath request) >>= \case
+        Just entry | isPlain request -> pure (Just (readyIn static clock request entry))
         _ -> pure Nothing
+
+-- | The response to a plain GET, if the cache compared this entry with the disk this second. An entry
+-- that is not in the cache any more is not compared.
+readyIn :: Static -> Clock -> Request -> CacheEntry Cached -> IO (Maybe Response)
+readyIn static clock request entry =
+  current static clock request entry >>= \case
+    Ready response -> pure (Just response)
+    _ -> pure Nothing
+{-# OPAQUE readyIn #-}
 
 -- | What the cache has for a request.
 data Known
@@ -112,18 +121,31 @@ data Known
 -- the path is not allocated.
 lookAt :: Static -> Clock -> Request -> ByteString -> IO Known
 lookAt static clock request asked =
-  lookupCache (openCache static) asked >>= \case
+  findCache (openCache static) asked >>= \case
     Nothing -> pure Missing
-    Just cached
-      | Get <- requestMethod request,
-        isUnconditional (requestConditions request) -> do
-          tick <- readClock clock
-          case cachedOthers cached of
-            Alone -> whole tick cached (cachedHeld cached)
-            Negotiated variants choice -> ready static tick variants choice request cached >>= maybe (pure (Kept cached)) (whole tick cached)
-      | otherwise -> pure (Kept cached)
+    Just entry
+      | isPlain request -> current static clock request entry
+      | otherwise -> Kept (keptValue entry) <$ spare entry
+{-# INLINE lookAt #-}
+
+-- | A GET of the whole, whatever the client has.
+isPlain :: Request -> Bool
+isPlain request = case requestMethod request of
+  Get -> isUnconditional (requestConditions request)
+  _ -> False
+{-# INLINE isPlain #-}
+
+-- | What an entry of the cache has for a plain GET.
+current :: Static -> Clock -> Request -> CacheEntry Cached -> IO Known
+current static clock request entry = do
+  spare entry
+  tick <- readClock clock
+  case cachedOthers cached of
+    Alone -> whole tick (cachedHeld cached)
+    Negotiated variants choice -> ready static tick variants choice request cached >>= maybe (pure (Kept cached)) (whole tick)
   where
-    whole tick cached held = do
+    cached = keptValue entry
+    whole tick held = do
       RenderedFor second response <- readIORef (heldRendered held)
       checked <- readPrimVar (cachedChecked cached)
       if second == tickSecond tick && checked == fromIntegral second
@@ -131,7 +153,7 @@ lookAt static clock request asked =
           InBytes _ -> pure (Ready response)
           OnDisk opened -> (\open -> if open then Ready response else Missing) <$> holdOpened opened
         else pure (Kept cached)
-{-# INLINE lookAt #-}
+{-# INLINE current #-}
 
 -- | The answer where 'lookAt' did not have it.
 elsewhere :: Static -> Clock -> Request -> ByteString -> Known -> Thread Response

@@ -171,8 +171,8 @@ appliedPlain context c (PlainApplication host application) possible@Answering {a
         Claimed -> do
           expired <- expiredIn c
           draining <- isDraining server
-          tick <- readClock (serverClock server)
-          case wholeNow context (answeringRequest possible) (answeringKeep possible && not draining) response tick of
+          own <- readIORef (serverOwnFields server)
+          case wholeNow context (answeringRequest possible) (answeringKeep possible && not draining) response own of
             Just (goesOn, bytes)
               | not expired -> do
                   n <- tryWrite context c bytes

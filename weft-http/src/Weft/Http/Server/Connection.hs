@@ -1,4 +1,3 @@
-{-# LANGUAGE MultiWayIf #-}
 {-# LANGUAGE OverloadedStrings #-}
 {-# OPTIONS_GHC -O2 -fno-full-laziness #-}
 -- A copy of 'requests' for an output that is known to be empty makes that anew each time.
@@ -20,15 +19,13 @@ where
 import Control.Monad (unless, when)
 import Data.ByteString qualified as B
 import Data.Int (Int64)
-import Data.Maybe (isJust)
-import Foreign.ForeignPtr.Unsafe (unsafeForeignPtrToPtr)
-import Foreign.Ptr (minusPtr)
 import GHC.Stack (emptyCallStack)
 import Weft
 import Weft.Buffer (Buffer)
 import Weft.Http.Request
 import Weft.Http.RequestHead
 import Weft.Http.Server.Answering
+import Weft.Http.Server.AtOnce
 import Weft.Http.Server.Exchange
 import Weft.Http.Server.Heads
 import Weft.Http.Server.Incoming
@@ -41,14 +38,14 @@ import Weft.Http.Server.Types
 import Weft.Http.Server.Wire
 import Weft.Http.Status
 import Weft.Internal.Core.Buffer (bufferFrom)
-import Weft.Internal.Core.Intake (bufferMemory, intakeBuffer, newIntake, setIntakeOffset)
+import Weft.Internal.Core.Intake (Intake, bufferMemory, intakeBuffer, newIntake)
 import Weft.Internal.Core.Standing (Received (..))
 import Weft.Internal.Core.Trace (standingReceive)
 import Weft.Time
 
 -- Note [What is rare]
 -- ~~~~~~~~~~~~~~~~~~~
--- Nearly all requests pass through 'received', 'requests' and 'handled'. The rare cases, and
+-- Nearly all requests pass through 'received' and 'atOnce', or 'requests' and one function more. The rare cases, and
 -- the code that takes server and connection apart, are functions of their own that are not inlined. Otherwise
 -- GHC takes both apart at the beginning, and each closure on the way holds a dozen of
 -- their fields instead of the two.
@@ -84,38 +81,59 @@ receivingInto context c buffer = case connectionTransport c of
   Nothing -> do
     intake <- liftIO (newIntake True (connectionSocket c) buffer)
     let !c' = c {connectionIntake = Just intake}
-    standingReceive emptyCallStack intake (received context c' buffer) >>= onward context c
+    standingReceive emptyCallStack intake (received context c' intake) >>= onward context c
   Just transport -> do
     n <- transportReceive transport buffer 0 maxBound
     unless (n == 0) $ requests context c (Input buffer 0 n) unseen noOutput >>= onward context c
 
 -- | Bytes have come. 'Nothing': they were requests, which were answered, and the next goes to what
 -- is left of the buffer.
-received :: Context -> Connection -> Buffer -> Received -> Thread (Maybe Pause)
-received context c buffer (Received from n)
-  | n == 0 = pure (Just Over)
-  | otherwise = runOnce $ do
-      let !rest = bufferFrom from buffer
-      pause <- requests context c (Input rest 0 n) unseen noOutput
-      pure $! case pause of
-        -- The intake is after what came by this receive, or at the start of what was given back;
-        -- what came by another one, the rest of a head, lies where it would receive next.
-        Awaits (Input used _ to) | to == n || to == 0, isRoomy used to n, bufferMemory used == bufferMemory rest -> Nothing
-        _ -> Just pause
+received :: Context -> Connection -> Intake -> Received -> Thread (Maybe Pause)
+received context c intake came
+  | receivedCount came == 0 = pure (Just Over)
+  | otherwise = runOnce $ case contextAtHand context of
+      Nothing -> attended context c intake came Unread
+      Just _ ->
+        liftIO (atOnce context c intake came) >>= \case
+          Answered -> pure Nothing
+          rest -> attended context c intake came rest
 {-# INLINE received #-}
+
+-- | Go on after the first effect. Opaque, so that the first effect keeps the intake and not its parts.
+attended :: Context -> Connection -> Intake -> Received -> AtOnce -> Thread (Maybe Pause)
+attended context c intake (Received from n) first = runOnce $ do
+  pause <- case first of
+    Unread -> requests context c input unseen noOutput
+    Unanswered reading -> judged context c input noOutput reading
+    Given _ left _ Waits _ -> pure (Awaits left)
+    Given request left persistent sent response -> afterwards context c request left persistent untimed response sent
+    Answered -> pure (Awaits (giveBack n input))
+  pure $! case pause of
+    -- The intake is after what came by this receive, or at the start of what was given back;
+    -- what came by another one, the rest of a head, lies where it would receive next.
+    Awaits (Input used _ to) | to == n || to == 0, isRoomy used to n, bufferMemory used == bufferMemory rest -> Nothing
+    _ -> Just pause
+  where
+    !input = Input rest 0 n
+    !rest = bufferFrom from (intakeBuffer intake)
+{-# OPAQUE attended #-}
 
 -- | Answer the requests that have come. The number says how much of the unread input the parser
 -- has seen already.
 requests :: Context -> Connection -> Input -> Int -> Output -> Thread Pause
 requests context c !input !scanned !output
   | B.null given = flush context c output >> awaitRequest context c input
-  | otherwise = runOnce $ case readHead (serverHeads (contextServer context)) scanned given of
-      Reading copied parsed -> case parsed of
-        Parsed h used -> let !rest = if copied then giveBack used input else discard used input in respond context c h rest output
-        Incomplete seen -> incomplete context c input seen output
-        Bad fault -> bad context c fault output
+  | otherwise = runOnce $ judged context c input output (readHead (serverHeads (contextServer context)) scanned given)
   where
     given = unread input
+
+-- | Go on with what the parser has said of the unread input.
+judged :: Context -> Connection -> Input -> Output -> Reading k -> Thread Pause
+judged context c input output reading = case readingParsed reading of
+  Parsed h used -> let !rest = afterHead reading used input in respond context c h rest output
+  Incomplete seen -> incomplete context c input seen output
+  Bad fault -> bad context c fault output
+{-# INLINE judged #-}
 
 -- | No part of a new head was seen. Named, or each request would make a value of it.
 unseen :: Int
@@ -155,24 +173,6 @@ awaitRequest context c input = do
     if fresh then pure False else becomeIdle context c input
   pure (if ending then Over else Awaits input)
 
--- | The connection has nothing to do, and this input is used up. Answers whether it is to end,
--- because the server drains.
-becomeIdle :: Context -> Connection -> Input -> IO Bool
-becomeIdle context c input = do
-  case input of
-    -- The received bytes were given back, and the intake is at its end. (In another buffer than the intake's
-    -- the number means nothing, and the intake is not used again.)
-    Input buffer _ 0 | Just intake <- connectionIntake c -> setIntakeOffset intake (distance (intakeBuffer intake) buffer)
-    _ -> pure ()
-  if isJust (connectionTransport c) then enter server c Dormant else stayIdle server c
-  -- A drain sets the flag and then looks at the phases; this thread has entered its own
-  -- and looks at the flag: one of the two sees the other.
-  isDraining server
-  where
-    server = contextServer context
-    distance from to = unsafeForeignPtrToPtr (bufferMemory to) `minusPtr` unsafeForeignPtrToPtr (bufferMemory from)
-{-# OPAQUE becomeIdle #-}
-
 -- | The client sends no more, or its time is up.
 endOfInput :: Context -> Connection -> Input -> Thread ()
 endOfInput context c input = do
@@ -185,60 +185,19 @@ endOfInput context c input = do
 -- | Have one request answered, and go on with what follows it.
 respond :: Context -> Connection -> RequestHead -> Input -> Output -> Thread Pause
 respond context c h input output = case serverAnswers server of
-  ByHandler quick handler | plainly -> handled context c quick handler h input output
-  ByPlain application | plainly, isEmptyOutput output -> appliedAtOnce context c application h input
+  ByHandler _ handler | isPlain server h -> handled context c handler h input output
+  ByPlain application | isPlain server h, isEmptyOutput output -> appliedAtOnce context c application h input
   _ -> answeredAtLength context c h input output
   where
     server = contextServer context
-    -- There is no body, and nothing to be asked first.
-    plainly = case headFraming h of
-      NoBody -> serverMaxHandlers (serverSettings server) <= 0 && headExpectation h /= ExpectUnknown
-      _ -> False
 {-# INLINE respond #-}
 
--- | What happens almost always.
-handled :: Context -> Connection -> AtHand -> Handler -> RequestHead -> Input -> Output -> Thread Pause
-handled context c quick handler h !input !output = runOnce $ do
-  let !request = Request h EmptyBody (connectionClient c)
-      -- One request has come.
-      !alone = case input of
-        Input _ from to -> from == to && isEmptyOutput output
-        NoInput -> False
-  liftIO (opening context c quick request input alone) >>= \case
-    Given Waits _ -> pure (Awaits input)
-    Given quickly response -> afterwards context c request input (isPersistent h) untimed response quickly
-    Asks persistent -> asked context c handler request input output persistent
+-- | Have a request without a body answered by a handler.
+handled :: Context -> Connection -> Handler -> RequestHead -> Input -> Output -> Thread Pause
+handled context c handler h !input !output = runOnce $ do
+  lastOne <- liftIO (beginHandling context c)
+  asked context c handler (Request h EmptyBody (connectionClient c)) input output (isPersistent h && not lastOne)
 {-# NOINLINE handled #-}
-
--- | What a request has come to in the first effect of its thread.
-data FirstEffect
-  = -- | Its response was at hand, and this has become of it.
-    Given !After !Response
-  | -- | The handler works; whether the connection can go on after it.
-    Asks !Bool
-
--- | Answer with what is at hand, if the request has come alone and it is neither logged nor observed:
--- one effect, which waits for nothing, and so needs no phase and no handler of exceptions (Note
--- [Deadlines] in "Weft.Http.Server.Phase"). Everything else is left to the handler.
-opening :: Context -> Connection -> AtHand -> Request -> Input -> Bool -> IO FirstEffect
-opening context c quick request input alone
-  | alone,
-    contextQuiet context,
-    serverMaxRequests (serverSettings (contextServer context)) <= 0 = do
-      idle <- isIdle c
-      there <- if idle then quick request else pure Nothing
-      case there of
-        Nothing -> asks
-        Just response -> do
-          !quickly <- sendQuickly context c request input persistent response
-          pure (Given quickly response)
-  | otherwise = asks
-  where
-    !persistent = isPersistent (requestHead request)
-    asks = do
-      lastOne <- beginHandling context c
-      pure $! Asks (persistent && not lastOne)
-{-# OPAQUE opening #-}
 
 -- | Have the handler answer.
 asked :: Context -> Connection -> Handler -> Request -> Input -> Output -> Bool -> Thread Pause
@@ -255,7 +214,7 @@ askedSince context c handler request !input !output persistent start = runOnce $
     | from == to,
       isEmptyOutput output -> do
         response <- answer
-        liftIO (sendQuickly context c request input persistent response) >>= \case
+        liftIO (sendQuickly context c response request input persistent) >>= \case
           Waits | contextQuiet context -> pure (Awaits input)
           quick -> afterwards context c request input persistent start response quick
   _ -> do
@@ -369,21 +328,3 @@ answeredAtLength context c h input output = do
           Just input' -> requests context c input' 0 noOutput
           Nothing -> Over <$ linger context c
 {-# NOINLINE answeredAtLength #-}
-
--- | Send a small response in the same breath, without a system call of the thread, without
--- a deadline (because nothing waits), and with the step to the next request.
-sendQuickly :: Context -> Connection -> Request -> Input -> Bool -> Response -> IO After
-sendQuickly context c request input persistent response = do
-  draining <- isDraining (contextServer context)
-  tick <- readClock (serverClock (contextServer context))
-  case rendered context request (persistent && not draining) response tick of
-    Nothing -> pure Slowly
-    Just (goesOn, bytes) -> do
-      n <- tryWrite context c bytes
-      if
-        | n < B.length bytes -> pure (Partly goesOn (B.drop n bytes))
-        | not goesOn -> pure (Proceeds False)
-        | otherwise -> do
-            ends <- becomeIdle context c input
-            pure $! if ends then Stops else Waits
-{-# OPAQUE sendQuickly #-}

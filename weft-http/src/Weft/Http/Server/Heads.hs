@@ -20,8 +20,10 @@
 --     store to memory that the collector does not look at.
 --   * What is kept is a copy. So what was parsed refers to no connection's buffer, and the memory
 --     where the bytes came can be received into again ('Weft.Http.Server.Input.giveBack').
---   * Workers share it without a lock. An entry is immutable and is replaced by one store; a sighting that is
---     lost costs one more parse.
+--   * An entry has a place for one thing that others know of its head: a server keeps there what
+--     answers it. One store replaces it.
+--   * Workers share it without a lock. Else an entry is immutable, and is replaced by one store; a
+--     sighting that is lost costs one more parse.
 --
 -- An entry, with the passwords in its fields, stays until it is replaced. The hash is not
 -- secret: a client can send heads that share a place, and have others in that place parsed again, as
@@ -30,6 +32,9 @@ module Weft.Http.Server.Heads
   ( Heads,
     newHeads,
     Reading (..),
+    readingParsed,
+    readingIsCopied,
+    findHead,
     readHead,
   )
 where
@@ -38,6 +43,7 @@ import Control.Monad.Primitive (RealWorld)
 import Data.Bits (unsafeShiftR)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
+import Data.IORef
 import Data.Primitive.Array
 import Data.Primitive.PrimArray
 import Data.Word (Word64)
@@ -46,16 +52,39 @@ import Weft.Http.Internal.Hash
 import Weft.Http.Internal.Head
 import Weft.Http.Internal.Types (Limits)
 
--- | The entries by place, the hashes of the bytes that were last parsed for each place, and the limits that
--- all are parsed with.
-data Heads = Heads !Limits !(MutableArray RealWorld Entry) !(MutablePrimArray RealWorld Word64)
+-- | A memo in which a @k@ is kept with each head.
+data Heads k = Heads
+  { -- | With which all are parsed.
+    headsLimits :: !Limits,
+    -- | What is kept with a new entry.
+    headsFirst :: !k,
+    -- | The entries by place.
+    headsEntries :: !(MutableArray RealWorld (Entry k)),
+    -- | The hashes of the bytes that were last parsed for each place.
+    headsSeen :: !(MutablePrimArray RealWorld Word64)
+  }
 
-data Entry
+data Entry k
   = Vacant
-  | Entry !ByteString !Reading
+  | Entry {-# UNPACK #-} !ByteString !(Reading k)
 
--- | What bytes say, and whether that refers to none of them but to a copy.
-data Reading = Reading {readingIsCopied :: !Bool, readingParsed :: !Parsed}
+-- | What bytes say.
+data Reading k
+  = -- | It refers to them.
+    Fresh !Parsed
+  | -- | It refers to a copy. What is kept with it.
+    Known !Parsed {-# UNPACK #-} !(IORef k)
+
+readingParsed :: Reading k -> Parsed
+readingParsed = \case
+  Fresh parsed -> parsed
+  Known parsed _ -> parsed
+
+-- | Does it refer to no memory but a copy?
+readingIsCopied :: Reading k -> Bool
+readingIsCopied = \case
+  Fresh _ -> False
+  Known _ _ -> True
 
 -- | Entries: a power of two.
 places :: Int
@@ -65,32 +94,52 @@ places = 128
 longest :: Int
 longest = 1024
 
--- | Nothing has come.
-newHeads :: Limits -> IO Heads
-newHeads limits = do
+-- | Nothing has come. With each new entry this is kept.
+newHeads :: Limits -> k -> IO (Heads k)
+newHeads limits first = do
   seen <- newPrimArray places
   setPrimArray seen 0 places 0
   entries <- newArray places Vacant
-  pure (Heads limits entries seen)
+  pure (Heads limits first entries seen)
 
--- | 'parseRequest'. See Note [Heads that have come before].
-readHead :: Heads -> Int -> ByteString -> Reading
-readHead (Heads limits entries seen) scanned given
-  | scanned > 0 || B.length given > longest = Reading False (parseRequest limits scanned given)
-  | otherwise = unsafeDupablePerformIO $ do
-      let !hash = hashOf 128 given
-          !place = fromIntegral (hash `unsafeShiftR` 57)
-      readArray entries place >>= \case
-        Entry bytes reading | bytes == given -> pure reading
-        _ -> do
-          before <- readPrimArray seen place
-          if before == hash
-            then do
-              let !own = B.copy given
-                  !reading = Reading True (parseRequest limits 0 own)
-              reading <$ writeArray entries place (Entry own reading)
-            else do
-              writePrimArray seen place hash
-              pure $! Reading False (parseRequest limits 0 given)
+-- | What these bytes say, of which nothing was looked at before. Inlined: what is known is found without a call.
+findHead :: Heads k -> ByteString -> IO (Reading k)
+findHead heads given = do
+  let !hash = hashOf 128 given
+  readArray (headsEntries heads) (placeOf hash) >>= \case
+    Entry bytes reading | bytes == given -> pure reading
+    _ -> unknown heads given hash
+{-# INLINE findHead #-}
+
+placeOf :: Word64 -> Int
+placeOf hash = fromIntegral (hash `unsafeShiftR` 57)
+{-# INLINE placeOf #-}
+
+-- | Parse bytes with this hash that have no entry, and make one if they come for the second time.
+unknown :: Heads k -> ByteString -> Word64 -> IO (Reading k)
+unknown heads given hash
+  | B.length given > longest = fresh given
+  | otherwise = do
+      before <- readPrimArray (headsSeen heads) (placeOf hash)
+      if before == hash
+        then do
+          let !own = B.copy given
+              !parsed = parseRequest (headsLimits heads) 0 own
+          kept <- newIORef (headsFirst heads)
+          let !reading = Known parsed kept
+          reading <$ writeArray (headsEntries heads) (placeOf hash) (Entry own reading)
+        else do
+          writePrimArray (headsSeen heads) (placeOf hash) hash
+          fresh given
+  where
+    fresh bytes = pure $! Fresh (parseRequest (headsLimits heads) 0 bytes)
+{-# NOINLINE unknown #-}
+
+-- | 'parseRequest', given how many bytes it has looked at before. Pure but for what is kept. See Note [Heads that
+-- have come before].
+readHead :: Heads k -> Int -> ByteString -> Reading k
+readHead heads scanned given
+  | scanned > 0 = Fresh (parseRequest (headsLimits heads) scanned given)
+  | otherwise = unsafeDupablePerformIO (findHead heads given)
 -- The arrays are read each time that it is called.
 {-# NOINLINE readHead #-}

@@ -19,6 +19,8 @@ module Weft.Http.Server.Outgoing
     Answering (..),
     transmit,
     rendered,
+    atHand,
+    bytesAtHand,
     wholeNow,
     recorded,
 
@@ -131,13 +133,13 @@ transmission context c answering response output
     not bare,
     size <- bodyLength (responseBody response),
     size <= worthCopying = do
-      tick <- liftIO (readClock (serverClock server))
-      case renderBefore (serverName settings) (tickDate tick) persistence chunks response pieces of
+      own <- liftIO (readIORef (serverOwnFields server))
+      case renderBefore own persistence chunks response pieces of
         Left bad -> unsendable bad
         Right whole -> (keep, gathered [whole]) <$ recorded context c answering (responseStatus response) size
   | otherwise = do
-      tick <- liftIO (readClock (serverClock server))
-      case maybe (renderResponseHead (serverName settings) (tickDate tick) persistence chunks response) Right headAtHand of
+      own <- liftIO (readIORef (serverOwnFields server))
+      case maybe (renderResponseHead own persistence chunks response) Right headAtHand of
         Left bad -> unsendable bad
         Right h -> do
           (sent, output') <- body h
@@ -146,7 +148,6 @@ transmission context c answering response output
           pure (keep, output')
   where
     server = contextServer context
-    settings = serverSettings server
     request = answeringRequest answering
     unsendable bad = do
       report context ("a handler made a field that cannot be sent: " <> show bad)
@@ -242,10 +243,10 @@ attending context act = do
 
 -- | The bytes of a response that are at hand or small, given whether the connection can go on,
 -- and whether it does. A response at hand is for a connection that goes on.
-rendered :: Context -> Request -> Bool -> Response -> Tick -> Maybe (Bool, ByteString)
-rendered context request possible response tick
+rendered :: Context -> Request -> Bool -> Response -> OwnFields -> Maybe (Bool, ByteString)
+rendered context request possible response own
   | Just bytes <- atHand request possible response = Just (True, bytes)
-  | otherwise = wholeNow context request possible response tick
+  | otherwise = wholeNow context request possible response own
 {-# INLINE rendered #-}
 
 -- | The bytes of a whole response, if its handler had them and they are what this request is
@@ -253,20 +254,24 @@ rendered context request possible response tick
 -- of HTTP\/1.1.
 atHand :: Request -> Bool -> Response -> Maybe ByteString
 atHand request possible response
-  | possible,
-    Just (Rendered bytes fields) <- responseRendered response,
-    inMemory (responseBody response),
-    Http11 <- requestVersion request,
-    hasUsualContent request,
-    samePointer fields (responseFields response) || not (asksToClose response) =
-      Just bytes
+  | possible, Http11 <- requestVersion request, hasUsualContent request = bytesAtHand response
   | otherwise = Nothing
 {-# INLINE atHand #-}
 
+-- | 'atHand' for a request that may be answered with them.
+bytesAtHand :: Response -> Maybe ByteString
+bytesAtHand response
+  | Just (Rendered bytes fields) <- responseRendered response,
+    inMemory (responseBody response),
+    samePointer fields (responseFields response) || not (asksToClose response) =
+      Just bytes
+  | otherwise = Nothing
+{-# INLINE bytesAtHand #-}
+
 -- | A small response as the bytes that are to be sent, given whether the connection can go on,
 -- and whether it does; if nothing else is to be done about it.
-wholeNow :: Context -> Request -> Bool -> Response -> Tick -> Maybe (Bool, ByteString)
-wholeNow context request !possible response tick = case responseBody response of
+wholeNow :: Context -> Request -> Bool -> Response -> OwnFields -> Maybe (Bool, ByteString)
+wholeNow context request !possible response own = case responseBody response of
   NoContent -> whole []
   Bytes pieces | bodyLength (responseBody response) <= worthCopying -> whole pieces
   _ -> Nothing
@@ -280,7 +285,7 @@ wholeNow context request !possible response tick = case responseBody response of
                   | not keep, samePointer fields (responseFields response) -> Just (False, sayingClose (fromIntegral (bodyLength (responseBody response))) bytes)
                 _ -> rendering keep pieces
     rendering keep pieces =
-      case renderBefore (serverName (serverSettings (contextServer context))) (tickDate tick) (persistenceOf request keep) True response pieces of
+      case renderBefore own (persistenceOf request keep) True response pieces of
         Right bytes -> Just (keep, bytes)
         Left _ -> Nothing
 
@@ -354,16 +359,13 @@ refuse context c status detail = do
 -- | Answer what was no request with an error that says so.
 sendError :: Context -> Connection -> Status -> ByteString -> Thread ()
 sendError context c status detail = do
-  tick <- liftIO (readClock (serverClock server))
+  own <- liftIO (readIORef (serverOwnFields (contextServer context)))
   let response = errorResponse status detail
       body = case responseBody response of Bytes pieces -> pieces; _ -> []
-  for_ (renderResponseHead (serverName settings) (tickDate tick) Closing True response) $ \h ->
+  for_ (renderResponseHead own Closing True response) $ \h ->
     write context c (h : body)
   unless (contextQuiet context) $
     record context c Nothing status (bodyLength (responseBody response)) 0 0
-  where
-    server = contextServer context
-    settings = serverSettings server
 
 -- | Does another protocol follow the head of the response, or stand in its place?
 isProtocol :: Body -> Bool

@@ -66,9 +66,9 @@ import Weft.Time
 --
 -- In the same way a connection that has been idle for a while is asked to rest (`Resting`):
 -- its receive ends, and it waits without a buffer. If the receive has succeeded in that
--- moment, it returns, and the next that the thread does is to enter a phase: it has just been
--- dispatched, and has the fuel for that, so the interruption cannot come between. One with a layer is not asked: its receive
--- may consist of several, the first of which would be lost.
+-- moment, it returns, and the next that the thread does, in its first effect or the second, is to enter a
+-- phase: it has just been dispatched, and has the fuel for that, so the interruption cannot come between. One
+-- with a layer is not asked: its receive may consist of several, the first of which would be lost.
 --
 -- A request that is answered at once, from what is at hand, is answered in the phase 'Idle', and
 -- the deadline moves: one store. The ticker may have read the old deadline, which has just passed,

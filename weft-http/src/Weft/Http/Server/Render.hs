@@ -8,7 +8,9 @@
 -- Adds to a response what is the server's business (@Date@, @Server@,
 -- @Content-Length@, @Connection@) and renders its head. Pure.
 module Weft.Http.Server.Render
-  ( Persistence (..),
+  ( OwnFields,
+    ownFields,
+    Persistence (..),
     renderResponseHead,
     renderBefore,
     renderWhole,
@@ -35,6 +37,18 @@ import Weft.Http.Response (BadField, checkField)
 import Weft.Http.Server.Types
 import Weft.Http.Status
 
+-- | @Date@ and @Server@ as bytes, which are the same for all responses of a second.
+data OwnFields
+  = -- | Both lines, and the size of the first.
+    OwnFields !ByteString !Int
+
+-- | From the name of the server, which may be empty, and the date.
+ownFields :: ByteString -> ByteString -> OwnFields
+ownFields name date = OwnFields (dated <> served) (B.length dated)
+  where
+    served = if B.null name then "" else B.concat ["Server: ", name, "\r\n"]
+    dated = B.concat ["Date: ", date, "\r\n"]
+
 -- | What the head says about the connection.
 data Persistence
   = -- | It goes on; HTTP/1.1 need not say so.
@@ -47,23 +61,25 @@ data Persistence
 
 -- | The head of a response, or the field that cannot be sent. The flag: the client
 -- understands chunks.
-renderResponseHead :: ByteString -> ByteString -> Persistence -> Bool -> Response -> Either BadField ByteString
-renderResponseHead name date persistence chunks response = renderBefore name date persistence chunks response []
+renderResponseHead :: OwnFields -> Persistence -> Bool -> Response -> Either BadField ByteString
+renderResponseHead own persistence chunks response = renderBefore own persistence chunks response []
 
 -- | The head with these bytes after it, in one string: one pass over the fields, one
 -- allocation, one copy of the content.
-renderBefore :: ByteString -> ByteString -> Persistence -> Bool -> Response -> [ByteString] -> Either BadField ByteString
-renderBefore name date persistence chunks response pieces = case scan 0 0 given of
+renderBefore :: OwnFields -> Persistence -> Bool -> Response -> [ByteString] -> Either BadField ByteString
+renderBefore (OwnFields both dateSize) persistence chunks response pieces = case scan 0 0 given of
   Faulty bad -> Left bad
   -- Not a thunk: the caller sends it.
   Scanned size seen -> Right $! I.unsafeCreate total write
     where
-      dated = seen .&. seenDate == 0
-      served = seen .&. seenServer == 0 && not (B.null name)
+      own
+        | seen .&. (seenDate .|. seenServer) == 0 = both
+        | seen .&. seenDate == 0 = B.take dateSize both
+        | seen .&. seenServer == 0 = B.drop dateSize both
+        | otherwise = B.empty
       total =
         B.length line
-          + (if dated then 8 + B.length date else 0)
-          + (if served then 10 + B.length name else 0)
+          + B.length own
           + framingWidth
           + size
           + B.length connection
@@ -71,13 +87,12 @@ renderBefore name date persistence chunks response pieces = case scan 0 0 given 
           + lengths pieces
       write start = do
         p1 <- put start line
-        p2 <- if dated then put p1 "Date: " >>= (`put` date) >>= lineEnd else pure p1
-        p3 <- if served then put p2 "Server: " >>= (`put` name) >>= lineEnd else pure p2
-        p4 <- putFraming p3
-        p5 <- putFields given p4
-        p6 <- put p5 connection
-        p7 <- lineEnd p6
-        void (putAll pieces p7)
+        p2 <- put p1 own
+        p3 <- putFraming p2
+        p4 <- putFields given p3
+        p5 <- put p4 connection
+        p6 <- lineEnd p5
+        void (putAll pieces p6)
       putFields fields p = case fields of
         [] -> pure p
         f@(Field n v) : rest
@@ -193,7 +208,7 @@ renderWhole name date response = case responseBody response of
   FileBody {} -> whole []
   _ -> Nothing
   where
-    whole pieces = case renderBefore name date Persistent True response pieces of
+    whole pieces = case renderBefore (ownFields name date) Persistent True response pieces of
       Left _ -> Nothing
       Right bytes -> Just (Rendered bytes (responseFields response))
 

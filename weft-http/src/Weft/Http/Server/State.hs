@@ -50,6 +50,7 @@ import Weft.Attempt (Attempts)
 import Weft.Http.Internal.Address (Address, Peer)
 import Weft.Http.Request (Client)
 import Weft.Http.Server.Heads (Heads)
+import Weft.Http.Server.Render (OwnFields)
 import Weft.Http.Server.Types
 import Weft.Internal.Core.Intake (Intake)
 import Weft.Kernel (Waiter)
@@ -60,7 +61,10 @@ data Server = Server
   { serverSettings :: !ServerSettings,
     serverAnswers :: !Answers,
     serverClock :: !Clock,
-    serverHeads :: !Heads,
+    -- | For the responses of this tick.
+    serverOwnFields :: !(IORef OwnFields),
+    -- | With each head what had its answer at hand the last time ('AtHand').
+    serverHeads :: !(Heads (IO (Maybe Response))),
     -- | How responses are sent that need not wait.
     serverAttempts :: !Attempts,
     serverConnections :: !(IORef Open),
@@ -78,8 +82,8 @@ data Server = Server
 
 -- | What answers requests.
 data Answers
-  = -- | First what is at hand.
-    ByHandler !AtHand !Handler
+  = -- | First what is at hand, if anything may be.
+    ByHandler !(Maybe AtHand) !Handler
   | ByApplication Application
   | ByPlain PlainApplication
 

@@ -32,6 +32,7 @@ import Weft.Attempt (attempts)
 import Weft.Http.Date
 import Weft.Http.Server.Heads (newHeads)
 import Weft.Http.Server.Phase
+import Weft.Http.Server.Render (ownFields)
 import Weft.Http.Server.State
 import Weft.Http.Server.Types
 import Weft.Mask (mask_)
@@ -40,11 +41,12 @@ import Weft.Time
 
 -- | A server that has no connections yet. Its handler may read the server's clock.
 newServer :: ServerSettings -> (Clock -> Handler) -> Thread Server
-newServer settings handler = newServerOf settings (ByHandler (\_ -> pure Nothing) . handler)
+newServer settings handler = newServerOf settings (ByHandler Nothing . handler)
 
 -- | 'newServer' with a function that answers some requests at once, before the handler is asked.
 newServerAtHand :: ServerSettings -> (Clock -> (AtHand, Handler)) -> Thread Server
-newServerAtHand settings both = newServerOf settings (uncurry ByHandler . both)
+newServerAtHand settings both = newServerOf settings $ \clock ->
+  let (found, handler) = both clock in ByHandler (Just found) handler
 
 -- | 'newServer' with an 'Application'.
 newServerWith :: ServerSettings -> (Clock -> Application) -> Thread Server
@@ -60,8 +62,9 @@ newServerOf settings answers = do
   tries <- attempts
   liftIO $ do
     clock <- newIORef tick
-    heads <- newHeads (serverLimits settings)
-    Server (unharmed settings) (answers clock) clock heads tries
+    heads <- newHeads (serverLimits settings) (pure Nothing)
+    own <- newIORef $! ownFields (serverName settings) (tickDate tick)
+    Server (unharmed settings) (answers clock) clock own heads tries
       <$> newIORef (Open IntMap.empty Map.empty 0 0 0 0 False [] [])
       <*> newIORef False
       <*> newPrimVar (tickMonotonic tick)
@@ -172,6 +175,7 @@ attend server tick rested m = do
 setClock :: Server -> Tick -> IO ()
 setClock server tick = do
   writeIORef (serverClock server) tick
+  writeIORef (serverOwnFields server) $! ownFields (serverName (serverSettings server)) (tickDate tick)
   writePrimVar (serverSince server) (tickMonotonic tick)
 
 nextTick :: Thread Tick

@@ -67,11 +67,14 @@ type Handler = Request -> Thread Response
 -- | Handlers around handlers; they compose with @(.)@.
 type Middleware = Handler -> Handler
 
--- | Answers a request at once, in plain 'IO', or leaves it to a 'Handler': 'Nothing'. The time limit
--- for handlers is not for it, it is not told that the client is gone, and an exception ends the
--- connection. So it is for what is at hand: it is short, does not wait, and raises nothing. It is
--- asked for requests without a body, and not for all of them.
-type AtHand = Request -> IO (Maybe Response)
+-- | Finds what answers a request at once, in plain 'IO', or leaves it to a 'Handler': 'Nothing'. What
+-- is found is run for this request, and may be run again for every later one with the same head, of
+-- any client, until it answers with 'Nothing'; then the server asks anew, and then the handler. So it
+-- looks at nothing of the request but the head. The time limit for handlers is not for either, they are
+-- not told that the client is gone, and an exception ends the connection. So they are for what is at hand:
+-- short, without waiting, and they raise nothing. They are asked for requests without a body, and not for
+-- all of them.
+type AtHand = Request -> IO (Maybe (IO (Maybe Response)))
 
 -- | A handler that is there while its response is sent: it can hold resources around
 -- that. It gives its response to the function it is given, once, and answers with what

@@ -55,14 +55,21 @@ import Weft.Socket
 data Context = Context
   { contextServer :: !Server,
     -- | Are responses neither logged nor observed?
-    contextQuiet :: !Bool
+    contextQuiet :: !Bool,
+    -- | What is asked first for the requests of an idle connection, where they are neither counted
+    -- nor observed.
+    contextAtHand :: !(Maybe AtHand)
   }
 
 -- | For sessions of this server.
 newContext :: Server -> Context
-newContext server = Context server (isNothing (serverAccessLog settings) && isNothing (serverObserver settings))
+newContext server = Context server quiet atHand
   where
     settings = serverSettings server
+    quiet = isNothing (serverAccessLog settings) && isNothing (serverObserver settings)
+    atHand = case serverAnswers server of
+      ByHandler found _ | quiet, serverMaxRequests settings <= 0, serverMaxHandlers settings <= 0 -> found
+      _ -> Nothing
 
 -- | Tell the operator.
 report :: Context -> String -> Thread ()

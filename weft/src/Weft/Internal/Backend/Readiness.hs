@@ -192,13 +192,16 @@ dispatch src buffer from n = go from 0
           existingSlot (sourceTable src) (keyNumber key) >>= \case
             Nothing -> pure 0
             Just slot -> do
-              phase <- slotPhase slot
-              serial <- slotSerial slot
-              -- An event of a descriptor that is gone can still be reported
-              -- while a forked process holds its open file.
-              if phase == Occupied && serial == keySerial key
-                then wakeSlot src slot (keyNumber key) bits
-                else pure 0
+              alone <- standsAlone slot (keySerial key)
+              if alone && isReadable bits then wakeStanding src slot (keyNumber key) else others key bits slot
+    others key bits slot = do
+      phase <- slotPhase slot
+      serial <- slotSerial slot
+      -- An event of a descriptor that is gone can still be reported
+      -- while a forked process holds its open file.
+      if phase == Occupied && serial == keySerial key
+        then wakeSlot src slot (keyNumber key) bits
+        else pure 0
 
 -- | As of 'forget'. Final: the backend refuses the descriptor from now on.
 forgetIn :: Source w -> Descriptor -> IO () -> IO ()

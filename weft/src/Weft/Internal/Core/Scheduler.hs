@@ -62,6 +62,7 @@ import Weft.Internal.Core.Scheduler.State
 import Weft.Internal.Core.Scheduler.Strays
 import Weft.Internal.Core.Scheduler.Takeover
 import Weft.Internal.Core.Self
+import Weft.Internal.Core.Standing (samePointer)
 import Weft.Internal.Core.SystemCall (SystemCall (..))
 import Weft.Internal.Core.Trace
 import Weft.Internal.Data.Cell (readCell, writeCell)
@@ -319,7 +320,10 @@ performCondemned !s !tcb !op p k !fuel = do
 
 ask :: Scheduler -> Tcb -> SystemCall a -> (a -> Trace) -> Int -> IO ()
 ask !s !tcb request k !fuel = case schedulerAnswer s of
-  AnswerCall answer -> answer tcb request k >>= \t -> enterUser (lineOf s) >> step s tcb t (fuel - 1)
+  AnswerCall answer ->
+    answer tcb request k >>= \t ->
+      -- Mostly it waits. (With the last of its fuel it pauses first, as after every node.)
+      if fuel > 1 && samePointer t Parked then next s else enterUser (lineOf s) >> step s tcb t (fuel - 1)
 {-# NOINLINE ask #-}
 
 forksAnonymous :: Scheduler -> Tcb -> Resume -> (ThreadId -> Trace) -> Int -> IO ()

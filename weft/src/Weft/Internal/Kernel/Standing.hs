@@ -28,7 +28,8 @@ import Weft.Internal.Kernel.Env
 import Weft.Internal.Kernel.Network (noRoom)
 
 -- | Answer a standing receive. Nearly always the control block itself is the same; other functions
--- look closer, and are not inlined, so that what they need is not read before.
+-- look closer, and are not inlined, so that what they need is not read before. It is opaque: GHC would take the
+-- intake apart for it, and make it anew for them.
 receiveStanding :: Env -> Tcb -> SystemCall Received -> Intake -> (Received -> Trace) -> IO Trace
 receiveStanding env !tcb request !intake k =
   readMutVar (intakeKept intake) >>= \case
@@ -39,6 +40,7 @@ receiveStanding env !tcb request !intake k =
             then receiveAgain env tcb request intake k status place
             else receiveLooking env tcb request intake k thread status place
     _ -> receiveAnew env tcb request intake k
+{-# OPAQUE receiveStanding #-}
 
 receiveLooking :: Env -> Tcb -> SystemCall Received -> Intake -> (Received -> Trace) -> Tcb -> Status -> Place -> IO Trace
 receiveLooking env !tcb request !intake k !thread !status !place
@@ -62,7 +64,7 @@ receiveAgain env !tcb request !intake k !status !place = do
       countPending env 1
       pure Parked
     else receiveAnew env tcb request intake k
-{-# OPAQUE receiveAgain #-}
+{-# INLINE receiveAgain #-}
 
 -- | Answer it as any other receive, and keep the wait for the next time.
 receiveAnew :: Env -> Tcb -> SystemCall Received -> Intake -> (Received -> Trace) -> IO Trace

@@ -12,6 +12,8 @@ module Weft.Internal.Backend.Readiness.Stream
 
     -- * Events
     wakeSlot,
+    wakeStanding,
+    isReadable,
 
     -- * Leaving early
     cancelWaiter,
@@ -210,6 +212,11 @@ wakeSlot src slot number bits
       | bits .&. readyBit /= 0 = wakeDirection src slot direction Ready
       | otherwise = pure 0
 
+-- | Do the bits say that there is something to read, and nothing else but that there may be room to write?
+isReadable :: Int -> Bool
+isReadable bits = bits .&. (Sys.invalidBit + Sys.writeHangupBit + Sys.readHangupBit + Sys.readableBit) == Sys.readableBit
+{-# INLINE isReadable #-}
+
 -- | An event of one direction. Mostly it is of one without a waiter: a peer that sends to us
 -- makes room for what we send, too.
 wakeDirection :: Source w -> Slot w -> Direction -> Flag -> IO Int
@@ -230,16 +237,34 @@ wakeReaders src slot news =
     NotStanding -> writeFlag slot Reading news >> wakeWaiters src slot Reading 0
     Standing address room (StreamWaiter _ op done) -> do
       r <- maybe (pure Sys.badDescriptor) (\d -> Sys.recv (descriptorNumber d) address room) (streamOf op)
-      -- The flag is 'Blocked', and stays so if nothing is left.
-      if r == Sys.wouldBlock
-        then pure 0
-        else do
-          nowDone slot
-          all' <- if news == Ready && r > 0 && r < room then (/= Registered) <$> readRegistration slot else pure False
-          unless all' $ writeFlag slot Reading news
-          others <- othersWait slot
-          complete done r
-          if others then wakeWaiters src slot Reading 1 else pure 1
+      standingRead src slot news room done r
+
+-- | The standing waiter has read, with this result, after an event of reading.
+standingRead :: Source w -> Slot w -> Flag -> Int -> Completion w -> Result -> IO Int
+standingRead src slot news room done r
+  -- The flag is 'Blocked', and stays so if nothing is left.
+  | r == Sys.wouldBlock = pure 0
+  | otherwise = do
+      nowDone slot
+      all' <- if news == Ready && r > 0 && r < room then (/= Registered) <$> readRegistration slot else pure False
+      unless all' $ writeFlag slot Reading news
+      others <- othersWait slot
+      complete done r
+      if others then wakeWaiters src slot Reading 1 else pure 1
+{-# NOINLINE standingRead #-}
+
+-- | 'wakeSlot' where nothing but the standing waiter waits ('standsAlone'), and there is something to read: what
+-- nearly all events of a server are about.
+wakeStanding :: Source w -> Slot w -> CInt -> IO Int
+wakeStanding src slot number =
+  standing slot >>= \case
+    Standing address room (StreamWaiter _ _ done) -> do
+      r <- Sys.recv number address room
+      if r > 0 && r < room
+        then 1 <$ (nowDone slot >> complete done r)
+        else standingRead src slot Ready room done r
+    NotStanding -> pure 0
+{-# INLINE wakeStanding #-}
 
 -- | Try the operations that wait, in order, until one would block or none is left.
 -- The number counts completions before those, of the same event.

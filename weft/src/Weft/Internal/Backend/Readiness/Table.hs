@@ -31,6 +31,7 @@ module Weft.Internal.Backend.Readiness.Table
     makeWay,
     nowDone,
     othersWait,
+    standsAlone,
 
     -- ** Registration with the poller
     PollerState (..),
@@ -63,7 +64,7 @@ import Data.Bits (shiftL, shiftR, (.&.), (.|.))
 import Data.IORef (IORef, newIORef, readIORef, writeIORef)
 import Data.Primitive.ByteArray (MutableByteArray, newByteArray, readByteArray, setByteArray, writeByteArray)
 import Data.Primitive.SmallArray
-import Data.Word (Word32, Word8)
+import Data.Word (Word32, Word64, Word8)
 import Foreign.C.Types (CInt)
 import Foreign.Ptr (IntPtr (..), Ptr, intPtrToPtr)
 import Weft.Internal.Backend.Readiness.Poller (Direction (..), Interest (..))
@@ -129,7 +130,6 @@ data PollerState
     RegisteredGivesAll
   deriving stock (Eq, Show, Enum)
 
--- | The serial of the present or the last descriptor.
 slotSerial :: Slot w -> IO Word32
 slotSerial s = readByteArray (slotBytes s) 0
 {-# INLINE slotSerial #-}
@@ -244,6 +244,16 @@ standing s = do
 othersWait :: Slot w -> IO Bool
 othersWait s = (> 1) <$> byteAt s readersByte
 {-# INLINE othersWait #-}
+
+-- | Does nothing but the standing waiter wait on the descriptor with this serial, which gives all that it
+-- has? Two comparisons say so. (Where bytes are numbered the other way, they say no.)
+standsAlone :: Slot w -> Word32 -> IO Bool
+standsAlone s serial = do
+  found <- readByteArray (slotBytes s) 0
+  writing <- byteAt s (flagByte Writing)
+  -- Occupied, reading is Blocked, the standing waiter, RegisteredGivesAll; writing is not Blocked.
+  pure (found == (0x0201_0001_0000_0000 .|. fromIntegral serial :: Word64) && writing /= 0)
+{-# INLINE standsAlone #-}
 
 -- | The standing waiter waits no more.
 nowDone :: Slot w -> IO ()

@@ -1,0 +1,201 @@
+{-# LANGUAGE MultiWayIf #-}
+{-# OPTIONS_GHC -O2 -fno-full-laziness #-}
+{-# OPTIONS_HADDOCK not-home #-}
+
+-- |
+-- Description : Requests that are answered without waiting
+--
+-- The steps of a session that wait for nothing, in plain 'IO': a request that is answered with what
+-- is at hand, a response that its client takes at once, and the end of a request. Called by the thread of
+-- the connection ("Weft.Http.Server.Connection"), each in one effect.
+module Weft.Http.Server.AtOnce
+  ( -- * With what is at hand
+    AtOnce (..),
+    atOnce,
+
+    -- * Responses
+    sendQuickly,
+    becomeIdle,
+
+    -- * Requests
+    isPlain,
+    afterHead,
+  )
+where
+
+import Control.Monad (join)
+import Data.ByteString qualified as B
+import Data.IORef
+import Data.Maybe (isJust)
+import Foreign.ForeignPtr.Unsafe (unsafeForeignPtrToPtr)
+import Foreign.Ptr (minusPtr)
+import Weft.Http.Request
+import Weft.Http.RequestHead
+import Weft.Http.Server.Answering
+import Weft.Http.Server.Heads
+import Weft.Http.Server.Input
+import Weft.Http.Server.Outgoing
+import Weft.Http.Server.Phase
+import Weft.Http.Server.Registry
+import Weft.Http.Server.State
+import Weft.Http.Server.Types
+import Weft.Http.Server.Wire
+import Weft.Internal.Core.Buffer (bufferFrom, unsafeSlice)
+import Weft.Internal.Core.Intake (Intake, bufferMemory, intakeBuffer, setIntakeOffset)
+import Weft.Internal.Core.Standing (Received (..))
+
+-- Note [In the first effect]
+-- ~~~~~~~~~~~~~~~~~~~~~~~~~~
+-- A request that has come alone, while the connection was idle, is answered in the first effect of its thread
+-- if its response is at hand ('AtHand'). That waits for nothing, and so it needs no phase and no handler of
+-- exceptions (Note [Deadlines] in "Weft.Http.Server.Phase"). Nearly always its head has come before, and what
+-- answered it then is kept with the head ("Weft.Http.Server.Heads"): it is run again, and sent, and that is all.
+-- Otherwise what is at hand is asked, and what it finds is kept if it has a small response with its bytes, to
+-- a request that may be answered with them. So with a kept answer nothing of the head is looked at:
+-- there is no body, the connection goes on, and the bytes are right for the method and the version.
+-- Everything else is left to the session.
+
+-- | What has become of received bytes in the first effect.
+data AtOnce
+  = -- | They were a request, which was answered. The connection is idle, and the next request goes to the same memory.
+    Answered
+  | -- | They are a request, which has been answered with this: what has become of the response. Whether
+    -- the connection can go on, and the input after it.
+    Given !Request !Input !Bool !After !Response
+  | -- | They are left to the session, to which the parser has said this.
+    Unanswered !(Reading (IO (Maybe Response)))
+  | -- | They were not looked at.
+    Unread
+
+-- | Answer with what is at hand: Note [In the first effect]. A copy of the code for each part of the
+-- server would be larger, hence OPAQUE.
+atOnce :: Context -> Connection -> Intake -> Received -> IO AtOnce
+atOnce context c intake came@(Received from n) = do
+  idle <- isIdle c
+  draining <- isDraining server
+  if not idle || draining
+    then pure Unread
+    else
+      findHead (serverHeads server) (unsafeSlice (intakeBuffer intake) from n) >>= \reading -> case reading of
+        Fresh _ -> asking context c intake came reading
+        Known _ kept ->
+          join (readIORef kept) >>= \case
+            Nothing -> asking context c intake came reading
+            Just response -> repeated context c intake came reading response
+  where
+    server = contextServer context
+{-# OPAQUE atOnce #-}
+
+-- | Send the response that a kept answer has given. A function of its own, so that what it needs is not read before.
+repeated :: Context -> Connection -> Intake -> Received -> Reading k -> Response -> IO AtOnce
+repeated context c intake came@(Received from _) reading response = case bytesAtHand response of
+  Nothing -> giving c intake came reading response (sendQuickly context c response)
+  Just bytes -> do
+    taken <- tryWrite context c bytes
+    if taken < B.length bytes
+      then giving c intake came reading response (\_ _ _ -> pure (Partly True (B.drop taken bytes)))
+      else do
+        setIntakeOffset intake from
+        stayIdle server c
+        -- As in 'becomeIdle'.
+        ends <- isDraining server
+        if ends then giving c intake came reading response (\_ _ _ -> pure Stops) else pure Answered
+  where
+    server = contextServer context
+{-# OPAQUE repeated #-}
+
+-- | Ask what is at hand, and keep what it finds.
+asking :: Context -> Connection -> Intake -> Received -> Reading (IO (Maybe Response)) -> IO AtOnce
+asking context c intake came@(Received _ n) reading = case readingParsed reading of
+  Parsed h used
+    | used == n,
+      isPlain (contextServer context) h,
+      Just find <- contextAtHand context -> do
+        let !request = Request h EmptyBody (connectionClient c)
+        find request >>= \case
+          Nothing -> pure (Unanswered reading)
+          Just again ->
+            again >>= \case
+              Nothing -> pure (Unanswered reading)
+              Just response -> do
+                case (reading, atHand request (isPersistent h) response) of
+                  (Known _ kept, Just bytes) | B.length bytes <= mostKept -> writeIORef kept again
+                  _ -> pure ()
+                let !input = afterAll intake came reading
+                    !persistent = isPersistent h
+                sent <- sendQuickly context c response request input persistent
+                pure $! Given request input persistent sent response
+  _ -> pure (Unanswered reading)
+{-# OPAQUE asking #-}
+
+-- | How a response is sent to a request, with the input after it; whether the connection can go on.
+type Send = Request -> Input -> Bool -> IO After
+
+-- | Send this response, in this way, to a request that is all that has come.
+giving :: Connection -> Intake -> Received -> Reading k -> Response -> Send -> IO AtOnce
+giving c intake came reading response send = case readingParsed reading of
+  Parsed h _ -> do
+    let !request = Request h EmptyBody (connectionClient c)
+        !input = afterAll intake came reading
+        !persistent = isPersistent h
+    sent <- send request input persistent
+    pure $! Given request input persistent sent response
+  _ -> pure Unread
+{-# OPAQUE giving #-}
+
+-- | The input after a head that is all that has come.
+afterAll :: Intake -> Received -> Reading k -> Input
+afterAll intake (Received from n) reading = afterHead reading n (Input (bufferFrom from (intakeBuffer intake)) 0 n)
+{-# INLINE afterAll #-}
+
+-- | In octets: what is kept with a head may hold its response, which the cache of files has given up.
+mostKept :: Int
+mostKept = 16_384
+
+-- | Send a small response in the same breath, without a system call of the thread, without
+-- a deadline (because nothing waits), and with the step to the next request.
+sendQuickly :: Context -> Connection -> Response -> Send
+sendQuickly context c response request input persistent = do
+  draining <- isDraining (contextServer context)
+  own <- readIORef (serverOwnFields (contextServer context))
+  case rendered context request (persistent && not draining) response own of
+    Nothing -> pure Slowly
+    Just (goesOn, bytes) -> do
+      n <- tryWrite context c bytes
+      if
+        | n < B.length bytes -> pure (Partly goesOn (B.drop n bytes))
+        | not goesOn -> pure (Proceeds False)
+        | otherwise -> do
+            ends <- becomeIdle context c input
+            pure $! if ends then Stops else Waits
+{-# OPAQUE sendQuickly #-}
+
+-- | The connection has nothing to do, and this input is used up. Answers whether it is to end,
+-- because the server drains.
+becomeIdle :: Context -> Connection -> Input -> IO Bool
+becomeIdle context c input = do
+  case input of
+    -- The received bytes were given back, and the intake is at its end. (In another buffer than the intake's
+    -- the number means nothing, and the intake is not used again.)
+    Input buffer _ 0 | Just intake <- connectionIntake c -> setIntakeOffset intake (distance (intakeBuffer intake) buffer)
+    _ -> pure ()
+  if isJust (connectionTransport c) then enter server c Dormant else stayIdle server c
+  -- A drain sets the flag and then looks at the phases; this thread has entered its own
+  -- and looks at the flag: one of the two sees the other.
+  isDraining server
+  where
+    server = contextServer context
+    distance from to = unsafeForeignPtrToPtr (bufferMemory to) `minusPtr` unsafeForeignPtrToPtr (bufferMemory from)
+{-# OPAQUE becomeIdle #-}
+
+-- | There is no body, and nothing to be asked first.
+isPlain :: Server -> RequestHead -> Bool
+isPlain server h = case headFraming h of
+  NoBody -> serverMaxHandlers (serverSettings server) <= 0 && headExpectation h /= ExpectUnknown
+  _ -> False
+{-# INLINE isPlain #-}
+
+-- | The input after a head of the given size.
+afterHead :: Reading k -> Int -> Input -> Input
+afterHead reading used input = if readingIsCopied reading then giveBack used input else discard used input
+{-# INLINE afterHead #-}
