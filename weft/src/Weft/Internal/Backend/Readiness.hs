@@ -16,6 +16,7 @@ module Weft.Internal.Backend.Readiness
   )
 where
 
+import Control.Exception (onException)
 import Control.Monad (foldM, unless, void, when)
 import Data.IORef
 import Data.IntMap.Strict qualified as IntMap
@@ -43,9 +44,8 @@ newReadiness :: Poller -> Pool -> Post -> IO (Backend w)
 newReadiness poller pool post = do
   table <- newTable
   wakeup <- newWakeup
-  _ <-
-    Sys.throwFailure "watch a wake-up" $
-      pollerWatch poller (wakeupDescriptor wakeup) (wakeupKey wakeup) (pollerTrigger poller) (interestIn Reading)
+  flip onException (freeWakeup wakeup) . void . Sys.throwFailure "watch a wake-up" $
+    pollerWatch poller (wakeupDescriptor wakeup) (wakeupKey wakeup) (pollerTrigger poller) (interestIn Reading)
   numbers <- newPrimVar 0
   deliveries <- newIORef []
   jobs <- newIORef IntMap.empty
