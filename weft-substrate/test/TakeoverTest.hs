@@ -129,7 +129,7 @@ comeBack = do
   hec <- newEmptyMVar
   over <- newIORef False
   ends <- newIORef (0 :: Int)
-  _ <- forkIO (takeMVar hec >>= \h -> replicateM_ 100 (displace h Computes) >> writeIORef over True)
+  _ <- forkIO (takeMVar hec >>= \h -> replicateM_ 50 (displace h Computes) >> writeIORef over True)
   run $ \s -> do
     atomicPTM getHEC >>= putMVar hec
     let go = yield s >> readIORef over >>= \end -> unless end go
