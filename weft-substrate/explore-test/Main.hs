@@ -42,7 +42,7 @@ allowed = Set.map Just . allOutcomes . outcomes "main"
 holdToSemantics :: Litmus -> Assertion
 holdToSemantics l = do
   let may = allowed (litmusProgram l)
-  seen <- exploring 300 Nothing (`Set.notMember` may) (litmusProgram l)
+  seen <- exploring 3_000 Nothing (`Set.notMember` may) (litmusProgram l)
   let (schedule, final) = last seen
   unless (final `Set.member` may) $
     assertFailure ("not allowed: " <> show final <> ", by the schedule " <> show schedule <> "; allowed: " <> show (Set.toList may))
@@ -58,7 +58,7 @@ isFound :: Bug -> Assertion
 isFound bug = do
   let l = fromJust (find ((== litmusFor bug) . litmusName) litmus)
       may = allowed (litmusProgram l)
-  seen <- exploring 600 (Just bug) (`Set.notMember` may) (litmusProgram l)
+  seen <- exploring 6_000 (Just bug) (`Set.notMember` may) (litmusProgram l)
   assertBool ("not found in " <> show (length seen) <> " schedules") (snd (last seen) `Set.notMember` may)
 
 litmusFor :: Bug -> String
@@ -77,6 +77,9 @@ litmusFor = \case
   UnlockEarly -> "a sum is never seen half-way"
   CatchForgetsReads -> "what a failed part has read is a condition"
   CatchKeepsWrites -> "a catch undoes what was written, and keeps what is new"
+  DisplacementUnseen -> "a displaced stack comes back, and goes on where it was"
+  SleeperDisplaced -> "a HEC that sleeps is not displaced"
+  ReturnBeforeCommit -> "who was displaced cannot be entered before it has come back"
 
 randomPrograms :: Plan -> Property
 randomPrograms plan = ioProperty $ do

@@ -1,4 +1,6 @@
+{-# LANGUAGE CApiFFI #-}
 {-# LANGUAGE RecordWildCards #-}
+{-# OPTIONS_GHC -optc-D_GNU_SOURCE #-}
 
 -- |
 -- Description : The concurrency libraries
@@ -9,11 +11,19 @@ import Control.Exception hiding (throwTo)
 import Control.Monad
 import Data.ByteString qualified as ByteString
 import Data.IORef
+import Foreign.C.String (CString, withCString)
+import Foreign.C.Types (CInt (..))
+import Foreign.Marshal.Alloc (allocaBytesAligned)
 import GHC.Conc (BlockReason (..), ThreadStatus (..), threadStatus)
 import Library
+import System.IO (hClose, hPutStr)
+import System.Posix.Files (removeLink)
 import System.Posix.IO.ByteString (closeFd, createPipe, fdRead, fdWrite)
+import System.Posix.Temp (mkstemp)
+import System.Posix.Types (Fd (..))
 import Test.Tasty
 import Test.Tasty.HUnit
+import Weft.ConcLib.Internal.Poller (Request (..), Side (..), edgesSoFar, finishRequests, hasEdgeSince, interestIn, look, newPoller, submit)
 import Weft.ConcLib.Internal.Queue qualified as Queue
 import Weft.ConcLib.Internal.Waiter (Waiter (..), among)
 import Weft.ConcLib.MP hiding (forkFinally, forkIO, forkIOWithUnmask, killThread, myThreadId, outside, throwTo, yield)
@@ -32,6 +42,8 @@ tests =
       testCase "threads of two libraries share a variable" (limited shared),
       testCase "a hundred thousand that wait for one variable go on" (limited (withConcLib 1 crowd)),
       testCase "those who do not wait any more are dropped" dropped,
+      testCase "an edge is for all that have tried before" oneEdge,
+      testCase "what the disk was given is waited for" (limited diskFinishes),
       testCase "those who do not wait any more are dropped from a queue, and the others keep their order" droppedInOrder
     ]
 
@@ -52,6 +64,7 @@ every library =
           ("tokens through a pipe", pipes),
           ("what blocks outside blocks nobody", blocking),
           ("what waits outside is interrupted", interruptedOutside),
+          ("what waits outside is interrupted once", interruptedOnce),
           ("a channel keeps the order", channel),
           ("retry waits for what was read", retries),
           ("orElse undoes the first, and waits for both", orElses),
@@ -222,6 +235,21 @@ interruptedOutside Library {..} = do
   takeMVar out >>= (@?= "thread killed")
   GHC.putMVar never ()
 
+-- The action handles the exception itself.
+interruptedOnce :: Library t -> Assertion
+interruptedOnce Library {..} = do
+  never <- GHC.newEmptyMVar
+  waits <- GHC.newEmptyMVar
+  out <- newEmptyMVar
+  t <- forkIO $ do
+    r <- outside ((GHC.putMVar waits () >> GHC.readMVar never >> pure "read") `catch` \e -> pure (show (e :: AsyncException)))
+    yield
+    putMVar out r
+  outside (GHC.takeMVar waits)
+  throwTo t ThreadKilled
+  takeMVar out >>= (@?= "thread killed")
+  GHC.putMVar never ()
+
 channel :: Library t -> Assertion
 channel Library {..} = do
   c <- newChan
@@ -367,6 +395,40 @@ droppedInOrder = do
   where
     filled wanted = list <$> foldM (Queue.pushAmong wanted) Queue.empty [1 .. 200 :: Int]
     list q = maybe [] (\(a, rest) -> a : list rest) (Queue.pop q)
+
+oneEdge :: Assertion
+oneEdge = do
+  p <- newPoller
+  (r, w) <- createPipe
+  interest <- interestIn p Reading r >>= maybe (assertFailure "no events") pure
+  look p
+  before <- edgesSoFar p Reading r
+  both <- replicateM 2 (atomicPTM (hasEdgeSince before interest))
+  both @?= [False, False]
+  _ <- fdWrite w (ByteString.pack [1])
+  look p
+  now <- replicateM 2 (atomicPTM (hasEdgeSince before interest))
+  now @?= [True, True]
+  mapM_ closeFd [r, w]
+
+-- Where the file system reads past the page cache.
+diskFinishes :: Assertion
+diskFinishes = bracket (mkstemp "/var/tmp/weft-substrate") (removeLink . fst) $ \(path, h) -> do
+  hPutStr h (replicate 4096 'x') >> hClose h
+  direct <- withCString path (`c_open` c_direct)
+  when (direct >= 0) $ do
+    p <- newPoller
+    results <- newIORef []
+    allocaBytesAligned 4096 4096 $ \buffer -> do
+      let request = Request {requestWrites = False, requestFile = Fd direct, requestBuffer = buffer, requestLength = 4096, requestOffset = 0}
+      accepted <- submit p request (\n -> modifyIORef' results (n :))
+      finishRequests p
+      readIORef results >>= (@?= [4096 | accepted])
+    closeFd (Fd direct)
+
+foreign import capi unsafe "fcntl.h open" c_open :: CString -> CInt -> IO CInt
+
+foreign import capi unsafe "fcntl.h value O_DIRECT" c_direct :: CInt
 
 shared :: Assertion
 shared = do

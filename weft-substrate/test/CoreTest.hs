@@ -6,14 +6,17 @@ import Control.Concurrent
 import Control.Exception
 import Control.Monad
 import Data.IORef
+import Data.Maybe (isJust)
 import Foreign.Ptr (Ptr)
 import Foreign.Storable (peek)
 import GHC.Conc (BlockReason (..), ThreadStatus (..), threadStatus)
 import System.IO.Unsafe (unsafePerformIO)
+import System.Mem (performMajorGC)
 import Test.Tasty
 import Test.Tasty.HUnit
 import Weft.Substrate
 import Weft.Substrate.Internal.Transaction (unsafeIOToPTM)
+import Weft.Substrate.Internal.Types (HEC (..))
 
 tests :: TestTree
 tests =
@@ -31,6 +34,8 @@ tests =
       testCase "an exception from outside is raised in the stack" fromOutside,
       testCase "an exception from outside ends a sleep" endsSleep,
       testCase "an exception from outside ends a sleep at the base, in the stack that switches" endsSleepAtBase,
+      testCase "an exception from outside between a commit and its sleep" beforeSleep,
+      testCase "a HEC that nothing can wake is told" toldAsleep,
       testCase "a HEC that is begun masked does not get a pending exception" begunMasked,
       testCase "a ring of 20,000 stacks" ring,
       testCase "a long transaction beside short ones" long,
@@ -235,6 +240,26 @@ endsSleep = do
   -- Whether it sleeps already does not matter: this goes on until it has been woken.
   let wake = atomicPTM (wakeupHEC h) >> tryTakeMVar r >>= maybe (yield >> wake) pure
   wake >>= (@?= "woken")
+
+-- The exception is pending once the transaction is committed, and before the HEC lies down.
+beforeSleep :: Assertion
+beforeSleep = do
+  r <- newEmptyMVar
+  _ <- forkOS . void . inCall $ do
+    me <- myThreadId
+    h <- atomicPTM getHEC
+    let thrown t = threadStatus t >>= \s -> unless (s == ThreadBlocked BlockedOnException) (yield >> thrown t)
+    x <- try (atomicPTM (afterCommit (forkIO (throwTo me (ErrorCall "interrupted")) >>= thrown) >> sleepHEC))
+    asleep <- readPVarIO (hecAsleep h)
+    putMVar r (either (\(ErrorCall e) -> e) (\() -> "woken") x, isJust asleep)
+  takeMVar r >>= (@?= ("interrupted", False))
+
+toldAsleep :: Assertion
+toldAsleep = do
+  r <- newEmptyMVar
+  _ <- forkOS . void . inCall $ try (atomicPTM sleepHEC) >>= putMVar r
+  let collected = tryTakeMVar r >>= maybe (performMajorGC >> yield >> collected) pure
+  collected >>= either (\BlockedIndefinitelyOnMVar -> pure ()) (\() -> assertFailure "woken")
 
 -- What the first attempt has read is changed before the base commits it, so the second is made at the base.
 endsSleepAtBase :: Assertion

@@ -35,6 +35,7 @@ every library =
           ("conc008: a thread catches its own death", killsItself),
           ("conc010: an exception for a thread that waits", thrownAtWaiting),
           ("conc014: handlers are masked", handlerMasks),
+          ("conc018, 019, 024, 033, T7970: a thread that waits for ever is told", told),
           ("conc015, conc017: what is restored, and what is masked again", restoring),
           ("conc022, conc028, tryReadMVar: what does not wait", tries),
           ("conc025: both channels have what is written", duplicated),
@@ -56,7 +57,6 @@ every library =
           ("T5558: a variable made in a lazy value", lazyVariable),
           ("T5611: an exception that comes during a call that blocks", blockedCall)
         ]
-          <> [("conc018, 019, 024, 033, T7970: a thread that waits for ever is told", told) | isCooperative library]
           -- Where throwTo waits for its target.
           <> [("conc016: a thread that waits to throw is killed", killsThrower) | not (isCooperative library)]
   ]

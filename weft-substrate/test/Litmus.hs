@@ -7,7 +7,7 @@
 -- implementation shows has to be among what the semantics shows.
 module Litmus (Litmus (..), litmus) where
 
-import Control.Monad (unless, when)
+import Control.Monad (replicateM_, unless, void, when)
 import Weft.Substrate.Program
 
 data Litmus = Litmus
@@ -271,5 +271,109 @@ litmus =
       Atomic (Put q [t])
       InCall "second" (Switch hand >> Say "ends")
       Switch hand
-      Say "ends"
+      Say "ends",
+    Litmus "a displaced stack comes back, and goes on where it was" $ do
+      w <- away
+      InCallWith (displacing w) (returning w) "worker" $ do
+        knows w
+        Atomic GetHec >>= Tick
+        n <- Atomic (GetHec >> Get (isAway w))
+        Say (show n)
+        Switch GetStack
+        Say "ends",
+    Litmus "what is displaced twice comes back twice" $ do
+      w <- away
+      count <- variable (0 :: Int)
+      InCallWith (displacing w) (\s -> Get count >>= Put count . (+ 1) >> returning w s) "worker" $ do
+        knows w
+        Atomic (void GetHec)
+        n <- Atomic (Get count)
+        Say (if n > 2 then "never" else "ends")
+      ticks w 2,
+    Litmus "a HEC that sleeps is not displaced" $ do
+      w <- away
+      flag <- variable False
+      InCallWith (displacing w) (returning w) "worker" $ do
+        knows w
+        Atomic (Get flag >>= \x -> unless x Sleep)
+        Say "awake"
+      ticks w 1
+      Atomic (Put flag True >> Get (itsHec w) >>= mapM_ Wake),
+    Litmus "who was displaced cannot be entered before it has come back" $ do
+      w <- away
+      wasAway <- variable False
+      InCallWith (\s -> Put wasAway True >> Wake (itsClock w) >> displacing w s) (returning w) "worker" $ do
+        knows w
+        Atomic GetHec >>= Tick
+        Atomic (void GetHec)
+        Say "ends"
+      Atomic (Get wasAway >>= \x -> unless x Sleep)
+      Catch
+        (Switch (Get (isAway w) >>= \x -> if x then Get (itsStack w) >>= maybe GetStack pure else GetStack))
+        (Say . show),
+    Litmus "who switches and is displaced switches later" $ do
+      w <- away
+      t <- NewStack "t" $ do
+        x <- Atomic (GetHec >> Get (isAway w))
+        Say (show x)
+        Switch (nextOf w)
+      InCallWith (displacing w) (returning w) "worker" $ do
+        knows w
+        Switch $ do
+          me <- GetStack
+          Get (itsQueue w) >>= Put (itsQueue w) . (<> [me])
+          pure t
+        Say "ends"
+      ticks w 1,
+    Litmus "an out-call gives the HEC away, and takes one" $ do
+      w <- away
+      done <- variable (0 :: Int)
+      t <- NewStack "t" $ do
+        n <- Atomic (Get done)
+        Say (show n)
+        Switch (nextOf w)
+      InCallWith (displacing w) (returning w) "worker" $ do
+        knows w
+        Atomic (Put (itsQueue w) [t])
+        OutCall (Atomic (Put done 1))
+        x <- Atomic (GetHec >> Get (isAway w))
+        Say (show x)
+      OutCall (Say "without handlers")
   ]
+
+-- | A HEC with handlers: those that are ready, itself, the stack it began with, whether that is away, and the HEC that
+-- makes it tick.
+data Away w = Away
+  { itsQueue :: Variable w [Stack w],
+    itsHec :: Variable w (Maybe (Hec w)),
+    itsStack :: Variable w (Maybe (Stack w)),
+    isAway :: Variable w Bool,
+    itsClock :: Hec w
+  }
+
+away :: Program w (Away w)
+away = Away <$> variable [] <*> variable Nothing <*> variable Nothing <*> variable False <*> Atomic GetHec
+
+knows :: Away w -> Program w ()
+knows w = Atomic $ do
+  GetHec >>= Put (itsHec w) . Just
+  GetStack >>= Put (itsStack w) . Just
+  Wake (itsClock w)
+
+ticks :: Away w -> Int -> Program w ()
+ticks w n = Atomic (Get (itsHec w) >>= maybe Sleep pure) >>= replicateM_ n . Tick
+
+nextOf :: Away w -> Transaction w (Stack w)
+nextOf w =
+  Get (itsQueue w) >>= \case
+    [] -> Sleep
+    t : ts -> Put (itsQueue w) ts >> pure t
+
+displacing :: Away w -> Stack w -> Transaction w (Stack w)
+displacing w _ = Put (isAway w) True >> nextOf w
+
+returning :: Away w -> Stack w -> Transaction w ()
+returning w s = do
+  Put (isAway w) False
+  Get (itsQueue w) >>= Put (itsQueue w) . (<> [s])
+  Get (itsHec w) >>= mapM_ Wake

@@ -9,6 +9,7 @@ import GhcTest qualified
 import InputOutputTest qualified
 import LitmusTest qualified
 import System.Environment (setEnv)
+import TakeoverTest qualified
 import Test.Tasty
 
 main :: IO ()
@@ -16,4 +17,4 @@ main = do
   -- One after the other: the number of a descriptor that a test closes must not be another test's before the first has
   -- seen that it is closed.
   setEnv "TASTY_NUM_THREADS" "1"
-  defaultMain (testGroup "weft-substrate" [CoreTest.tests, LitmusTest.tests, ExamplesTest.tests, ConcLibTest.tests, InputOutputTest.tests, GhcTest.tests])
+  defaultMain (testGroup "weft-substrate" [CoreTest.tests, LitmusTest.tests, TakeoverTest.tests, ExamplesTest.tests, ConcLibTest.tests, InputOutputTest.tests, GhcTest.tests])

@@ -12,6 +12,7 @@ import Control.Monad (void)
 import Data.IORef
 import Data.Map.Strict qualified as Map
 import Weft.Substrate
+import Weft.Substrate.Internal.Takeover (displace)
 import Weft.Substrate.Program
 import Weft.Substrate.Semantics (Outcome)
 
@@ -40,8 +41,10 @@ newRunning fork = (`Running` fork) <$> newIORef Map.empty
 -- | Run a program in a stack of this name, on a HEC of its own.
 perform :: Running -> String -> Program Substrate () -> IO ()
 perform r name p =
-  void (inCall (ending r name (io r name p))) `catch` \e ->
-    saying r name ("fails with " <> show (e :: SomeException))
+  reporting r name (void (inCall (ending r name (io r name p))))
+
+reporting :: Running -> String -> IO () -> IO ()
+reporting r name act = act `catch` \e -> saying r name ("fails with " <> show (e :: SomeException))
 
 ending :: Running -> String -> IO () -> IO ()
 ending r name act = act `catch` \e -> saying r name ("ends with " <> show (e :: Problem))
@@ -62,6 +65,12 @@ io r name = \case
   SetLocal k a -> setSLS k a
   RaiseAsync e -> raiseAsync e >> error "raiseAsync came back"
   InCall other code -> runningFork r (perform r other code)
+  -- Unwatched: what the semantics has of time is Tick.
+  InCallWith away back other code ->
+    runningFork r . reporting r other . void $
+      inCallWith False (Handlers (\_ t -> ptm (away t)) (ptm . back)) (ending r other (io r other code))
+  Tick h -> displace h Computes
+  OutCall m -> outCall (io r name m)
   Say x -> saying r name x
 
 ptm :: Transaction Substrate a -> PTM a

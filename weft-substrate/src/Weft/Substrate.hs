@@ -8,6 +8,8 @@
 -- * A 'StackId' names a computation that is suspended, and a 'switch' has the HEC go on with another.
 -- * Transactions ('PTM') on variables ('PVar') are how HECs share memory. A switch is a part of its
 --   transaction: a stack that finds another in a queue can switch to it.
+-- * A HEC with handlers ('inCallWith') takes itself away from a stack that computes or blocks for long, and asks the library
+--   what to run.
 -- * Each stack has state of its own ('SLSKey'), such as which thread it is.
 module Weft.Substrate
   ( -- * Transactions
@@ -32,6 +34,12 @@ module Weft.Substrate
     inCall,
     forkHEC,
 
+    -- ** With handlers
+    inCallWith,
+    outCall,
+    Handlers (..),
+    Reason (..),
+
     -- * Stacks
     StackId,
     newStack,
@@ -55,6 +63,8 @@ module Weft.Substrate
 where
 
 import Weft.Substrate.Internal.Local
+import Weft.Substrate.Internal.Place
 import Weft.Substrate.Internal.Stack
+import Weft.Substrate.Internal.Takeover
 import Weft.Substrate.Internal.Transaction
 import Weft.Substrate.Internal.Types

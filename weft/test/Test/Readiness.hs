@@ -9,33 +9,39 @@ module Test.Readiness
   )
 where
 
+import Control.Concurrent (forkIO)
 import Control.Concurrent.MVar
-import Control.Exception (bracket)
+import Control.Exception (IOException, bracket, try)
 import Control.Monad
 import Data.Foldable (for_)
 import Data.IORef
 import Data.IntMap.Strict qualified as IntMap
 import Data.Primitive.PrimVar (newPrimVar, writePrimVar)
 import Data.Word (Word32)
+import Foreign.C.Error (eINVAL)
+import Foreign.Marshal.Alloc (allocaBytes)
 import Foreign.Ptr (nullPtr)
 import GHC.Conc (getAllocationCounter, setAllocationCounter)
 import Test.BackendConformance qualified as BackendConformance
 import Test.QuickCheck
 import Test.Rig
+import Test.Support (openDescriptors)
 import Test.Tasty
 import Test.Tasty.HUnit
 import Test.Tasty.QuickCheck (testProperty)
 import Weft.Internal.Backend
 import Weft.Internal.Backend.Epoll (newEpoll)
 import Weft.Internal.Backend.Poll (newPoll)
+import Weft.Internal.Backend.Readiness (newReadiness)
 import Weft.Internal.Backend.Readiness.Jobs (startJob)
 import Weft.Internal.Backend.Readiness.Poller
-import Weft.Internal.Backend.Readiness.Script (scripted)
+import Weft.Internal.Backend.Readiness.Script (scriptAt, scripted)
 import Weft.Internal.Backend.Readiness.Source (JobPart (..), Source (..), TokenParts (..), jobToken, nextSequence, streamToken, tokenParts)
 import Weft.Internal.Backend.Readiness.Table
 import Weft.Internal.Backend.Wakeup (freeWakeup, newWakeup)
 import Weft.Internal.Core.Standing (waitAgain)
 import Weft.Internal.Data.Buckets (newBuckets)
+import Weft.Internal.Data.Time (nanoseconds)
 import Weft.Internal.Os.Descriptor
 import Weft.Internal.Os.Pool
 import Weft.Internal.Os.Sys qualified as Sys
@@ -49,7 +55,9 @@ tests =
       testGroup "conformance" [BackendConformance.tests name make | (name, make) <- everyBackend],
       tokens,
       keys,
-      waiters
+      waiters,
+      testCase "one that cannot watch its wake-up leaves no descriptor" unwatched,
+      testCase "a script that another thread adds to loses nothing" scriptedAtOnce
     ]
 
 backends :: [(String, MakeBackend)]
@@ -224,6 +232,27 @@ tokens =
               .&&. answerToken (pending (jobToken key)) === jobToken key,
       testCase "that begin again pass over those of jobs" passedOver
     ]
+
+unwatched :: Assertion
+unwatched = withPool defaultPoolSettings \pool -> do
+  (_, poller) <- scripted
+  before <- openDescriptors
+  r <- try (newReadiness (pure poller {pollerWatch = \_ _ _ _ -> pure (Sys.failureCode eINVAL)}) pool (\_ -> pure ()))
+  either (\(_ :: IOException) -> pure ()) (\_ -> assertFailure "it is watched") r
+  openDescriptors >>= (@?= before)
+
+scriptedAtOnce :: Assertion
+scriptedAtOnce = allocaBytes 16 \buffer -> do
+  (script, poller) <- scripted
+  count <- newIORef (0 :: Int)
+  over <- newEmptyMVar
+  _ <- forkIO do
+    replicateM_ 20_000 (scriptAt script (nanoseconds 1) (modifyIORef' count (+ 1)))
+    putMVar over ()
+  let while = pollerWait poller buffer 1 1 >> isEmptyMVar over >>= (`when` while)
+      rest = pollerWait poller buffer 1 (-1) >>= \r -> unless (Sys.isFailure r) rest
+  while >> rest
+  readIORef count >>= (@?= 20_000)
 
 -- | A job with the first number is under way when the numbers begin again.
 passedOver :: Assertion

@@ -63,6 +63,12 @@ data Program w a where
   RaiseAsync :: Problem -> Program w a
   -- | From outside: a new HEC that runs this on a stack that is called so.
   InCall :: String -> Program w () -> Program w ()
+  -- | 'InCall', with what is done about a stack that was displaced from the HEC, and one that has returned.
+  InCallWith :: (Stack w -> Transaction w (Stack w)) -> (Stack w -> Transaction w ()) -> String -> Program w () -> Program w ()
+  -- | From outside: the stack that a HEC runs is displaced, if it runs one and has handlers.
+  Tick :: Hec w -> Program w ()
+  -- | Without the HEC, which goes on. It must not throw.
+  OutCall :: Program w () -> Program w ()
   -- | Say something: the one thing that is observed.
   Say :: String -> Program w ()
 

@@ -9,8 +9,9 @@
 --
 -- The rules are those of Li 2008, figures 4.4 to 4.8. The pictures of figures 4.6 to 4.8 are
 -- lost in the text that we have: the rules 'isRebuilt' are put together from what the text says of them
--- (sections 4.3.3 to 4.3.5) and the grammar of states. Rules of callbacks are not among them: an
--- unmodified GHC cannot run a handler inside of an interrupted computation.
+-- (sections 4.3.3 to 4.3.5) and the grammar of states. Those of figure 4.10 that run a handler inside of an
+-- interrupted computation are replaced, because GHC cannot: 'Displace' takes the HEC from its stack and has it
+-- run what the library says, and the stack goes on without a HEC until 'Comeback'.
 module Weft.Substrate.Semantics
   ( -- * Rules
     Rule (..),
@@ -83,6 +84,19 @@ data Rule
     InCallRet
   | -- | A HEC whose stack ends with an exception does, too.
     InCallThrow
+  | -- | Of a HEC with handlers: its end is a step that others can come before.
+    GovernedRet
+  | InCallWithRule
+  | -- | A HEC runs the switch that the library chooses, on a new stack; the one that it ran is on no HEC.
+    Displace
+  | -- | A stack that is on no HEC has come to an operation that needs one: in the step of what the library
+    -- does about that it is suspended there.
+    Comeback
+  | -- | From outside: displace what a HEC runs.
+    TickRule
+  | -- | It sleeps, has ended, or has no handlers.
+    TickNop
+  | OutCallRule
   deriving stock (Eq, Ord, Show, Enum, Bounded)
 
 -- | Is it put together from the prose, or ours?
@@ -130,13 +144,18 @@ data Term a where
 -- | The innermost first.
 type Handlers a = Maybe (Problem -> Term a)
 
--- | Does it sleep, which stack is it on, and what is left of that?
-data HecState = HecState {isAsleep :: Bool, _running :: Int, code :: Suspended}
+-- | What is done about a stack that was displaced, and about one that has returned.
+data Governing = Governing (Int -> Transaction Model Int) (Int -> Transaction Model ())
+
+-- | Does it sleep, which stack is it on, what is left of that, and has it handlers?
+data HecState = HecState {isAsleep :: Bool, _running :: Int, _code :: Suspended, _governing :: Maybe Governing}
 
 data State = State
   { soup :: IntMap HecState,
     variables :: IntMap Any,
     suspended :: IntMap Suspended,
+    -- | Those that were displaced, and the handlers of the HECs that they were on.
+    loose :: IntMap (Governing, Suspended),
     next :: Int,
     said :: Outcome
   }
@@ -160,47 +179,94 @@ term p k hs = case p of
 data Followed = Followed [Rule] State
 
 steps :: State -> [Followed]
-steps st = concat [step st h hec | (h, hec) <- IntMap.toList (soup st), not (isAsleep hec)]
+steps st =
+  concat $
+    [step st (OnHec h handlers) here code | (h, HecState False here code handlers) <- IntMap.toList (soup st)]
+      <> [step st (Loose handlers) here code | (here, (handlers, code)) <- IntMap.toList (loose st)]
 
--- | The next step of a HEC. There is one, since a HEC is deterministic: only the order of the
+-- | What runs a stack.
+data Runner = OnHec Int (Maybe Governing) | Loose Governing
+
+-- | The next step of a stack that runs. There is one, since a stack is deterministic: only the order of the
 -- steps of several is free.
-step :: State -> Int -> HecState -> [Followed]
-step st h hec@(HecState _ here (Suspended name t dict)) = case t of
-  End () -> [Followed [InCallRet] st {soup = IntMap.delete h (soup st)}]
-  Raise e -> [Followed [InCallThrow] (say name ("ends with " <> show e) st) {soup = IntMap.delete h (soup st)}]
+step :: State -> Runner -> Int -> Suspended -> [Followed]
+step st runner here (Suspended name t dict) = case t of
+  End () -> case runner of
+    OnHec h Nothing -> [Followed [InCallRet] st {soup = IntMap.delete h (soup st)}]
+    OnHec h (Just _) -> [Followed [InCallRet, GovernedRet] st {soup = IntMap.delete h (soup st)}]
+    Loose handlers -> comeBack handlers
+  Raise e -> case runner of
+    OnHec h Nothing -> [Followed [InCallThrow] (say name ("ends with " <> show e) st) {soup = IntMap.delete h (soup st)}]
+    _ -> [Followed [InCallThrow] (say name ("ends with " <> show e) (goOn (End ()) st))]
   By r t' -> [Followed [r] (goOn t' st)]
   Step p k hs -> case p of
     Say x -> [Followed [] (say name x (goOn (k ()) st))]
     NewStack other code' ->
       [Followed [NewStackRule] (goOn (k s) st') {suspended = IntMap.insert s (Suspended other (Step code' End Nothing) IntMap.empty) (suspended st)}]
     NewKey a -> [Followed [NewSLSKey] (goOn (k (ModelKey s a)) st')]
-    SetLocal (ModelKey i _) a -> [Followed [SetSLS] (put st h hec {code = Suspended name (k ()) (IntMap.insert i (unsafeCoerce a) dict)})]
-    InCall other code' ->
-      let new = HecState False (s + 1) (Suspended other (Step code' End Nothing) IntMap.empty)
-       in [Followed [InCallRule] (put (goOn (k ()) st) {next = s + 2} s new)]
+    SetLocal (ModelKey i _) a -> [Followed [SetSLS] (keep (Suspended name (k ()) (IntMap.insert i (unsafeCoerce a) dict)) st)]
+    InCall other code' -> [Followed [InCallRule] (newHec other code' Nothing (goOn (k ()) st))]
+    InCallWith away back other code' -> [Followed [InCallWithRule] (newHec other code' (Just (Governing away back)) (goOn (k ()) st))]
+    Tick h -> case IntMap.lookup h (soup after) of
+      Just (HecState False there code (Just handlers)) -> [Followed [TickRule, Displace] (displace h handlers there code after)]
+      _ -> [Followed [TickNop] after]
+      where
+        after = goOn (k ()) st
+    OutCall m -> case runner of
+      OnHec _ Nothing -> [Followed [OutCallRule] (goOn (Step m k hs) st)]
+      OnHec h (Just handlers) -> [Followed [OutCallRule, Displace] (displace h handlers here (Suspended name outside dict) st)]
+      Loose _ -> [Followed [OutCallRule] (goOn outside st)]
+      where
+        -- Its end needs a HEC.
+        outside = Step (Bind m (\() -> Atomic (Then GetHec (\_ -> Pure ())))) k hs
     Atomic m -> case transact m of
       (Returned b, rs, st1) -> [Followed (AtReturn : rs) (goOn (k b) st1)]
       (Threw e, rs, st1) -> [Followed (AtThrow : rs) (goOn (Step (Throw e) k hs) st1)]
-      (Slept, rs, st1) -> [Followed (AtSleep : rs) (put st1 h hec {isAsleep = True})]
-    Switch m -> case transact m of
+      (Slept, rs, st1) -> [Followed (AtSleep : rs) (asleep st1)]
+      (Needs, _, _) -> returning
+    Switch m -> case transact (Then GetHec (\_ -> m)) of
       (Threw e, rs, st1) -> [Followed (SwitchThrow : rs) (goOn (Step (Throw e) k hs) st1)]
-      (Slept, rs, st1) -> [Followed (SwitchSleep : rs) (put st1 h hec {isAsleep = True})]
+      (Slept, rs, st1) -> [Followed (SwitchSleep : rs) (asleep st1)]
+      (Needs, _, _) -> returning
       (Returned target, rs, st1)
         | target == here -> [Followed (SwitchSelf : rs) (goOn (k ()) st1)]
-        | Just other <- IntMap.lookup target (suspended st1) ->
+        | Just other <- IntMap.lookup target (suspended st1),
+          OnHec h handlers <- runner ->
             [ Followed
                 (SwitchTo : rs)
-                (put st1 h (HecState False target other)) {suspended = IntMap.insert here (Suspended name (k ()) dict) (IntMap.delete target (suspended st1))}
+                st1
+                  { soup = IntMap.insert h (HecState False target other handlers) (soup st1),
+                    suspended = IntMap.insert here (Suspended name (k ()) dict) (IntMap.delete target (suspended st1))
+                  }
             ]
         | otherwise -> [Followed (SwitchNotSuspended : rs) (goOn (Step (Throw Unsuspended) k hs) st)]
     _ -> let (t', rs) = term p k hs in [Followed rs (goOn t' st)]
   where
     s = next st
     st' = st {next = s + 1}
-    goOn t' x = put x h hec {code = Suspended name t' dict}
-    put x i y = x {soup = IntMap.insert i y (soup x)}
+    goOn t' = keep (Suspended name t' dict)
+    keep code x = case runner of
+      OnHec h handlers -> x {soup = IntMap.insert h (HecState False here code handlers) (soup x)}
+      Loose handlers -> x {loose = IntMap.insert here (handlers, code) (loose x)}
+    asleep x = case runner of
+      OnHec h handlers -> x {soup = IntMap.insert h (HecState True here (Suspended name t dict) handlers) (soup x)}
+      Loose _ -> x
+    returning = case runner of
+      Loose handlers -> comeBack handlers
+      OnHec _ _ -> []
+    comeBack (Governing _ back) = case transactOn Nothing (back here) of
+      (_, rs, st1) ->
+        [ Followed
+            (Comeback : rs)
+            st1
+              { loose = IntMap.delete here (loose st1),
+                suspended = IntMap.insert here (Suspended name t dict) (suspended st1)
+              }
+        ]
     transact :: Transaction Model b -> (Result b, [Rule], State)
-    transact m =
+    transact = transactOn (case runner of OnHec h _ -> Just h; Loose _ -> Nothing)
+    transactOn :: Maybe Int -> Transaction Model b -> (Result b, [Rule], State)
+    transactOn h m =
       let (r, heap) = big h here dict m (Heap (variables st) (next st) [] [])
           kept = IntMap.filterWithKey (\i _ -> i >= next st) (heapVariables heap)
           rules = heapRules heap
@@ -213,15 +279,40 @@ step st h hec@(HecState _ here (Suspended name t dict)) = case t of
       Just x | isAsleep x -> (Wakeup : rs, IntMap.insert i x {isAsleep = False} hecs)
       _ -> (WakeupNop : rs, hecs)
 
+newHec :: String -> Program Model () -> Maybe Governing -> State -> State
+newHec name p handlers st =
+  st
+    { soup = IntMap.insert s (HecState False (s + 1) (Suspended name (Step p End Nothing) IntMap.empty) handlers) (soup st),
+      next = s + 2
+    }
+  where
+    s = next st
+
+-- | Take a HEC from the stack that it runs, of which this is left.
+displace :: Int -> Governing -> Int -> Suspended -> State -> State
+displace h handlers@(Governing away _) here code st =
+  st
+    { soup = IntMap.insert h (HecState False activation (Suspended "activation" (Step (Switch (away here)) End Nothing) IntMap.empty) (Just handlers)) (soup st),
+      loose = IntMap.insert here (handlers, code) (loose st),
+      next = activation + 1
+    }
+  where
+    activation = next st
+
 say :: String -> String -> State -> State
 say name x st = st {said = Map.insertWith (flip (<>)) name [x] (said st)}
 
-data Result a = Returned a | Threw Problem | Slept
+data Result a
+  = Returned a
+  | Threw Problem
+  | Slept
+  | -- | It has asked for its HEC, and is on none.
+    Needs
 
 data Heap = Heap {heapVariables :: IntMap Any, heapNext :: Int, heapWoken :: [Int], heapRules :: [Rule]}
 
 -- | A transaction, in one step.
-big :: Int -> Int -> IntMap Any -> Transaction Model b -> Heap -> (Result b, Heap)
+big :: Maybe Int -> Int -> IntMap Any -> Transaction Model b -> Heap -> (Result b, Heap)
 big h here dict = go
   where
     go :: Transaction Model b -> Heap -> (Result b, Heap)
@@ -231,20 +322,22 @@ big h here dict = go
         (Returned a, heap1) -> go (f a) (by PBind heap1)
         (Threw e, heap1) -> (Threw e, by PThrow heap1)
         (Slept, heap1) -> (Slept, by PSleep heap1)
+        (Needs, heap1) -> (Needs, heap1)
       ThrowT e -> (Threw e, heap)
       CatchT n f -> case go n heap of
         (Threw e, heap1) -> go (f e) (by PCatchExp (undo heap heap1))
         (Slept, heap1) -> (Slept, by PCatchSleep heap1)
+        (Needs, heap1) -> (Needs, heap1)
         (Returned a, heap1) -> (Returned a, by PCatch heap1)
       New a -> let i = heapNext heap in (Returned (ModelVariable i), by PNew heap {heapVariables = IntMap.insert i (unsafeCoerce a) (heapVariables heap), heapNext = i + 1})
       Get (ModelVariable i) -> (Returned (unsafeCoerce (heapVariables heap IntMap.! i)), by PRead heap)
       Put (ModelVariable i) a -> (Returned (), by PWrite heap {heapVariables = IntMap.insert i (unsafeCoerce a) (heapVariables heap)})
-      GetHec -> (Returned h, by GetHEC heap)
+      GetHec -> maybe (Needs, heap) (\i -> (Returned i, by GetHEC heap)) h
       GetStack -> (Returned here, by GetStackId heap)
       GetLocal (ModelKey i a) -> case IntMap.lookup i dict of
         Just x -> (Returned (unsafeCoerce x), by GetSLS heap)
         Nothing -> (Returned a, by GetSLSDefault heap)
-      Sleep -> (Slept, heap)
+      Sleep -> (maybe Needs (const Slept) h, heap)
       Wake i -> (Returned (), heap {heapWoken = i : heapWoken heap})
     by r heap = heap {heapRules = r : heapRules heap}
     undo old new =
@@ -256,7 +349,7 @@ big h here dict = go
 
 -- | Take every schedule of a program, which runs on one HEC and a stack of this name.
 outcomes :: String -> Program Model () -> Outcomes
-outcomes name p = go (Outcomes Set.empty Set.empty 0) [State (IntMap.singleton 0 (HecState False 1 (Suspended name (Step p End Nothing) IntMap.empty))) IntMap.empty IntMap.empty 2 Map.empty]
+outcomes name p = go (Outcomes Set.empty Set.empty 0) [newHec name p Nothing (State IntMap.empty IntMap.empty IntMap.empty IntMap.empty 0 Map.empty)]
   where
     go !acc = \case
       [] -> acc
@@ -270,4 +363,4 @@ outcomes name p = go (Outcomes Set.empty Set.empty 0) [State (IntMap.singleton 0
     after (Followed _ st) = st
     noted fs acc = acc {usedRules = foldl (\rs (Followed used _) -> foldr Set.insert rs used) (usedRules acc) fs}
     private (Followed rs _) = not (any shared rs)
-    shared r = r `elem` [AtReturn, AtThrow, AtSleep, SwitchTo, SwitchSelf, SwitchThrow, SwitchSleep, SwitchNotSuspended]
+    shared r = r `elem` [AtReturn, AtThrow, AtSleep, SwitchTo, SwitchSelf, SwitchThrow, SwitchSleep, SwitchNotSuspended, GovernedRet, Displace, Comeback, TickNop, OutCallRule]

@@ -4,7 +4,8 @@
 -- Stands for "Control.Concurrent", "Control.Concurrent.MVar" and "Control.Concurrent.Chan", with the names of
 -- "Weft.ConcLib.MP". Threads are HECs with one stack each. A blocking call blocks its OS thread, so every
 -- foreign call may block; a thread that waits for a variable sleeps, from the very transaction that has found
--- it empty. Exceptions and masks are GHC's. (ConcLib_OS of Li 2008, section 5.2.1.)
+-- it empty. Exceptions and masks are GHC's, and a thread that waits for ever is told by
+-- 'Control.Exception.BlockedIndefinitelyOnMVar'. (ConcLib_OS of Li 2008, section 5.2.1.)
 --
 -- Variables and transactions are those of "Weft.ConcLib.MP": threads of both may share them.
 module Weft.ConcLib.OS

@@ -22,13 +22,28 @@ module Weft.Substrate.Internal.Ground
     newBed,
     lieDown,
     rouse,
+    Gate,
+    newGate,
+    openGate,
+    passGate,
 
     -- * OS threads
     isAlone,
     onCarrier,
     forkCarrier,
     withPlace,
+    changePlace,
     placeHere,
+
+    -- * HECs whose stacks can be displaced
+    Watch,
+    withWatch,
+    carriedHere,
+    userBegins,
+    liesDown,
+    risesUp,
+    carrierStatus,
+    throwToCarrier,
 
     -- * Runs
     Choice (..),
@@ -41,8 +56,10 @@ import Control.Concurrent (MVar, forkIO, newEmptyMVar, putMVar, takeMVar)
 import Control.Exception (Exception, SomeException, finally, throwIO, try)
 import Control.Monad (filterM, forM_, unless, void, when)
 import Data.IORef
+import Data.Maybe (isJust)
 import Foreign.Ptr (Ptr)
 import Foreign.Storable (peek, poke)
+import GHC.Conc (ThreadStatus (ThreadRunning))
 import GHC.Exts (Any, Int#, RealWorld, State#, oneShot)
 import GHC.IO (IO (..), unIO, unsafePerformIO)
 import Unsafe.Coerce (unsafeCoerce)
@@ -59,7 +76,7 @@ data Choice = Choice
 
 -- | How a run ended.
 data Ending
-  = -- | All HECs have ended.
+  = -- | All HECs have ended, but for those that wait at a gate: they run no stack that could sleep.
     AllEnded
   | -- | Some sleep, and none runs.
     SomeSleep
@@ -69,7 +86,7 @@ data Ending
 
 data Task = Task {taskGate :: !(MVar ()), taskStatus :: !(IORef Status), taskPlace :: !(IORef (Maybe Any)), taskOver :: !(MVar ())}
 
-data Status = CanRun | WaitsFor (IO Bool) | HasEnded
+data Status = CanRun | WaitsFor (IO Bool) | AtGate (IO Bool) | HasEnded
 
 data Run = Run
   { runTasks :: !(IORef [Task]),
@@ -130,7 +147,7 @@ pause run status = do
   case options of
     _ | points > 2000 -> putMVar (runEnding run) TooLong >> leave
     [] -> do
-      ended <- and <$> mapM (fmap (\case HasEnded -> True; _ -> False) . readIORef . taskStatus) tasks
+      ended <- and <$> mapM (fmap (\case HasEnded -> True; AtGate _ -> True; _ -> False) . readIORef . taskStatus) tasks
       putMVar (runEnding run) (if ended then AllEnded else SomeSleep)
       leave
     _ -> do
@@ -144,6 +161,7 @@ pause run status = do
       readIORef (taskStatus t) >>= \case
         CanRun -> pure True
         WaitsFor condition -> condition
+        AtGate condition -> condition
         HasEnded -> pure False
 
 choose :: Run -> Bool -> [Int] -> IO Int
@@ -199,6 +217,7 @@ pauseWhileOdd :: Int -> IO ()
 pauseWhileOdd _ = readIORef theRun >>= mapM_ (`pause` WaitsFor (even <$> peek sequencePtr))
 
 newtype Bed = Bed (IORef Bool)
+  deriving newtype (Eq)
 
 newBed :: IO Bed
 newBed = Bed <$> newIORef False
@@ -210,6 +229,19 @@ lieDown (Bed roused) = do
 
 rouse :: Bed -> IO ()
 rouse (Bed roused) = writeIORef roused True
+
+newtype Gate a = Gate (IORef (Maybe a))
+
+newGate :: IO (Gate a)
+newGate = Gate <$> newIORef Nothing
+
+openGate :: Gate a -> a -> IO ()
+openGate (Gate v) = writeIORef v . Just
+
+passGate :: Gate a -> IO a
+passGate (Gate v) = do
+  readIORef theRun >>= mapM_ (`pause` AtGate (isJust <$> readIORef v))
+  readIORef v >>= maybe (throwIO Abandoned) pure
 
 isAlone :: State# RealWorld -> (# State# RealWorld, Int# #)
 isAlone s = (# s, 0# #)
@@ -235,7 +267,28 @@ withPlace a act = do
   writeIORef (taskPlace t) (Just (unsafeCoerce a))
   act `finally` writeIORef (taskPlace t) outer
 
+changePlace :: a -> IO ()
+changePlace a = current >>= \t -> writeIORef (taskPlace t) (Just (unsafeCoerce a))
+
 placeHere :: a -> IO a
 placeHere none = do
   t <- current
   maybe none unsafeCoerce <$> readIORef (taskPlace t)
+
+-- | Nobody watches: a program says when its stacks are displaced.
+data Watch = Watch
+
+withWatch :: Bool -> (Watch -> IO ()) -> (Watch -> IO a) -> IO a
+withWatch _ _ act = act Watch
+
+carriedHere, userBegins, liesDown, risesUp :: Watch -> IO ()
+carriedHere _ = pure ()
+userBegins _ = pure ()
+liesDown _ = pure ()
+risesUp _ = pure ()
+
+carrierStatus :: Watch -> IO ThreadStatus
+carrierStatus _ = pure ThreadRunning
+
+throwToCarrier :: Watch -> SomeException -> IO ()
+throwToCarrier _ = throwIO

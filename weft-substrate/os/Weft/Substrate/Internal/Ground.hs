@@ -21,23 +21,43 @@ module Weft.Substrate.Internal.Ground
     newBed,
     lieDown,
     rouse,
+    Gate,
+    newGate,
+    openGate,
+    passGate,
 
     -- * OS threads
     isAlone,
     onCarrier,
     forkCarrier,
     withPlace,
+    changePlace,
     placeHere,
+
+    -- * HECs whose stacks can be displaced
+    Watch,
+    withWatch,
+    carriedHere,
+    userBegins,
+    liesDown,
+    risesUp,
+    carrierStatus,
+    throwToCarrier,
   )
 where
 
-import Control.Concurrent (MVar, forkOS, newEmptyMVar, runInBoundThread, takeMVar, tryPutMVar)
-import Control.Exception (finally)
-import Control.Monad (void)
+import Control.Concurrent (MVar, ThreadId, forkIO, forkOS, mkWeakThreadId, myThreadId, newEmptyMVar, runInBoundThread, takeMVar, throwTo, tryPutMVar)
+import Control.Exception (SomeException, finally)
+import Control.Monad (void, when)
+import Data.IORef (IORef, newIORef, readIORef, writeIORef)
 import Foreign.Ptr (nullPtr)
 import Foreign.StablePtr
+import GHC.Conc (ThreadStatus (ThreadFinished), threadStatus)
 import GHC.Exts
 import GHC.IO (IO (..))
+import System.Mem.Weak (Weak, deRefWeak)
+import Weft.Internal.Os.Control
+import Weft.Internal.Os.Monitor
 import Weft.Substrate.Internal.Bugs (Bug (..))
 
 -- | Comes before every access to shared memory. Nothing, and compiled to nothing.
@@ -61,6 +81,7 @@ pauseWhileOdd tries
 
 -- | Where the OS thread of a HEC that sleeps waits.
 newtype Bed = Bed (MVar ())
+  deriving newtype (Eq)
 
 newBed :: IO Bed
 newBed = Bed <$> newEmptyMVar
@@ -72,6 +93,19 @@ lieDown (Bed m) = takeMVar m
 -- | Wake the HEC that lies there, or will.
 rouse :: Bed -> IO ()
 rouse (Bed m) = void (tryPutMVar m ())
+
+-- | What one OS thread gives to another, once.
+newtype Gate a = Gate (MVar a)
+
+newGate :: IO (Gate a)
+newGate = Gate <$> newEmptyMVar
+
+openGate :: Gate a -> a -> IO ()
+openGate (Gate m) a = void (tryPutMVar m a)
+
+-- | Wait until it is open. Interruptible.
+passGate :: Gate a -> IO a
+passGate (Gate m) = takeMVar m
 
 foreign import ccall "&n_capabilities" capabilities :: Ptr Int
 
@@ -99,9 +133,15 @@ foreign import ccall unsafe "weft_substrate_set_place" setPlace :: Ptr () -> IO 
 withPlace :: a -> IO b -> IO b
 withPlace a act = do
   outer <- getPlace
-  p <- newStablePtr a
-  setPlace (castStablePtrToPtr p)
-  act `finally` (setPlace outer >> freeStablePtr p)
+  newStablePtr a >>= setPlace . castStablePtrToPtr
+  act `finally` (getPlace >>= \p -> setPlace outer >> freeStablePtr (castPtrToStablePtr p))
+
+-- | Inside of 'withPlace': from now on this OS thread carries something else.
+changePlace :: a -> IO ()
+changePlace a = do
+  p <- getPlace
+  newStablePtr a >>= setPlace . castStablePtrToPtr
+  freeStablePtr (castPtrToStablePtr p)
 
 -- | What this OS thread carries, or the other if it carries nothing. All uses mean the same
 -- type, HECs.
@@ -110,3 +150,74 @@ placeHere none = do
   p <- getPlace
   if p == nullPtr then pure none else deRefStablePtr (castPtrToStablePtr p)
 {-# INLINE placeHere #-}
+
+-- | What is known of the OS threads that carry one HEC: the thread of GHC's that does now, and what the monitor sees of it.
+data Watch = Watch !(IORef (Maybe (Weak ThreadId))) !(Maybe Sight)
+
+-- | A line of the monitor's words, another after each takeover, and the monitor once it runs.
+data Sight = Sight !(IORef Carrier) !(IORef (Maybe Monitor))
+
+-- Note [The monitor is only a hint]
+-- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
+-- The monitor of "Weft.Internal.Os.Monitor" finds a dispatch that lasts for long, and brings an OS thread. Which OS
+-- thread carries the HEC is decided by a transaction, and not by the marks in the monitor's words. So a line belongs
+-- to the HEC, and whatever OS thread carries it writes there. The line of the last takeover is marked LOST; an OS
+-- thread that begins a dispatch clears the marks, so the one that the monitor has brought sees that the other came
+-- back before it, and that it is not needed. A hint that is lost or wrong costs time only.
+
+-- | Run an action with a watch, and if the first argument is true have a function called, on a new OS thread
+-- and masked, each time that one dispatch lasts for long.
+withWatch :: Bool -> (Watch -> IO ()) -> (Watch -> IO a) -> IO a
+withWatch False _ act = newIORef Nothing >>= \carrier -> act (Watch carrier Nothing)
+withWatch True stuck act = do
+  shared <- newWords 1 most
+  first <- carrierFor shared 1 most 0 0
+  setAwake first True
+  carrier <- newIORef Nothing
+  line <- newIORef first
+  monitor <- newIORef Nothing
+  let w = Watch carrier (Just (Sight line monitor))
+      carry 0 number = do
+        old <- readIORef line
+        carrierFor shared 1 most 0 number >>= writeIORef line
+        cameBack <- stillOwner (carrierLine old)
+        if cameBack then inUser old >>= (`when` userBegins w) else stuck w
+      carry (-2) _ = sayBlocked shared 1 most most
+      carry _ _ = pure ()
+  withMonitor 1 most shared carry $ \m -> writeIORef monitor (Just m) >> act w
+
+-- | How many OS threads a monitor brings at most: one for each stack that is displaced, or waits for a HEC after that.
+most :: Int
+most = 1024
+
+-- | This OS thread carries the HEC from now on.
+carriedHere :: Watch -> IO ()
+carriedHere (Watch carrier _) = myThreadId >>= mkWeakThreadId >>= writeIORef carrier . Just
+
+-- | The HEC enters a stack.
+userBegins :: Watch -> IO ()
+userBegins (Watch _ sight) = mapM_ (\(Sight line _) -> readIORef line >>= enterNext . carrierLine) sight
+
+-- | The HEC is about to sleep.
+liesDown :: Watch -> IO ()
+liesDown (Watch _ sight) = mapM_ (\(Sight line _) -> readIORef line >>= \c -> leaveUser (carrierLine c) >> setAwake c False) sight
+
+-- | The HEC has slept.
+risesUp :: Watch -> IO ()
+risesUp w@(Watch _ sight) = mapM_ rises sight
+  where
+    rises (Sight line monitor) = do
+      c <- readIORef line
+      setAwake c True
+      asleep <- monitorAsleep c
+      when asleep (readIORef monitor >>= mapM_ wakeMonitor)
+      userBegins w
+
+-- | What GHC says of the thread that carries the HEC.
+carrierStatus :: Watch -> IO ThreadStatus
+carrierStatus (Watch carrier _) = readIORef carrier >>= maybe (pure Nothing) deRefWeak >>= maybe (pure ThreadFinished) threadStatus
+
+-- | Throw at the thread that carries the HEC. Does not wait until the exception is raised.
+throwToCarrier :: Watch -> SomeException -> IO ()
+throwToCarrier (Watch carrier _) e =
+  readIORef carrier >>= maybe (pure Nothing) deRefWeak >>= mapM_ (\t -> forkIO (throwTo t e))

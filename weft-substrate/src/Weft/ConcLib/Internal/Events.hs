@@ -76,17 +76,19 @@ call name side fd atOnce blocks =
         then pure (fromIntegral r)
         else if errno r == eINTR then untilDone act else failing name r
     trying p = do
+      before <- edgesSoFar p side fd
       r <- atOnce
-      if r >= 0 || errno r /= eAGAIN then pure r else awaitEdge p side fd >> trying p
+      if r >= 0 || errno r /= eAGAIN then pure r else awaitEdge p side fd before >> trying p
 {-# INLINE call #-}
 
-awaitEdge :: Poller -> Side -> Fd -> IO ()
-awaitEdge p side fd =
+-- | Wait until the side of a descriptor has had another edge than this number.
+awaitEdge :: Poller -> Side -> Fd -> Int -> IO ()
+awaitEdge p side fd before =
   interestIn p side fd >>= \case
     Nothing -> yield
     Just interest ->
       performWaiting $
-        takeEdge interest >>= \case
+        hasEdgeSince before interest >>= \case
           True -> pure (Got ())
           False -> pure (Waits (leaveFor interest))
 

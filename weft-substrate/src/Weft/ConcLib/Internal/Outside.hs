@@ -16,16 +16,23 @@ import Weft.ConcLib.Internal.Waiter
 import Weft.Substrate
 
 -- | Perform an action that blocks on a thread of GHC's, and let other threads run meanwhile. An
--- exception that is thrown at this thread is thrown at the action. (An out-call.)
+-- exception that is thrown at this thread is thrown at the action; if the action has ended before, it is
+-- raised here later. (An out-call.)
 outside :: IO a -> IO a
 outside act = do
   done <- newPVarIO Nothing
   waiting <- newPVarIO Nothing
+  interrupted <- newPVarIO False
+  ended <- newPVarIO False
+  thrown <- GHC.newEmptyMVar
   masking <- getMaskingState
   worker <- mask $ \_ -> GHC.forkIOWithUnmask $ \unmask -> do
     r <- try (if masking == Unmasked then unmask act else act)
+    coming <- atomicPTM (writePVar ended True >> readPVar interrupted)
+    -- The exception has been raised in the action, or is raised here, where it waits to be thrown.
+    late <- if coming then either Just (\() -> Nothing) <$> try (GHC.takeMVar thrown) else pure Nothing
     atomicPTM $ do
-      writePVar done (Just r)
+      writePVar done (Just (r, late))
       readPVar waiting >>= mapM_ (`give` ())
   interruption <- newIORef Nothing
   let wait =
@@ -33,9 +40,15 @@ outside act = do
           readPVar done >>= \case
             Just _ -> pure (Got ())
             Nothing -> pure (Waits (\w place -> writePVar waiting (Just (w, place))))
-  -- The action may be masked: then 'GHC.throwTo' would wait here.
-  wait `catch` \e -> writeIORef interruption (Just e) >> void (GHC.forkIO (GHC.throwTo worker (e :: SomeException)))
+      -- The action may be masked: then 'GHC.throwTo' would wait here.
+      interrupt e = do
+        over <- atomicPTM (readPVar ended >>= \over -> over <$ writePVar interrupted (not over))
+        if over
+          then writeIORef interruption (Just e)
+          else void (GHC.forkIO (GHC.throwTo worker e >> GHC.putMVar thrown ()))
+  wait `catch` interrupt
   let end = readPVarIO done >>= maybe (uninterruptibleMask_ wait >> end) pure
-  end >>= \case
-    Right a -> a <$ (readIORef interruption >>= mapM_ postpone)
-    Left e -> throwIO (e :: SomeException)
+  (r, late) <- end
+  readIORef interruption >>= mapM_ postpone
+  mapM_ postpone late
+  either (throwIO :: SomeException -> IO a) pure r

@@ -15,7 +15,8 @@ module Weft.ConcLib.Internal.Poller
     Side (..),
     Interest,
     interestIn,
-    takeEdge,
+    edgesSoFar,
+    hasEdgeSince,
     leaveFor,
     forget,
     Timer,
@@ -30,6 +31,7 @@ module Weft.ConcLib.Internal.Poller
     hasEvents,
     look,
     collect,
+    finishRequests,
     kick,
   )
 where
@@ -66,7 +68,9 @@ data Poller = Poller
     -- | Requests that the disk may yet be given, and the waiters for that.
     diskSlots :: !(PVar (Int, Queue (Waiter, Place ()))),
     -- | Has any thread waited for a descriptor or the disk?
-    pollerUsed :: !(IORef Bool)
+    pollerUsed :: !(IORef Bool),
+    -- | Requests that the disk was given, and whose end was not collected.
+    pollerPending :: !(IORef Int)
   }
 
 data Events
@@ -81,10 +85,11 @@ type Interest = PVar Edge
 -- ~~~~~~~~~~~~
 -- A descriptor is given to epoll once, edge-triggered: a call that waits costs no further system call. A
 -- thread tries its call first and waits only when that would have blocked. An edge that comes
--- between the two finds no waiter, so it leaves a mark, and a thread that is about to wait takes
--- the mark instead and tries again. A mark that was not needed costs one more try.
+-- between the two finds no waiter. So edges are counted: a thread looks at the count before it tries, and
+-- waits only while there was none since. Each of several threads that have tried sees the edge, whichever waits first.
 
-data Edge = Quiet | Marked | Awaited (Queue (Waiter, Place ()))
+-- | How many edges there were, and the waiters for the next.
+data Edge = Edge !Int !(Queue (Waiter, Place ()))
 
 data Side = Reading | Writing
   deriving stock (Eq)
@@ -106,6 +111,7 @@ newPoller = do
     <*> newIORef 0
     <*> newPVarIO (requests, empty)
     <*> newIORef False
+    <*> newIORef 0
 
 -- Descriptors --------------------------------------------------------------------------------
 
@@ -118,7 +124,7 @@ interestIn p side fd = do
   r <- if watched then pure 0 else watch e
   case () of
     _
-      | r == 0 -> pure . Just $ if side == Reading then entryReading e else entryWriting e
+      | r == 0 -> pure (Just (interestOf side e))
       | Errno (negate r) == ePERM -> pure Nothing
       | otherwise -> ioError (errnoToIOError "epoll_ctl" (Errno (negate r)) Nothing Nothing)
   where
@@ -146,23 +152,28 @@ entryOf p fd = do
       entryOf p fd
   where
     i = fromIntegral fd
-    newEntry = Entry <$> newIORef False <*> newPVarIO Quiet <*> newPVarIO Quiet
+    newEntry = Entry <$> newIORef False <*> newPVarIO (Edge 0 empty) <*> newPVarIO (Edge 0 empty)
 
--- | Was there an edge that no thread has waited for? It is taken.
-takeEdge :: Interest -> PTM Bool
-takeEdge v =
-  readPVar v >>= \case
-    Marked -> True <$ writePVar v Quiet
-    _ -> pure False
+interestOf :: Side -> Entry -> Interest
+interestOf side e = if side == Reading then entryReading e else entryWriting e
+
+-- | How many edges a side of a descriptor has had so far: none before it was ever waited for.
+edgesSoFar :: Poller -> Side -> Fd -> IO Int
+edgesSoFar p side fd = do
+  table <- readPVarIO (pollerTable p)
+  if i >= 0 && i < sizeofSmallArray table
+    then (\(Edge n _) -> n) <$> readPVarIO (interestOf side (indexSmallArray table i))
+    else pure 0
+  where
+    i = fromIntegral fd
+
+-- | Was there an edge since there were this number?
+hasEdgeSince :: Int -> Interest -> PTM Bool
+hasEdgeSince n v = (\(Edge now _) -> now /= n) <$> readPVar v
 
 -- | Leave a waiter until there is an edge.
 leaveFor :: Interest -> Waiter -> Place () -> PTM ()
-leaveFor v w place =
-  readPVar v >>= \case
-    Awaited others -> leave others
-    _ -> leave empty
-  where
-    leave others = among fst others (w, place) >>= writePVar v . Awaited
+leaveFor v w place = readPVar v >>= \(Edge n others) -> among fst others (w, place) >>= writePVar v . Edge n
 
 -- | Close a descriptor, by this action. A thread that waits for it, or is about to, tries again after
 -- that: also one that waits for another descriptor that has its number by then.
@@ -185,10 +196,7 @@ unwatched e = do
 edge :: Interest -> IO ()
 edge v =
   atomicPTM $
-    readPVar v >>= \case
-      Awaited waiting -> writePVar v Quiet >> giveAll (toList waiting) ()
-      Marked -> pure ()
-      Quiet -> writePVar v Marked
+    readPVar v >>= \(Edge n waiting) -> writePVar v (Edge (n + 1) empty) >> giveAll (toList waiting) ()
 
 -- Time ---------------------------------------------------------------------------------------
 
@@ -256,6 +264,7 @@ data Request = Request
 submit :: Poller -> Request -> (Int -> IO ()) -> IO Bool
 submit p r done = do
   writeIORef (pollerUsed p) True
+  pending p 1
   token <- newStablePtr done
   e <- withForeignPtr (pollerEvents p) $ \w ->
     c_submit
@@ -266,21 +275,25 @@ submit p r done = do
       (fromIntegral (requestLength r))
       (fromIntegral (requestOffset r))
       token
-  unless (e == 0) (freeStablePtr token)
+  unless (e == 0) (freeStablePtr token >> pending p (-1))
   when (e < 0 && Errno (negate e) /= eOPNOTSUPP) $
     ioError (errnoToIOError "io_submit" (Errno (negate e)) Nothing Nothing)
   pure (e == 0)
 
-reap :: Ptr Events -> IO ()
-reap w = allocaArray (2 * completions) $ \buffer -> do
+pending :: Poller -> Int -> IO ()
+pending p n = atomicModifyIORef' (pollerPending p) (\k -> (k + n, ()))
+
+reap :: Poller -> Ptr Events -> IO ()
+reap p w = allocaArray (2 * completions) $ \buffer -> do
   n <- fromIntegral <$> c_reap w buffer (fromIntegral completions)
   forM_ [0 .. n - 1] $ \i -> do
     token <- castPtrToStablePtr . plusPtr nullPtr . fromIntegral <$> peekElemOff buffer (2 * i)
     result <- peekElemOff buffer (2 * i + 1)
     done <- deRefStablePtr token :: IO (Int -> IO ())
     freeStablePtr token
+    pending p (-1)
     done (fromIntegral result)
-  when (n == completions) (reap w)
+  when (n == completions) (reap p w)
 
 -- Collecting ---------------------------------------------------------------------------------
 
@@ -311,13 +324,20 @@ collecting wait p timeout after =
       fd <- peekElemOff buffer (2 * i)
       sides <- peekElemOff buffer (2 * i + 1)
       if fd < 0
-        then reap w
+        then reap p w
         else do
           e <- entryOf p (fromIntegral fd)
           when (testBit sides 0) (edge (entryReading e))
           when (testBit sides 1) (edge (entryWriting e))
     -- More may have come than there was room for.
     when (n == batch) (collecting c_look p 0 (pure ()))
+
+-- | Wait until the disk has done all that it was given: until then the memory is the system's that it reads or writes.
+-- When no HEC collects any more. Blocks the OS thread.
+finishRequests :: Poller -> IO ()
+finishRequests p = do
+  n <- readIORef (pollerPending p)
+  when (n > 0) (collecting c_wait p (-1) (pure ()) >> finishRequests p)
 
 -- | Make the HEC that waits in 'collect', or will next, return.
 kick :: Poller -> IO ()

@@ -32,13 +32,14 @@ module Weft.ConcLib.Internal.Threads
 where
 
 import Control.Concurrent qualified as GHC
-import Control.Exception (AsyncException (ThreadKilled), BlockedIndefinitelyOnMVar (..), Exception, MaskingState (..), SomeException, catch, finally, fromException, getMaskingState, mask_, onException, throwIO, toException, try, uninterruptibleMask_)
+import Control.Exception (AsyncException (ThreadKilled), BlockedIndefinitelyOnMVar (..), Exception, MaskingState (..), SomeException, bracket, catch, finally, fromException, getMaskingState, mask_, onException, throwIO, toException, try, uninterruptibleMask_)
 import Control.Monad (forM, forM_, unless, void, when)
 import Data.IORef (IORef, atomicModifyIORef', newIORef)
+import Foreign.StablePtr (freeStablePtr, newStablePtr)
 import GHC.Exts (mkWeak#)
 import GHC.IO (IO (..), unIO, unsafeUnmask)
 import System.IO.Unsafe (unsafePerformIO)
-import Weft.ConcLib.Internal.Poller (Poller)
+import Weft.ConcLib.Internal.Poller (Poller, finishRequests)
 import Weft.ConcLib.Internal.Scheduler
 import Weft.ConcLib.Internal.Waiter
 import Weft.Substrate
@@ -88,18 +89,21 @@ withConcLib = withConcLibCollecting ByScheduler
 withConcLibCollecting :: Collecting -> Int -> IO a -> IO a
 withConcLibCollecting collecting hecs act = do
   library <- newLibrary collecting
-  result <- newPVarIO Nothing
-  _ <- forkWith library $ do
-    r <- try act
-    atomicPTM (writePVar result (Just r) >> ending library)
-  flip onException (atomicPTM (ending library)) $ do
-    others <- forM ([collectAll library | collecting == ByOwnHEC] <> replicate (hecs - 1) (schedule library)) $ \loop -> do
-      end <- GHC.newEmptyMVar
-      void . GHC.forkOS $ void (inCall loop) `finally` GHC.putMVar end ()
-      pure end
-    _ <- inCall (schedule library)
-    forM_ others GHC.takeMVar
-  readPVarIO result >>= maybe (throwIO NotOnHEC) (either (throwIO :: SomeException -> IO a) pure)
+  -- GHC tells a HEC that sleeps and that nothing refers to before it looks at the weak pointers by which threads are told.
+  bracket (newStablePtr library) freeStablePtr . const $ do
+    result <- newPVarIO Nothing
+    _ <- forkWith library $ do
+      r <- try act
+      atomicPTM (writePVar result (Just r) >> ending library)
+    flip onException (atomicPTM (ending library)) $ do
+      others <- forM ([collectAll library | collecting == ByOwnHEC] <> replicate (hecs - 1) (schedule library)) $ \loop -> do
+        end <- GHC.newEmptyMVar
+        void . GHC.forkOS $ void (inCall loop) `finally` GHC.putMVar end ()
+        pure end
+      _ <- inCall (schedule library)
+      forM_ others GHC.takeMVar
+      finishRequests (libraryPoller library)
+    readPVarIO result >>= maybe (throwIO NotOnHEC) (either (throwIO :: SomeException -> IO a) pure)
 
 -- Threads ------------------------------------------------------------------------------------
 

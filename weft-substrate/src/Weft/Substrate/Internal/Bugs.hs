@@ -38,4 +38,10 @@ data Bug
     CatchForgetsReads
   | -- | What failed inside a 'Weft.Substrate.catchPTM' has its writes published.
     CatchKeepsWrites
+  | -- | A stack does not look whether it was displaced from its HEC.
+    DisplacementUnseen
+  | -- | A HEC that sleeps has its stack displaced.
+    SleeperDisplaced
+  | -- | A displaced stack can be entered before the transaction is committed that says so.
+    ReturnBeforeCommit
   deriving stock (Eq, Show, Enum, Bounded)

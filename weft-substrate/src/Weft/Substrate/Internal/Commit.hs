@@ -43,6 +43,8 @@ data Exchange
   = Stays
   | -- | The first is left with this rest, and the other entered.
     Swap Slots Rest Slots
+  | -- | This stack, which ran on no HEC, is suspended with this rest.
+    Parks Slots Rest
 
 -- | The reads do not hold any more; nothing is written.
 pattern Failed :: Int#
@@ -172,6 +174,14 @@ attempt l ws n x s = case x of
             (# s2, 1# #) -> exchange me rest target (unsafeCoerce# k) s2
             (# s2, _ #) -> again s2
     | otherwise -> swapping me rest target s
+  Parks me rest
+    | planted ReturnBeforeCommit s -> case writeSmallArray# me 0# (unsafeCoerce# rest) (point s) of
+        s1 -> attempt l ws n Stays s1
+    | otherwise -> case lock n s of
+        (# s1, 1# #) -> case writeSmallArray# me 0# (unsafeCoerce# rest) (point s1) of
+          s2 -> case publish ws s2 of
+            s3 -> case unlock (n +# 2#) s3 of s4 -> (# s4, Done, nowhere #)
+        (# s1, _ #) -> again s1
   where
     swapping me rest target s0 = case lock n s0 of
       (# s1, 1# #) -> case readSmallArray# target 0# (point s1) of

@@ -17,6 +17,7 @@ import GHC.Exts (Any, Int (..), RealWorld, getSizeofSmallMutableArray#, readSmal
 import GHC.IO (IO (..))
 import System.IO.Unsafe (unsafePerformIO)
 import Unsafe.Coerce (unsafeCoerce)
+import Weft.Substrate.Internal.Place (stackHere)
 import Weft.Substrate.Internal.Transaction
 import Weft.Substrate.Internal.Types
 

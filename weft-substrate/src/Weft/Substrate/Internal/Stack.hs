@@ -13,12 +13,16 @@
 module Weft.Substrate.Internal.Stack
   ( -- * Stacks
     newStack,
+    newStackIn,
     switch,
     switchWith,
 
     -- * HECs
     inCall,
     forkHEC,
+    newHEC,
+    withStack,
+    runStack,
     raiseAsync,
 
     -- * Errors of use
@@ -30,7 +34,7 @@ where
 import Control.Concurrent (myThreadId, throwTo)
 import Control.Exception (Exception (..), SomeException, mask, throwIO)
 import Control.Exception.Base (NoMatchingContinuationPrompt (..))
-import Control.Monad (void)
+import Control.Monad (void, when)
 import Data.IORef (IORef, atomicModifyIORef', newIORef, readIORef, writeIORef)
 import GHC.Exts
 import GHC.IO (IO (..), unIO)
@@ -40,6 +44,7 @@ import Weft.Internal.Os.Masked (pendingHere, receivePending)
 import Weft.Substrate.Internal.Commit
 import Weft.Substrate.Internal.Ground
 import Weft.Substrate.Internal.Local (noDictionary)
+import Weft.Substrate.Internal.Place
 import Weft.Substrate.Internal.Transaction
 import Weft.Substrate.Internal.Types
 
@@ -96,20 +101,45 @@ newStackIn begins (IO io) = IO $ \s -> case newSmallArray# 2# (unsafeCoerce# noD
 -- 'CannotSwitch'. In its transaction, 'sleepHEC' has the HEC sleep with this stack on it.
 -- (Li 2008, section 4.3.4.)
 switch :: PTM StackId -> IO ()
-switch (PTM m) = IO $ \s0 -> case unIO stackHere s0 of
-  (# s1, (h, here) #) -> run h here 0# s1
+switch p = IO $ \s -> case unIO stackHere s of
+  (# s1, (h, here) #) -> case hecGoverned h of
+    Free -> switchFrom h here p (pure ()) s1
+    Governed {} -> unIO (switchClaiming (claiming p)) s1
+{-# INLINE switch #-}
+
+-- | The transaction of a switch on a HEC whose stacks can be displaced: that the HEC runs this stack, and then the other, is
+-- a part of it.
+claiming :: PTM StackId -> PTM StackId
+claiming p = do
+  h <- getHEC
+  here <- getStackId
+  target <- p
+  case hecGoverned h of
+    Governed running _ _ | target /= here -> target <$ writePVar running (Just target)
+    _ -> pure target
+
+-- | Switch by a transaction that is 'claiming'.
+switchClaiming :: PTM StackId -> IO ()
+switchClaiming p = IO $ \s -> case unIO stackHere s of
+  (# s1, (h, here) #) -> switchFrom h here p (switchClaiming p) s1
+{-# OPAQUE switchClaiming #-}
+
+-- | Switch from this stack on this HEC. The last argument is performed once the stack has come back that was displaced.
+switchFrom :: HEC -> StackId -> PTM StackId -> IO () -> State# RealWorld -> (# State# RealWorld, () #)
+switchFrom h here (PTM m) again = attempt 0#
   where
-    run h here k s = case begin s of
+    attempt k s = case begin s of
       (# s1, n #) -> case m (On h here) Nil n s1 of
         (# s2, l, n1, target #) -> case n1 of
-          Conflict -> case failed k s2 of s3 -> run h here (k +# 1#) s3
-          Asleep -> case goToSleep l s2 of s3 -> run h here 0# s3
+          Conflict -> case failed k s2 of s3 -> attempt (k +# 1#) s3
+          Asleep -> case goToSleep l s2 of s3 -> attempt 0# s3
+          Away -> case unIO comeBack s2 of (# s3, () #) -> unIO again s3
           _
             | target == here -> case commit l n1 Stays s2 of
                 (# s3, Done, _ #) -> case succeeded l s3 of s4 -> (# s4, () #)
-                (# s3, _, _ #) -> case failed k s3 of s4 -> run h here (k +# 1#) s4
+                (# s3, _, _ #) -> case failed k s3 of s4 -> attempt (k +# 1#) s4
             | otherwise -> leave h l n1 target (PTM m) s2
-{-# INLINE switch #-}
+{-# INLINE switchFrom #-}
 
 -- | 'switch', told the own stack. (The 2007 workshop version of the substrate.)
 switchWith :: (StackId -> PTM StackId) -> IO ()
@@ -151,7 +181,11 @@ enter :: HEC -> StackId -> Rest -> Answer -> State# RealWorld -> (# State# RealW
 enter h here rest answer s = case h of
   HEC {hecTag = t} -> case prompt# t (\s1 -> rest answer s1) s of
     (# s1, Ended #) -> (# s1, () #)
-    (# s1, Switches left l n target m #) -> settle h here left l n target m 0# s1
+    (# s1, Handed #) -> (# s1, () #)
+    (# s1, Switches left l n target m #) -> case hecGoverned h of
+      Free -> settle h here left l n target m 0# s1
+      -- The stack may have been displaced meanwhile, and have got another HEC.
+      Governed {} -> case unIO stackHere s1 of (# s2, (now, _) #) -> settle now here left l n target m 0# s2
 {-# INLINE enter #-}
 
 -- | Commit a switch, which has failed this often here. What is left of the stack is here, and only here, until that
@@ -160,7 +194,10 @@ settle :: HEC -> StackId -> Rest -> Log -> Int# -> StackId -> PTM StackId -> Int
 settle h here@(StackId slots) left l n target@(StackId wanted) m k s =
   case commit l n (Swap slots left wanted) s of
     (# s1, Done, rest #) -> case succeeded l s1 of
-      s2 -> case writeMutVar# (hecStack h) target s2 of s3 -> base h target rest goOn s3
+      s2 -> case writeMutVar# (hecStack h) target s2 of
+        s3 -> case hecGoverned h of
+          Free -> base h target rest goOn s3
+          Governed _ _ w -> case unIO (userBegins w) s3 of (# s4, () #) -> base h target rest goOn s4
     (# s1, Failed, _ #) -> case failed k s1 of s2 -> rerun h here left m (k +# 1#) s2
     (# s1, _, _ #) -> base h here left (raising (throwIO NotSuspended)) s1
 
@@ -183,6 +220,7 @@ rerun h here left (PTM m) = run
           Asleep -> case catch# (asleep l) (\e s3 -> (# s3, Just (e :: SomeException) #)) s2 of
             (# s3, Nothing #) -> run 0# s3
             (# s3, Just e #) -> base h here left (raising (throwIO e)) s3
+          Away -> base h here left (raising (switchClaiming (PTM m))) s2
           _
             | target == here -> case commit l n1 Stays s2 of
                 (# s3, Done, _ #) -> case succeeded l s3 of s4 -> base h here left goOn s4
@@ -208,14 +246,33 @@ data Chosen = Chose Log Int# StackId | Raised SomeException
 inCall :: IO a -> IO (Maybe a)
 inCall act = onCarrier $ mask $ \restore -> do
   result <- newIORef Nothing
-  number <- atomicModifyIORef' hecs (\n -> (n + 1, n))
-  asleep <- newPVarIO False
-  bed <- newBed
   first <- newStackIn id (restore act >>= writeIORef result . Just)
-  h <- IO (\s -> case newMutVar# first s of (# s1, v #) -> case tag of Tag t -> (# s1, HEC number asleep bed v t #))
+  h <- newHEC first Free
   rest <- takeRest first
-  withPlace (Just h) (IO (enter h first rest goOn))
+  withPlace (Just h) (runStack h first rest >> elsewhere h)
   readIORef result
+  where
+    -- The HEC was given to another OS thread, where one of its stacks waits.
+    elsewhere h = placeHere Nothing >>= \now -> when (null now) (passGate (hecEnd h) >>= either throwIO pure)
+
+-- | A HEC that is about to run this stack.
+newHEC :: StackId -> Governed -> IO HEC
+newHEC first governed = do
+  number <- atomicModifyIORef' hecs (\n -> (n + 1, n))
+  asleep <- newPVarIO Nothing
+  bed <- newBed
+  end <- newGate
+  IO (\s -> case newMutVar# first s of (# s1, v #) -> case tag of Tag t -> (# s1, HEC number asleep bed v end governed t #))
+
+-- | The record of a HEC for another OS thread, which is about to run this stack.
+withStack :: HEC -> StackId -> IO HEC
+withStack h t = do
+  bed <- newBed
+  IO (\s -> case newMutVar# t s of (# s1, v #) -> (# s1, h {hecBed = bed, hecStack = v} #))
+
+-- | Run a stack on a HEC, and all to which it switches, until one ends, or the HEC is given to another OS thread.
+runStack :: HEC -> StackId -> Rest -> IO ()
+runStack h t rest = IO (enter h t rest goOn)
 
 -- | The number of the next HEC.
 hecs :: IORef Int

@@ -20,28 +20,24 @@ module Weft.Substrate.Internal.Transaction
     afterCommit,
     getHEC,
     getStackId,
-    stackHere,
     sleepHEC,
     wakeupHEC,
     atomicPTM,
     waitCond,
 
     -- * For switches
-    begin,
     goToSleep,
-    failed,
-    succeeded,
-    NotOnHEC (..),
   )
 where
 
 import Control.Exception (Exception (..), SomeException, mask_, onException, throwIO, uninterruptibleMask_)
-import Control.Monad (unless)
+import Control.Monad (unless, when)
 import Data.IORef (newIORef, readIORef, writeIORef)
 import GHC.Exts
 import GHC.IO (IO (..), unIO)
 import Weft.Substrate.Internal.Commit
 import Weft.Substrate.Internal.Ground
+import Weft.Substrate.Internal.Place
 import Weft.Substrate.Internal.Sequence
 import Weft.Substrate.Internal.Types
 
@@ -195,41 +191,30 @@ noted e l s = case e of
 
 -- HECs ---------------------------------------------------------------------------------------
 
--- | An operation that needs a HEC was called where none runs: outside of
--- 'Weft.Substrate.inCall', or on an OS thread that code inside has started.
-data NotOnHEC = NotOnHEC
-  deriving stock (Eq)
-
-instance Show NotOnHEC where
-  show NotOnHEC = "this OS thread runs no HEC: call it inside Weft.Substrate.inCall, on the same OS thread"
-
-instance Exception NotOnHEC
-
--- | The HEC that this runs on.
+-- | The HEC that this runs on. A stack that was displaced from its HEC comes back first, and the transaction begins
+-- again.
 getHEC :: PTM HEC
-getHEC = PTM $ \e l n s -> case hecIn e s of (# s1, h #) -> (# s1, l, n, h #)
+getHEC = PTM $ \e l n s -> case hecIn e s of
+  (# s1, h #) -> case hecGoverned h of
+    Free -> (# s1, l, n, h #)
+    Governed running _ _ -> runPTM (runsHere h running) e l n s1
 {-# INLINE getHEC #-}
+
+-- | That the HEC runs this stack is read, so it is a condition of the commit.
+runsHere :: HEC -> PVar (Maybe StackId) -> PTM HEC
+runsHere h running = do
+  here <- unsafeIOToPTM (IO (readMutVar# (hecStack h)))
+  now <- readPVar running
+  PTM $ \_ l n s ->
+    if isHere here now || planted DisplacementUnseen s then (# s, l, n, h #) else (# s, l, Away, noResult #)
+{-# OPAQUE runsHere #-}
 
 hecIn :: Env -> State# RealWorld -> (# State# RealWorld, HEC #)
 hecIn e s = case e of
   On h _ -> (# s, h #)
+  Off _ -> unIO (throwIO NotOnHEC) s
   Catching _ _ r -> hecIn r s
   Anywhere -> unIO hecHere s
-
-hecHere :: IO HEC
-hecHere =
-  placeHere Nothing >>= \case
-    Just h -> pure h
-    Nothing -> throwIO NotOnHEC
-{-# INLINE hecHere #-}
-
--- | The HEC of this OS thread, and the stack that it runs.
-stackHere :: IO (HEC, StackId)
-stackHere = do
-  h <- hecHere
-  t <- IO (readMutVar# (hecStack h))
-  pure (h, t)
-{-# INLINE stackHere #-}
 
 -- | The stack that this runs in.
 getStackId :: PTM StackId
@@ -239,6 +224,7 @@ getStackId = PTM $ \e l n s -> case stackIn e s of (# s1, t #) -> (# s1, l, n, t
 stackIn :: Env -> State# RealWorld -> (# State# RealWorld, StackId #)
 stackIn e s = case e of
   On _ t -> (# s, t #)
+  Off t -> (# s, t #)
   Catching _ _ r -> stackIn r s
   Anywhere -> case unIO stackHere s of (# s1, (_, t) #) -> (# s1, t #)
 
@@ -249,19 +235,24 @@ stackIn e s = case e of
 -- variable set and clears it; once it is committed, and only then, its HEC rouses the other. So
 -- each sleep is ended by one wake-up, which comes after it, and the bed never holds a wake-up
 -- that was meant for an earlier sleep.
+--
+-- From before that commit the OS thread is masked: an exception of GHC's is raised while it lies there, or not before it
+-- has got up. And it carries nothing while it sleeps: only those that can wake the HEC refer to it, so GHC tells it when
+-- there are none (BlockedIndefinitelyOnMVar).
 
 -- | Commit what this transaction has written so far, and put its HEC to sleep in the same step. When
 -- the HEC is woken the whole transaction runs again from its beginning. It does not compose:
 -- a caller of a transaction that sleeps has its own writes committed half-way. (Li 2008, section
 -- 4.3.3.) Nothing else runs on the HEC meanwhile. In a transaction that is run inside a lazy value, while
--- another is evaluated, it commits the writes of the inner one only: the outer one waits.
+-- another is evaluated, it commits the writes of the inner one only: the outer one waits. A HEC that nothing can wake any
+-- more, because nothing refers to it, gets 'Control.Exception.BlockedIndefinitelyOnMVar' in its stack.
 sleepHEC :: PTM a
 sleepHEC = do
   h <- getHEC
   PTM $ \_ l _ s -> case variable (hecAsleep h) of
     (# v #)
       | planted AsleepAfterCommit s -> (# s, l, Asleep, noResult #)
-      | otherwise -> (# s, Write v (Box (unsafeCoerce# True)) l, Asleep, noResult #)
+      | otherwise -> (# s, Write v (Box (unsafeCoerce# (Just (hecBed h)))) l, Asleep, noResult #)
 
 -- | Wake a HEC, when this transaction is committed. Without effect if it does not sleep; to wake
 -- oneself is without effect, too. (Figure 4.2 of Li 2008 has it in @IO@, figure 5.3 uses it
@@ -271,22 +262,17 @@ wakeupHEC h = PTM (\e l n s -> runPTM (waking s) e l n s)
   where
     waking s0 = do
       asleep <- if planted WakeUnlogged s0 then unsafeIOToPTM (readPVarIO (hecAsleep h)) else readPVar (hecAsleep h)
-      if not asleep
-        then pure ()
-        else do
-          writePVar (hecAsleep h) False
+      case asleep of
+        Nothing -> pure ()
+        Just bed -> do
+          writePVar (hecAsleep h) Nothing
           PTM $ \_ l n s ->
             if planted WakeBeforeCommit s
-              then case unIO (rouse (hecBed h)) s of (# s1, () #) -> (# s1, l, n, () #)
-              else (# s, After (rouse (hecBed h)) l, n, () #)
+              then case unIO (rouse bed) s of (# s1, () #) -> (# s1, l, n, () #)
+              else (# s, After (rouse bed) l, n, () #)
 {-# INLINE wakeupHEC #-}
 
 -- Running ------------------------------------------------------------------------------------
-
--- | The snapshot at which a transaction begins.
-begin :: State# RealWorld -> (# State# RealWorld, Int# #)
-begin = snapshot
-{-# INLINE begin #-}
 
 -- | Run a transaction: all that it does happens in one step, or, if it throws, nothing but its
 -- allocations. It may run several times before that. Blocks only in 'sleepHEC'.
@@ -298,53 +284,53 @@ atomicPTM (PTM m) = IO (run 0#)
         (# s2, l, n1, a #) -> case n1 of
           Conflict -> case failed k s2 of s3 -> run (k +# 1#) s3
           Asleep -> case goToSleep l s2 of s3 -> run 0# s3
+          Away -> case unIO comeBack s2 of (# s3, () #) -> run 0# s3
           _ -> case commit l n1 Stays s2 of
             (# s3, Done, _ #) -> case succeeded l s3 of s4 -> (# s4, a #)
             (# s3, _, _ #) -> case failed k s3 of s4 -> run (k +# 1#) s4
 {-# INLINE atomicPTM #-}
 
--- | A transaction has failed, after the given number of earlier failures.
-failed :: Int# -> State# RealWorld -> State# RealWorld
-failed k s = case k ># 7# of
-  1# -> case unIO (askQuiet (I# k)) s of (# s1, () #) -> s1
-  _ -> s
-{-# OPAQUE failed #-}
-
--- | A transaction is committed: what follows its commit.
-succeeded :: Log -> State# RealWorld -> State# RealWorld
-succeeded l s = case afterwards l s of (# s1, () #) -> endQuiet s1
-{-# OPAQUE succeeded #-}
-
 -- | Commit the log of a transaction that has called 'sleepHEC', and sleep until woken. If it cannot
 -- be committed, return at once. The transaction runs again in both cases.
 goToSleep :: Log -> State# RealWorld -> State# RealWorld
-goToSleep l0 s = case revalidate l s of
-  (# s1, Conflict #) -> s1
-  (# s1, n #) -> case commit l n Stays s1 of
-    (# s2, Done, _ #) -> case succeeded l s2 of
-      s3 -> case unIO (hecHere >>= late >>= sleeping) s3 of (# s4, () #) -> s4
-    (# s2, _, _ #) -> s2
+goToSleep l0 s0 = case unIO (mask_ (IO attempt)) s0 of (# s1, () #) -> s1
   where
+    attempt s = case revalidate l s of
+      (# s1, Conflict #) -> (# s1, () #)
+      (# s1, n #) -> case commit l n Stays s1 of
+        (# s2, Done, _ #) -> case succeeded l s2 of
+          s3 -> unIO (hecHere >>= late >>= sleeping) s3
+        (# s2, _, _ #) -> (# s2, () #)
     !l = case l0 of
-      Write v b r | planted SleepDropsWrites s -> Write v b (readsSince 0# Nil r)
+      Write v b r | planted SleepDropsWrites s0 -> Write v b (readsSince 0# Nil r)
       _ -> l0
     late h
-      | planted AsleepAfterCommit s = h <$ atomicPTM (writePVar (hecAsleep h) True)
+      | planted AsleepAfterCommit s0 = h <$ atomicPTM (writePVar (hecAsleep h) (Just (hecBed h)))
       | otherwise = pure h
     {-# INLINE late #-}
 {-# OPAQUE goToSleep #-}
 
 -- | Lie down. A HEC that is interrupted there (by an exception of GHC's) is awake again, and if it was
--- woken in that moment has used the wake-up.
+-- woken in that moment has used the wake-up. Masked.
 sleeping :: HEC -> IO ()
-sleeping h = mask_ (lieDown (hecBed h) `onException` rise)
+sleeping h = do
+  whenGoverned liesDown
+  changePlace Nothing
+  lieDown (hecBed h) `onException` rise
+  changePlace (Just h)
+  whenGoverned risesUp
   where
+    whenGoverned f = case hecGoverned h of
+      Free -> pure ()
+      Governed _ _ w -> f w
     rise = do
+      changePlace (Just h)
+      whenGoverned risesUp
       still <- newIORef False
       atomicPTM $ do
-        asleep <- readPVar (hecAsleep h)
+        asleep <- (== Just (hecBed h)) <$> readPVar (hecAsleep h)
         unsafeIOToPTM (writeIORef still asleep)
-        writePVar (hecAsleep h) False
+        when asleep (writePVar (hecAsleep h) Nothing)
       asleep <- readIORef still
       unless asleep (uninterruptibleMask_ (lieDown (hecBed h)))
 

@@ -23,9 +23,13 @@ module Weft.Substrate.Internal.Types
     noResult,
     pattern Conflict,
     pattern Asleep,
+    pattern Away,
 
     -- * HECs and stacks
     HEC (..),
+    Governed (..),
+    Handlers (..),
+    Reason (..),
     StackId (..),
     Slots,
     Rest,
@@ -34,9 +38,10 @@ module Weft.Substrate.Internal.Types
   )
 where
 
+import Control.Exception (SomeException)
 import Data.Kind (Type)
 import GHC.Exts
-import Weft.Substrate.Internal.Ground (Bed)
+import Weft.Substrate.Internal.Ground (Bed, Gate, Watch)
 
 -- Note [Boxes]
 -- ~~~~~~~~~~~~
@@ -83,6 +88,8 @@ data Env
     Anywhere
   | -- | On this HEC, in this stack.
     On !HEC !StackId
+  | -- | In this stack, on no HEC: it was displaced, and is about to return.
+    Off !StackId
   | -- | Inside this number of 'Weft.Substrate.catchPTM', of which the innermost keeps the log there.
     Catching Int# (MutVar# RealWorld Log) Env
 
@@ -91,7 +98,7 @@ data Env
 newtype PTM a = PTM (Env -> Log -> Int# -> State# RealWorld -> (# State# RealWorld, Log, Int#, a #))
 
 -- The number is the state of the sequence lock for which all that was read is consistent: an even
--- number, or one of the two below.
+-- number, or one of the three below.
 
 -- | The transaction has met a conflict and has to begin again; its result is none.
 pattern Conflict :: Int#
@@ -100,6 +107,10 @@ pattern Conflict = -1#
 -- | The transaction has called 'Weft.Substrate.sleepHEC'; its result is none.
 pattern Asleep :: Int#
 pattern Asleep = -2#
+
+-- | The transaction has asked for the HEC, and this stack was displaced from it; its result is none.
+pattern Away :: Int#
+pattern Away = -3#
 
 runPTM :: PTM a -> Env -> Log -> Int# -> State# RealWorld -> (# State# RealWorld, Log, Int#, a #)
 runPTM (PTM m) = m
@@ -127,15 +138,21 @@ noResult :: a
 noResult = errorWithoutStackTrace "weft-substrate: a transaction without a result was used"
 {-# NOINLINE noResult #-}
 
--- | A Haskell execution context: it runs one stack at a time. (Li 2008, section 4.3.2.)
+-- | A Haskell execution context: it runs one stack at a time. (Li 2008, section 4.3.2.) Each OS thread that
+-- carries it has a record of its own, with the same number.
 data HEC = HEC
   { hecNumber :: !Int,
-    -- | Does it sleep? Changed by transactions only, so a wake-up is for one sleep exactly.
-    hecAsleep :: !(PVar Bool),
-    -- | Where its OS thread waits while it does.
+    -- | The bed in which it sleeps, if it does. Changed by transactions only, so a wake-up is for one sleep
+    -- exactly. Of all its records.
+    hecAsleep :: !(PVar (Maybe Bed)),
+    -- | Where the OS thread waits that carries it, while it sleeps.
     hecBed :: !Bed,
-    -- | The stack that it runs. Read and written by its own OS thread only.
+    -- | The stack that this OS thread runs. Read and written by it only.
     hecStack :: MutVar# RealWorld StackId,
+    -- | How its stack has ended. Of all its records.
+    hecEnd :: !(Gate (Either SomeException ())),
+    -- | Of all its records.
+    hecGoverned :: !Governed,
     -- | The one prompt tag, here so that a switch need not look whether it is evaluated.
     hecTag :: PromptTag# Leaving
   }
@@ -145,6 +162,36 @@ instance Eq HEC where a == b = hecNumber a == hecNumber b
 instance Ord HEC where compare a b = compare (hecNumber a) (hecNumber b)
 
 instance Show HEC where showsPrec p h = showParen (p > 10) (showString "HEC " . shows (hecNumber h))
+
+-- | Can its stack be displaced?
+data Governed
+  = -- | No: it runs each until that leaves it.
+    Free
+  | -- | Yes. The variable holds the stack that it runs, and nothing after its end. See Note [Takeover by transaction] in
+    -- "Weft.Substrate.Internal.Takeover".
+    Governed !(PVar (Maybe StackId)) !Handlers !Watch
+
+-- | What a concurrency library does when a stack does not come back to its HEC by itself.
+data Handlers = Handlers
+  { -- | The stack was displaced from the HEC that this transaction runs on: it chooses the stack with which the HEC goes
+    -- on, or sleeps. The displaced stack is not suspended, and cannot be switched to. What this throws ends the HEC.
+    displaced :: Reason -> StackId -> PTM StackId,
+    -- | The displaced stack has come to an operation that needs a HEC. From this transaction on, which runs on no HEC,
+    -- it is suspended there: it may be put into a queue. What this throws is raised in the stack.
+    returned :: StackId -> PTM ()
+  }
+
+-- | Why a stack was displaced.
+data Reason
+  = -- | It computes.
+    Computes
+  | -- | It waits for a lazy value that another thread of GHC's evaluates.
+    EntersBlackHole
+  | -- | It waits for something else of GHC's, or in a foreign call.
+    Blocks
+  | -- | It has called 'Weft.Substrate.outCall'.
+    CallsOut
+  deriving stock (Eq, Ord, Show)
 
 -- | What a stack is in memory: what is left to run of it ('Rest', or
 -- 'Weft.Substrate.Internal.Commit.nowhere' while it runs and after its end), and its dictionary
@@ -167,6 +214,8 @@ type Rest = Answer -> State# RealWorld -> (# State# RealWorld, Leaving #)
 data Leaving
   = -- | It has ended.
     Ended
+  | -- | The HEC was given to the OS thread on which the entered stack waits.
+    Handed
   | -- | It switches: what is left of it, the log and the snapshot of its transaction and the
     -- target that this has chosen, and the transaction to be run again if they are outdated.
     Switches Rest Log Int# StackId (PTM StackId)

@@ -23,6 +23,7 @@ module Weft.Internal.Os.Control
     Line,
     enterDispatch,
     enterUser,
+    enterNext,
     leaveUser,
     standing,
     Standing (..),
@@ -172,6 +173,14 @@ enterDispatch l n = pokeElemOff l dispatchWord n >> pokeElemOff l userWord n
 enterUser :: Line -> IO ()
 enterUser l = peekElemOff l dispatchWord >>= pokeElemOff l userWord
 {-# INLINE enterUser #-}
+
+-- | The next dispatch, in user code. For workers that the monitor does not give away, but only says that they seem to be
+-- stuck: all that was marked before is forgotten.
+enterNext :: Line -> IO ()
+enterNext l = do
+  pokeElemOff l markWord 0
+  n <- peekElemOff l dispatchWord
+  enterDispatch l (n + 1)
 
 -- | How a carrier stands to its worker.
 data Standing

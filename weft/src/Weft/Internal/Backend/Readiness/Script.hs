@@ -15,6 +15,7 @@ module Weft.Internal.Backend.Readiness.Script
   )
 where
 
+import Control.Monad (join)
 import Data.Bits (complement, (.&.), (.|.))
 import Data.IORef
 import Data.Int (Int64)
@@ -115,14 +116,13 @@ wait ref buffer capacity limit = do
   n <- look ref buffer capacity
   if n /= 0
     then pure n
-    else do
-      s <- readIORef ref
-      let end = if limit < 0 then Nothing else Just (stateNow s + limit)
-      case (Map.minViewWithKey (stateAgenda s), end) of
-        (Just (((time, _), action), rest), _) | maybe True (time <=) end -> do
-          change ref \now -> now {stateNow = max time (stateNow now), stateAgenda = rest}
-          action
-          -- Without going on: it may have woken the event manager.
-          look ref buffer capacity
-        (_, Just time) -> 0 <$ change ref \now -> now {stateNow = time}
-        (_, Nothing) -> pure (Sys.failureCode eDEADLK)
+    else join $ atomicModifyIORef' ref advance
+  where
+    -- In one step: another thread may add to the agenda.
+    advance s = case (Map.minViewWithKey (stateAgenda s), if limit < 0 then Nothing else Just (stateNow s + limit)) of
+      (Just (((time, _), action), rest), end)
+        | maybe True (time <=) end ->
+            -- Without going on: the action may have woken the event manager.
+            (s {stateNow = max time (stateNow s), stateAgenda = rest}, action >> look ref buffer capacity)
+      (_, Just end) -> (s {stateNow = end}, pure 0)
+      (_, Nothing) -> (s, pure (Sys.failureCode eDEADLK))

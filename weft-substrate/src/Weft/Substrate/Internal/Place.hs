@@ -1,0 +1,139 @@
+{-# LANGUAGE MagicHash #-}
+{-# LANGUAGE UnboxedTuples #-}
+{-# OPTIONS_GHC -O2 #-}
+{-# OPTIONS_HADDOCK not-home #-}
+
+-- |
+-- Description : Which HEC and which stack this is
+--
+-- What an OS thread carries, and how a stack that was displaced from its HEC gets one again. Called by the code of
+-- stacks, on the OS thread that runs them.
+module Weft.Substrate.Internal.Place
+  ( hecHere,
+    stackHere,
+    isHere,
+    comeBack,
+    NotOnHEC (..),
+
+    -- * For transactions
+    begin,
+    failed,
+    succeeded,
+  )
+where
+
+import Control.Exception (Exception (..), onException, throwIO, uninterruptibleMask_)
+import Control.Monad (join)
+import GHC.Exts
+import GHC.IO (IO (..), unIO)
+import Weft.Substrate.Internal.Commit
+import Weft.Substrate.Internal.Ground
+import Weft.Substrate.Internal.Sequence
+import Weft.Substrate.Internal.Types
+
+-- | An operation that needs a HEC was called where none runs: outside of
+-- 'Weft.Substrate.inCall', or on an OS thread that code inside has started.
+data NotOnHEC = NotOnHEC
+  deriving stock (Eq)
+
+instance Show NotOnHEC where
+  show NotOnHEC = "this OS thread runs no HEC: call it inside Weft.Substrate.inCall, on the same OS thread"
+
+instance Exception NotOnHEC
+
+-- | The HEC of this OS thread, or the one from which its stack was displaced.
+hecHere :: IO HEC
+hecHere =
+  placeHere Nothing >>= \case
+    Just h -> pure h
+    Nothing -> throwIO NotOnHEC
+{-# INLINE hecHere #-}
+
+-- | 'hecHere', and the stack that this OS thread runs.
+stackHere :: IO (HEC, StackId)
+stackHere = do
+  h <- hecHere
+  t <- IO (readMutVar# (hecStack h))
+  pure (h, t)
+{-# INLINE stackHere #-}
+
+-- | Does a HEC run this stack, as the variable says that holds what it runs?
+isHere :: StackId -> Maybe StackId -> Bool
+isHere here = \case
+  Just t -> t == here
+  Nothing -> False
+
+-- | What a variable of a HEC says that it runs.
+whatRuns :: PVar (Maybe StackId) -> IO (Maybe StackId)
+whatRuns (PVar v) = IO (\s -> case readMutVar# v (point s) of (# s1, Box now #) -> (# s1, now #))
+
+-- | The snapshot at which a transaction begins.
+begin :: State# RealWorld -> (# State# RealWorld, Int# #)
+begin = snapshot
+{-# INLINE begin #-}
+
+-- | A transaction has failed, after the given number of earlier failures.
+failed :: Int# -> State# RealWorld -> State# RealWorld
+failed k s = case k ># 7# of
+  1# -> case unIO (askQuiet (I# k)) s of (# s1, () #) -> s1
+  _ -> s
+{-# OPAQUE failed #-}
+
+-- | A transaction is committed: what follows its commit.
+succeeded :: Log -> State# RealWorld -> State# RealWorld
+succeeded l s = case afterwards l s of (# s1, () #) -> endQuiet s1
+{-# OPAQUE succeeded #-}
+
+-- Note [To come back]
+-- ~~~~~~~~~~~~~~~~~~~
+-- A displaced stack runs on without a HEC until it needs one. It is not captured there, because it may be where GHC
+-- captures nothing (in a lazy value): it stays on its OS thread, which waits at a gate, and its rest is to give the
+-- HEC that enters it to that OS thread. So HECs and OS threads change partners, and the OS thread that has given
+-- its HEC away ends.
+--
+-- The rest is stored in the commit of the transaction that the library calls `returned`: who finds the stack
+-- through that transaction can enter it, and no other code could before. Meanwhile the OS thread carries
+-- nothing. What waits at a gate that nothing refers to is told by GHC (BlockedIndefinitelyOnMVar): its
+-- handlers run, without a HEC.
+
+-- | If the stack that runs here was displaced from its HEC, have it suspended until a HEC enters it. What that HEC
+-- brings for it is raised here.
+comeBack :: IO ()
+comeBack = join . uninterruptibleMask_ $ do
+  (h, here) <- stackHere
+  case hecGoverned h of
+    Free -> pure (pure ())
+    Governed running handlers _ ->
+      whatRuns running >>= \now -> if isHere here now then pure (pure ()) else away h here (returned handlers here)
+  where
+    -- A transaction may come back in the middle, in a lazy value, and go on with an older record of a HEC: so all that an
+    -- OS thread has of HECs have its bed, and its variable for the stack.
+    away h here m = do
+      gate <- newGate
+      changePlace Nothing
+      park here m (hand gate) `onException` changePlace (Just h)
+      (given, answer) <- passGate gate
+      changePlace (Just given {hecStack = hecStack h, hecBed = hecBed h})
+      case hecGoverned given of
+        Free -> pure ()
+        Governed _ _ w -> carriedHere w >> userBegins w
+      pure (IO (\s -> case answer s of (# s1, go #) -> go () s1))
+{-# OPAQUE comeBack #-}
+
+-- | The rest of a stack that waits on its OS thread.
+hand :: Gate (HEC, Answer) -> Rest
+hand gate answer s = case unIO (hecHere >>= \h -> changePlace Nothing >> openGate gate (h, answer)) s of
+  (# s1, () #) -> (# s1, Handed #)
+
+-- | Commit what the library does about a stack that has returned, and that it is suspended, in one step.
+park :: StackId -> PTM () -> Rest -> IO ()
+park here@(StackId slots) (PTM m) rest = IO (run 0#)
+  where
+    run k s = case begin s of
+      (# s1, n #) -> case m (Off here) Nil n s1 of
+        -- A conflict: on no HEC a transaction cannot sleep.
+        (# s2, l, n1, _ #) -> case n1 <# 0# of
+          1# -> case failed k s2 of s3 -> run (k +# 1#) s3
+          _ -> case commit l n1 (Parks slots rest) s2 of
+            (# s3, Done, _ #) -> case succeeded l s3 of s4 -> (# s4, () #)
+            (# s3, _, _ #) -> case failed k s3 of s4 -> run (k +# 1#) s4
