@@ -15,7 +15,7 @@ import System.Posix.IO.ByteString (closeFd, createPipe, fdRead, fdWrite)
 import Test.Tasty
 import Test.Tasty.HUnit
 import Weft.ConcLib.Internal.Queue qualified as Queue
-import Weft.ConcLib.Internal.Waiter (Waiter (..), among)
+import Weft.ConcLib.Internal.Waiter (Wait (..), Waiter (..), among)
 import Weft.ConcLib.MP hiding (forkFinally, forkIO, forkIOWithUnmask, killThread, myThreadId, outside, throwTo, yield)
 import Weft.ConcLib.MP qualified as MP
 import Weft.ConcLib.OS qualified as OS
@@ -350,12 +350,11 @@ interruptedRun = do
 dropped :: Assertion
 dropped = do
   left <- Queue.toList <$> foldM one Queue.empty [1 .. 100 :: Int]
-  assertBool (show (length left)) (length left < 5)
+  assertBool (show (length left)) (length left < 12)
   where
     one others _ = do
-      w <- Waiter <$> newPVarIO False <*> pure (pure ())
-      place <- newPVarIO (Nothing :: Maybe ())
-      atomicPTM (among fst others (w, place))
+      w <- Waiter <$> newPVarIO (Interrupted :: Wait ())
+      atomicPTM (among id others w)
 
 droppedInOrder :: Assertion
 droppedInOrder = do

@@ -29,10 +29,7 @@ outside act = do
       readPVar waiting >>= mapM_ (`give` ())
   interruption <- newIORef Nothing
   let wait =
-        performWaiting $
-          readPVar done >>= \case
-            Just _ -> pure (Got ())
-            Nothing -> pure (Waits (\w place -> writePVar waiting (Just (w, place))))
+        performWaiting (maybe (Left ()) (const (Right ())) <$> readPVar done) (\() w -> writePVar waiting (Just w))
   -- The action may be masked: then 'GHC.throwTo' would wait here.
   wait `catch` \e -> writeIORef interruption (Just e) >> void (GHC.forkIO (GHC.throwTo worker (e :: SomeException)))
   let end = readPVarIO done >>= maybe (uninterruptibleMask_ wait >> end) pure

@@ -61,10 +61,10 @@ data Poller = Poller
   { pollerEvents :: !(ForeignPtr Events),
     -- | An entry for each descriptor that there can be, doubled when one is beyond its end.
     pollerTable :: !(PVar (SmallArray Entry)),
-    pollerTimers :: !(PVar (Map Timer (Waiter, Place ()))),
+    pollerTimers :: !(PVar (Map Timer (Waiter ()))),
     pollerNumbers :: !(IORef Int),
     -- | Requests that the disk may yet be given, and the waiters for that.
-    diskSlots :: !(PVar (Int, Queue (Waiter, Place ()))),
+    diskSlots :: !(PVar (Int, Queue (Waiter ()))),
     -- | Has any thread waited for a descriptor or the disk?
     pollerUsed :: !(IORef Bool)
   }
@@ -84,7 +84,7 @@ type Interest = PVar Edge
 -- between the two finds no waiter, so it leaves a mark, and a thread that is about to wait takes
 -- the mark instead and tries again. A mark that was not needed costs one more try.
 
-data Edge = Quiet | Marked | Awaited (Queue (Waiter, Place ()))
+data Edge = Quiet | Marked | Awaited (Queue (Waiter ()))
 
 data Side = Reading | Writing
   deriving stock (Eq)
@@ -156,13 +156,13 @@ takeEdge v =
     _ -> pure False
 
 -- | Leave a waiter until there is an edge.
-leaveFor :: Interest -> Waiter -> Place () -> PTM ()
-leaveFor v w place =
+leaveFor :: Interest -> Waiter () -> PTM ()
+leaveFor v w =
   readPVar v >>= \case
     Awaited others -> leave others
     _ -> leave empty
   where
-    leave others = among fst others (w, place) >>= writePVar v . Awaited
+    leave others = among id others w >>= writePVar v . Awaited
 
 -- | Close a descriptor, by this action. A thread that waits for it, or is about to, tries again after
 -- that: also one that waits for another descriptor that has its number by then.
@@ -204,10 +204,10 @@ newTimer p time = do
   Timer (now + 1000 * fromIntegral (min 9_000_000_000_000_000 time)) <$> atomicModifyIORef' (pollerNumbers p) (\n -> (n + 1, n))
 
 -- | Leave a waiter until the deadline. Answers whether it is now the first.
-startTimer :: Poller -> Timer -> Waiter -> Place () -> PTM Bool
-startTimer p t w place = do
+startTimer :: Poller -> Timer -> Waiter () -> PTM Bool
+startTimer p t w = do
   timers <- readPVar (pollerTimers p)
-  writePVar (pollerTimers p) $! Map.insert t (w, place) timers
+  writePVar (pollerTimers p) $! Map.insert t w timers
   pure (maybe True ((t <) . fst) (Map.lookupMin timers))
 
 stopTimer :: Poller -> Timer -> PTM ()

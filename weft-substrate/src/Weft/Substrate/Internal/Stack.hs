@@ -14,6 +14,7 @@ module Weft.Substrate.Internal.Stack
   ( -- * Stacks
     newStack,
     switch,
+    switchFrom,
     switchWith,
 
     -- * HECs
@@ -39,7 +40,7 @@ import Weft.Internal.Os.Capture (newTag)
 import Weft.Internal.Os.Masked (pendingHere, receivePending)
 import Weft.Substrate.Internal.Commit
 import Weft.Substrate.Internal.Ground
-import Weft.Substrate.Internal.Local (noDictionary)
+import Weft.Substrate.Internal.Local (newSlots)
 import Weft.Substrate.Internal.Transaction
 import Weft.Substrate.Internal.Types
 
@@ -79,8 +80,7 @@ type Step = State# RealWorld -> (# State# RealWorld, () #)
 
 -- | A stack that begins in a masking state, which it enters from that of the base.
 newStackIn :: (Step -> Step) -> IO () -> IO StackId
-newStackIn begins (IO io) = IO $ \s -> case newSmallArray# 2# (unsafeCoerce# noDictionary) s of
-  (# s1, a #) -> case writeSmallArray# a 0# (unsafeCoerce# first) s1 of s2 -> (# s2, StackId a #)
+newStackIn begins (IO io) = newSlots first
   where
     first :: Rest
     first answer s = case begins (\s0 -> case answer s0 of (# s1, go #) -> case go () s1 of (# s2, () #) -> io s2) s of
@@ -96,20 +96,24 @@ newStackIn begins (IO io) = IO $ \s -> case newSmallArray# 2# (unsafeCoerce# noD
 -- 'CannotSwitch'. In its transaction, 'sleepHEC' has the HEC sleep with this stack on it.
 -- (Li 2008, section 4.3.4.)
 switch :: PTM StackId -> IO ()
-switch (PTM m) = IO $ \s0 -> case unIO stackHere s0 of
-  (# s1, (h, here) #) -> run h here 0# s1
+switch m = stackHere >>= \(h, here) -> switchFrom h here m
+{-# INLINE switch #-}
+
+-- | 'switch', for code that has just asked on which HEC and in which stack it is.
+switchFrom :: HEC -> StackId -> PTM StackId -> IO ()
+switchFrom !h !here (PTM m) = IO (run 0#)
   where
-    run h here k s = case begin s of
+    run k s = case begin s of
       (# s1, n #) -> case m (On h here) Nil n s1 of
         (# s2, l, n1, target #) -> case n1 of
-          Conflict -> case failed k s2 of s3 -> run h here (k +# 1#) s3
-          Asleep -> case goToSleep l s2 of s3 -> run h here 0# s3
+          Conflict -> case failed k s2 of s3 -> run (k +# 1#) s3
+          Asleep -> case goToSleep l s2 of s3 -> run 0# s3
           _
             | target == here -> case commit l n1 Stays s2 of
                 (# s3, Done, _ #) -> case succeeded l s3 of s4 -> (# s4, () #)
-                (# s3, _, _ #) -> case failed k s3 of s4 -> run h here (k +# 1#) s4
+                (# s3, _, _ #) -> case failed k s3 of s4 -> run (k +# 1#) s4
             | otherwise -> leave h l n1 target (PTM m) s2
-{-# INLINE switch #-}
+{-# INLINE switchFrom #-}
 
 -- | 'switch', told the own stack. (The 2007 workshop version of the substrate.)
 switchWith :: (StackId -> PTM StackId) -> IO ()
