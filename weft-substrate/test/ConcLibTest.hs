@@ -11,6 +11,8 @@ import Data.ByteString qualified as ByteString
 import Data.IORef
 import GHC.Conc (BlockReason (..), ThreadStatus (..), threadStatus)
 import Library
+import System.Mem (performMajorGC)
+import System.Mem.Weak (deRefWeak)
 import System.Posix.IO.ByteString (closeFd, createPipe, fdRead, fdWrite)
 import Test.Tasty
 import Test.Tasty.HUnit
@@ -31,6 +33,7 @@ tests =
       testCase "a run that is interrupted leaves no HEC" (limited interruptedRun),
       testCase "threads of two libraries share a variable" (limited shared),
       testCase "a hundred thousand that wait for one variable go on" (limited (withConcLib 1 crowd)),
+      testCase "a thread keeps no value that it has taken" (limited forgotten),
       testCase "those who do not wait any more are dropped" dropped,
       testCase "those who do not wait any more are dropped from a queue, and the others keep their order" droppedInOrder
     ]
@@ -346,6 +349,25 @@ interruptedRun = do
   isEmptyMVar never >>= (@?= True)
   where
     becomes t status = threadStatus t >>= \s -> unless (s == status) (GHC.yield >> becomes t status)
+
+-- The thread has waited for the value, and has not waited since.
+forgotten :: Assertion
+forgotten = withConcLib 1 $ do
+  m <- newEmptyMVar
+  seen <- newIORef False
+  stop <- newIORef False
+  let spin v = readIORef v >>= \end -> unless end (MP.yield >> spin v)
+  _ <- MP.forkIO ((takeMVar m >>= (readIORef >=> writeIORef seen)) >> spin stop)
+  replicateM_ 5 MP.yield
+  isEmptyMVar m >>= (@?= True)
+  value <- newIORef True
+  weak <- mkWeakIORef value (pure ())
+  putMVar m value
+  spin seen
+  performMajorGC
+  kept <- deRefWeak weak
+  assertBool "it is kept" (null kept)
+  writeIORef stop True
 
 dropped :: Assertion
 dropped = do

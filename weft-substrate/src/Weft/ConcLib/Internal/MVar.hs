@@ -100,7 +100,7 @@ reading v =
 -- | What is there when a value was taken: that of the first who still waits to put one, if any.
 nextPutter :: Queue (Putter a) -> PTM (State a)
 nextPutter putters =
-  pure (pop putters) >>= \case
+  popping putters >>= \case
     Nothing -> pure (Empty empty empty)
     Just (Putter w b, rest) -> give w () >>= \waited -> if waited then pure (Full b rest) else nextPutter rest
 
@@ -113,7 +113,7 @@ putting v a =
 
 nextTaker :: a -> Queue (Waiter a) -> PTM (State a)
 nextTaker a takers =
-  pure (pop takers) >>= \case
+  popping takers >>= \case
     Nothing -> pure (Full a empty)
     Just (w, rest) -> give w a >>= \waited -> if waited then pure (Empty rest empty) else nextTaker a rest
 

@@ -132,7 +132,8 @@ atomically m = do
   result <- newPVarIO Nothing
   let attempt = do
         noted <- unsafeIOToPTM (newIORef [])
-        (run m noted >>= writePVar result . Just >> pure (Right ())) `catchPTM` \Retries -> Left <$> unsafeIOToPTM (readIORef noted)
+        (run m noted >>= writePVar result . Just >> pure (Right ()))
+          `catchPTM` \Retries -> Left <$> unsafeIOToPTM (readIORef noted)
       leave readers w = forM_ readers $ \r -> readPVar r >>= \waiting -> among id waiting w >>= writePVar r
       go = performWaiting attempt leave >> readPVarIO result >>= maybe go pure
   go

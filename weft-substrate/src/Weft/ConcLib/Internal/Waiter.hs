@@ -6,7 +6,7 @@
 --
 -- What the queues of variables and of events hold. A waiter is a thread of either library; what makes
 -- it go on is in it, so that the queues need not know which.
-module Weft.ConcLib.Internal.Waiter (Waiter (..), Wait (..), give, giveAll, interrupt, resultOf, among) where
+module Weft.ConcLib.Internal.Waiter (Waiter (..), Wait (..), give, giveAll, interrupt, resultOf, among, popping) where
 
 import Control.Exception (uninterruptibleMask_)
 import Weft.ConcLib.Internal.Queue
@@ -60,12 +60,11 @@ resultOf (Waiter v) =
 giveAll :: [Waiter a] -> a -> PTM ()
 giveAll = go (64 :: Int)
   where
-    go n waiting a =
-      pure waiting >>= \case
-        [] -> pure ()
-        one : rest
-          | n == 0 -> afterCommit (uninterruptibleMask_ (atomicPTM (giveAll waiting a)))
-          | otherwise -> give one a >> go (n - 1) rest a
+    go n waiting a = case waiting of
+      [] -> pure ()
+      one : rest
+        | n == 0 -> afterCommit (uninterruptibleMask_ (atomicPTM (giveAll waiting a)))
+        | otherwise -> give one a >> go (n - 1) rest a
 
 -- | Add a waiter to a queue, and drop now and then those that have their result or were interrupted, which no other
 -- thread may ever take from there. A waiter that does not wait never waits again, so the look is no read of the
@@ -73,6 +72,12 @@ giveAll = go (64 :: Int)
 among :: (a -> Waiter b) -> Queue a -> a -> PTM (Queue a)
 among waiterOf q one = unsafeIOToPTM (pushAmong (waits . waiterOf) q one)
 {-# INLINE among #-}
+
+-- | 'pop' as a step of a transaction. A function of this kind that evaluated a queue before its first step would be
+-- compiled as one that answers a transaction, an unknown one to its caller.
+popping :: Queue a -> PTM (Maybe (a, Queue a))
+popping q = pure (pop q)
+{-# INLINE popping #-}
 
 waits :: Waiter a -> IO Bool
 waits (Waiter v) =
