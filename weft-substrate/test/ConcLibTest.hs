@@ -17,6 +17,8 @@ import Foreign.Marshal.Alloc (allocaBytesAligned)
 import GHC.Conc (BlockReason (..), ThreadStatus (..), threadStatus)
 import Library
 import System.IO (hClose, hPutStr)
+import System.Mem (performMajorGC)
+import System.Mem.Weak (deRefWeak)
 import System.Posix.Files (removeLink)
 import System.Posix.IO.ByteString (closeFd, createPipe, fdRead, fdWrite)
 import System.Posix.Temp (mkstemp)
@@ -25,7 +27,7 @@ import Test.Tasty
 import Test.Tasty.HUnit
 import Weft.ConcLib.Internal.Poller (Request (..), Side (..), edgesSoFar, finishRequests, hasEdgeSince, interestIn, look, newPoller, submit)
 import Weft.ConcLib.Internal.Queue qualified as Queue
-import Weft.ConcLib.Internal.Waiter (Waiter (..), among)
+import Weft.ConcLib.Internal.Waiter (Wait (..), Waiter (..), among)
 import Weft.ConcLib.MP hiding (forkFinally, forkIO, forkIOWithUnmask, killThread, myThreadId, outside, throwTo, yield)
 import Weft.ConcLib.MP qualified as MP
 import Weft.ConcLib.OS qualified as OS
@@ -41,6 +43,7 @@ tests =
       testCase "a run that is interrupted leaves no HEC" (limited interruptedRun),
       testCase "threads of two libraries share a variable" (limited shared),
       testCase "a hundred thousand that wait for one variable go on" (limited (withConcLib 1 crowd)),
+      testCase "a thread keeps no value that it has taken" (limited forgotten),
       testCase "those who do not wait any more are dropped" dropped,
       testCase "an edge is for all that have tried before" oneEdge,
       testCase "what the disk was given is waited for" (limited diskFinishes),
@@ -375,15 +378,33 @@ interruptedRun = do
   where
     becomes t status = threadStatus t >>= \s -> unless (s == status) (GHC.yield >> becomes t status)
 
+-- The thread has waited for the value, and has not waited since.
+forgotten :: Assertion
+forgotten = withConcLib 1 $ do
+  m <- newEmptyMVar
+  seen <- newIORef False
+  stop <- newIORef False
+  let spin v = readIORef v >>= \end -> unless end (MP.yield >> spin v)
+  _ <- MP.forkIO ((takeMVar m >>= (readIORef >=> writeIORef seen)) >> spin stop)
+  replicateM_ 5 MP.yield
+  isEmptyMVar m >>= (@?= True)
+  value <- newIORef True
+  weak <- mkWeakIORef value (pure ())
+  putMVar m value
+  spin seen
+  performMajorGC
+  kept <- deRefWeak weak
+  assertBool "it is kept" (null kept)
+  writeIORef stop True
+
 dropped :: Assertion
 dropped = do
   left <- Queue.toList <$> foldM one Queue.empty [1 .. 100 :: Int]
-  assertBool (show (length left)) (length left < 5)
+  assertBool (show (length left)) (length left < 12)
   where
     one others _ = do
-      w <- Waiter <$> newPVarIO False <*> pure (pure ())
-      place <- newPVarIO (Nothing :: Maybe ())
-      atomicPTM (among fst others (w, place))
+      w <- Waiter <$> newPVarIO (Interrupted :: Wait ())
+      atomicPTM (among id others w)
 
 droppedInOrder :: Assertion
 droppedInOrder = do

@@ -66,7 +66,6 @@ import Weft.ConcLib.Internal.Chan
 import Weft.ConcLib.Internal.Events
 import Weft.ConcLib.Internal.MVar
 import Weft.ConcLib.Internal.Outside
-import Weft.ConcLib.Internal.Scheduler
 import Weft.ConcLib.Internal.Threads
 
 -- | Fork a thread, and call a function with what becomes of it, masked.

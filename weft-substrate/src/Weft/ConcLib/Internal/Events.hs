@@ -30,6 +30,7 @@ import Control.Concurrent qualified as GHC
 import Control.Exception (mask_, onException, uninterruptibleMask_)
 import Control.Monad (void, when)
 import Data.Int (Int64)
+import Data.Maybe (isJust)
 import Data.Word (Word64)
 import Foreign.C.Error (Errno (..), eAGAIN, eALREADY, eINPROGRESS, eINTR, errnoToIOError)
 import Foreign.C.Types (CInt (..))
@@ -51,7 +52,7 @@ threadDelay time =
     Nothing -> GHC.threadDelay time
     Just (p, kicking) -> do
       timer <- newTimer p (max 0 time)
-      performWaiting (pure . Waits $ \w place -> startTimer p timer w place >>= (`when` kicking))
+      performWaiting (pure (Left ())) (\() w -> startTimer p timer w >>= (`when` kicking))
         `onException` atomicPTM (stopTimer p timer)
 
 -- | Wait until a descriptor can be read without blocking. Interruptible. Close it with 'closeFd'.
@@ -86,11 +87,11 @@ awaitEdge :: Poller -> Side -> Fd -> Int -> IO ()
 awaitEdge p side fd before =
   interestIn p side fd >>= \case
     Nothing -> yield
-    Just interest ->
-      performWaiting $
-        hasEdgeSince before interest >>= \case
-          True -> pure (Got ())
-          False -> pure (Waits (leaveFor interest))
+    Just interest -> performWaiting (yes <$> hasEdgeSince before interest) (\() w -> leaveFor interest w)
+
+-- | An operation that succeeds if this is so, and otherwise waits.
+yes :: Bool -> Either () ()
+yes b = if b then Right () else Left ()
 
 errno :: Int64 -> Errno
 errno = Errno . fromIntegral . negate
@@ -180,20 +181,20 @@ performRequest p request = do
   accepted <- submit p request $ \r -> atomicPTM $ do
     writePVar outcome (Just (fromIntegral r))
     readPVar waiting >>= mapM_ (`give` ())
-  when accepted . uninterruptibleMask_ . performWaiting $
-    readPVar outcome >>= \case
-      Just _ -> pure (Got ())
-      Nothing -> pure (Waits (\w place -> writePVar waiting (Just (w, place))))
+  when accepted . uninterruptibleMask_ $
+    performWaiting (yes . isJust <$> readPVar outcome) (\() w -> writePVar waiting (Just w))
   giveSlot p
   if accepted then readPVarIO outcome else pure Nothing
 
 takeSlot, giveSlot :: Poller -> IO ()
 takeSlot p =
-  performWaiting $
-    readPVar (diskSlots p) >>= \(free, queue) ->
-      if free > 0
-        then Got () <$ writePVar (diskSlots p) (free - 1, queue)
-        else pure (Waits (\w place -> writePVar (diskSlots p) (free, push queue (w, place))))
+  performWaiting
+    ( readPVar (diskSlots p) >>= \(free, queue) ->
+        if free > 0
+          then Right () <$ writePVar (diskSlots p) (free - 1, queue)
+          else pure (Left queue)
+    )
+    (\queue w -> writePVar (diskSlots p) (0, push queue w))
 giveSlot p = atomicPTM (readPVar (diskSlots p) >>= pass)
   where
     -- To the first that still waits.

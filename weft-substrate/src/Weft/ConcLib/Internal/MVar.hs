@@ -28,6 +28,7 @@ module Weft.ConcLib.Internal.MVar
 where
 
 import Control.Exception (mask, mask_, onException)
+import Data.Either (isRight)
 import Data.Maybe (isNothing)
 import Weft.ConcLib.Internal.Queue
 import Weft.ConcLib.Internal.Threads
@@ -39,16 +40,15 @@ newtype MVar a = MVar (PVar (State a))
 
 data State a
   = -- | A value, and the threads that wait to put theirs.
-    Full a (Queue (Waiting () a))
-  | -- | The threads that wait to take or to read.
-    Empty (Queue (Waiting a Bool))
+    Full a (Queue (Putter a))
+  | -- | The threads that wait to take, and those that wait to read: a put looks at the first of the one, and at all of
+    -- the other.
+    Empty (Queue (Waiter a)) (Queue (Waiter a))
 
--- | A waiter, where its result goes, and what it brings (a value to put) or wants (does it take the
--- value, or only read it?).
-data Waiting r b = Waiting Waiter (PVar (Maybe r)) b
+data Putter a = Putter !(Waiter ()) a
 
-waiterOf :: Waiting r b -> Waiter
-waiterOf (Waiting w _ _) = w
+putterWaiter :: Putter a -> Waiter ()
+putterWaiter (Putter w _) = w
 
 instance Eq (MVar a) where MVar a == MVar b = a == b
 
@@ -58,78 +58,79 @@ newMVar a = MVar <$> newPVarIO (Full a empty)
 
 -- | A variable that is empty.
 newEmptyMVar :: IO (MVar a)
-newEmptyMVar = MVar <$> newPVarIO (Empty empty)
+newEmptyMVar = MVar <$> newPVarIO (Empty empty empty)
 
 -- | Take the value; wait for one. Interruptible while it waits.
 takeMVar :: MVar a -> IO a
-takeMVar m@(MVar v) =
-  performWaiting $
-    taking m >>= \case
-      Right a -> pure (Got a)
-      Left q -> pure (Waits (\w place -> among waiterOf q (Waiting w place True) >>= writePVar v . Empty))
+takeMVar (MVar v) =
+  performWaiting (taking v) $ \(Absent takers readers) w ->
+    among id takers w >>= \q -> writePVar v (Empty q readers)
 
 -- | See the value and leave it; wait for one. A reader that waits sees the next value that is put.
 readMVar :: MVar a -> IO a
 readMVar (MVar v) =
-  performWaiting $
-    readPVar v >>= \case
-      Full a _ -> pure (Got a)
-      Empty q -> pure (Waits (\w place -> among waiterOf q (Waiting w place False) >>= writePVar v . Empty))
+  performWaiting (reading v) $ \(Absent takers readers) w ->
+    among id readers w >>= \q -> writePVar v (Empty takers q)
 
 -- | Put a value; wait until there is none. Interruptible while it waits.
 putMVar :: MVar a -> a -> IO ()
-putMVar m@(MVar v) a =
-  performWaiting $
-    putting m a >>= \case
-      Nothing -> pure (Got ())
-      Just (b, q) -> pure (Waits (\w place -> among waiterOf q (Waiting w place a) >>= writePVar v . Full b))
+putMVar (MVar v) a =
+  performWaiting (putting v a) $ \(Present b putters) w ->
+    among putterWaiter putters (Putter w a) >>= \q -> writePVar v (Full b q)
+
+-- | No value, and who waits to take or to read one.
+data Absent a = Absent (Queue (Waiter a)) (Queue (Waiter a))
+
+-- | A value, and who waits to put another.
+data Present a = Present a (Queue (Putter a))
 
 -- | Take the value, if there is one.
-taking :: MVar a -> PTM (Either (Queue (Waiting a Bool)) a)
-taking (MVar v) =
+taking :: PVar (State a) -> PTM (Either (Absent a) a)
+taking v =
   readPVar v >>= \case
-    Empty q -> pure (Left q)
-    Full a q -> Right a <$ (nextPutter q >>= writePVar v)
-  where
-    nextPutter q = case pop q of
-      Nothing -> pure (Empty empty)
-      Just (Waiting w place b, rest) -> do
-        waited <- give (w, place) ()
-        if waited then pure (Full b rest) else nextPutter rest
+    Empty takers readers -> pure (Left (Absent takers readers))
+    Full a putters -> Right a <$ (nextPutter putters >>= writePVar v)
 
--- | Put a value, if there is none. If there is, that value and the waiters come back.
-putting :: MVar a -> a -> PTM (Maybe (a, Queue (Waiting () a)))
-putting (MVar v) a =
+reading :: PVar (State a) -> PTM (Either (Absent a) a)
+reading v =
   readPVar v >>= \case
-    Full b q -> pure (Just (b, q))
-    Empty q -> Nothing <$ (hand q [] >>= writePVar v)
-  where
-    -- All readers have it, and the first taker; other takers stay.
-    hand q reading = case pop q of
-      Nothing -> Full a empty <$ giveAll (reverse reading) a
-      Just (Waiting w place takes, rest)
-        | takes -> give (w, place) a >>= \waited -> if waited then readers rest empty reading else hand rest reading
-        | otherwise -> hand rest ((w, place) : reading)
-    readers q takers reading = case pop q of
-      Nothing -> Empty takers <$ giveAll (reverse reading) a
-      Just (waiting@(Waiting w place takes), rest)
-        | takes -> readers rest (push takers waiting) reading
-        | otherwise -> readers rest takers ((w, place) : reading)
+    Empty takers readers -> pure (Left (Absent takers readers))
+    Full a _ -> pure (Right a)
+
+-- | What is there when a value was taken: that of the first who still waits to put one, if any.
+nextPutter :: Queue (Putter a) -> PTM (State a)
+nextPutter putters =
+  popping putters >>= \case
+    Nothing -> pure (Empty empty empty)
+    Just (Putter w b, rest) -> give w () >>= \waited -> if waited then pure (Full b rest) else nextPutter rest
+
+-- | Put a value, if there is none. The first taker who still waits has it, and all readers.
+putting :: PVar (State a) -> a -> PTM (Either (Present a) ())
+putting v a =
+  readPVar v >>= \case
+    Full b putters -> pure (Left (Present b putters))
+    Empty takers readers -> Right () <$ (nextTaker a takers >>= writePVar v >> giveAll (toList readers) a)
+
+nextTaker :: a -> Queue (Waiter a) -> PTM (State a)
+nextTaker a takers =
+  popping takers >>= \case
+    Nothing -> pure (Full a empty)
+    Just (w, rest) -> give w a >>= \waited -> if waited then pure (Empty rest empty) else nextTaker a rest
 
 -- | Take the value if there is one. Does not wait.
 tryTakeMVar :: MVar a -> IO (Maybe a)
-tryTakeMVar m = either (const Nothing) Just <$> atomicPTM (taking m)
+tryTakeMVar (MVar v) = either (const Nothing) Just <$> atomicPTM (taking v)
 
 -- | Put a value if there is none. Does not wait.
 tryPutMVar :: MVar a -> a -> IO Bool
-tryPutMVar m a = isNothing <$> atomicPTM (putting m a)
+tryPutMVar (MVar v) a = isRight <$> atomicPTM (putting v a)
 
 -- | See the value if there is one. Does not wait.
 tryReadMVar :: MVar a -> IO (Maybe a)
 tryReadMVar (MVar v) =
   readPVarIO v >>= \case
     Full a _ -> pure (Just a)
-    Empty _ -> pure Nothing
+    Empty _ _ -> pure Nothing
 
 -- | Is there none? By the time one looks it may be otherwise.
 isEmptyMVar :: MVar a -> IO Bool

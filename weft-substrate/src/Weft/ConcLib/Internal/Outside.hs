@@ -36,10 +36,7 @@ outside act = do
       readPVar waiting >>= mapM_ (`give` ())
   interruption <- newIORef Nothing
   let wait =
-        performWaiting $
-          readPVar done >>= \case
-            Just _ -> pure (Got ())
-            Nothing -> pure (Waits (\w place -> writePVar waiting (Just (w, place))))
+        performWaiting (maybe (Left ()) (const (Right ())) <$> readPVar done) (\() w -> writePVar waiting (Just w))
       -- The action may be masked: then 'GHC.throwTo' would wait here.
       interrupt e = do
         over <- atomicPTM (readPVar ended >>= \over -> over <$ writePVar interrupted (not over))

@@ -63,10 +63,10 @@ data Poller = Poller
   { pollerEvents :: !(ForeignPtr Events),
     -- | An entry for each descriptor that there can be, doubled when one is beyond its end.
     pollerTable :: !(PVar (SmallArray Entry)),
-    pollerTimers :: !(PVar (Map Timer (Waiter, Place ()))),
+    pollerTimers :: !(PVar (Map Timer (Waiter ()))),
     pollerNumbers :: !(IORef Int),
     -- | Requests that the disk may yet be given, and the waiters for that.
-    diskSlots :: !(PVar (Int, Queue (Waiter, Place ()))),
+    diskSlots :: !(PVar (Int, Queue (Waiter ()))),
     -- | Has any thread waited for a descriptor or the disk?
     pollerUsed :: !(IORef Bool),
     -- | Requests that the disk was given, and whose end was not collected.
@@ -89,7 +89,7 @@ type Interest = PVar Edge
 -- waits only while there was none since. Each of several threads that have tried sees the edge, whichever waits first.
 
 -- | How many edges there were, and the waiters for the next.
-data Edge = Edge !Int !(Queue (Waiter, Place ()))
+data Edge = Edge !Int !(Queue (Waiter ()))
 
 data Side = Reading | Writing
   deriving stock (Eq)
@@ -172,8 +172,8 @@ hasEdgeSince :: Int -> Interest -> PTM Bool
 hasEdgeSince n v = (\(Edge now _) -> now /= n) <$> readPVar v
 
 -- | Leave a waiter until there is an edge.
-leaveFor :: Interest -> Waiter -> Place () -> PTM ()
-leaveFor v w place = readPVar v >>= \(Edge n others) -> among fst others (w, place) >>= writePVar v . Edge n
+leaveFor :: Interest -> Waiter () -> PTM ()
+leaveFor v w = readPVar v >>= \(Edge n others) -> among id others w >>= writePVar v . Edge n
 
 -- | Close a descriptor, by this action. A thread that waits for it, or is about to, tries again after
 -- that: also one that waits for another descriptor that has its number by then.
@@ -212,10 +212,10 @@ newTimer p time = do
   Timer (now + 1000 * fromIntegral (min 9_000_000_000_000_000 time)) <$> atomicModifyIORef' (pollerNumbers p) (\n -> (n + 1, n))
 
 -- | Leave a waiter until the deadline. Answers whether it is now the first.
-startTimer :: Poller -> Timer -> Waiter -> Place () -> PTM Bool
-startTimer p t w place = do
+startTimer :: Poller -> Timer -> Waiter () -> PTM Bool
+startTimer p t w = do
   timers <- readPVar (pollerTimers p)
-  writePVar (pollerTimers p) $! Map.insert t (w, place) timers
+  writePVar (pollerTimers p) $! Map.insert t w timers
   pure (maybe True ((t <) . fst) (Map.lookupMin timers))
 
 stopTimer :: Poller -> Timer -> PTM ()

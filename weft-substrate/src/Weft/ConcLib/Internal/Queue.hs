@@ -1,3 +1,4 @@
+{-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- |
@@ -14,7 +15,11 @@ import Control.Monad (filterM)
 data Queue a = Queue !Int [a] [a]
 
 empty :: Queue a
-empty = Queue 0 [] []
+empty = Queue atLeast [] []
+
+-- | How many may come at least before 'pushAmong' looks: a short queue is not worth the look.
+atLeast :: Int
+atLeast = 8
 
 push :: Queue a -> a -> Queue a
 push (Queue n front back) a = Queue n front (a : back)
@@ -25,11 +30,17 @@ push (Queue n front back) a = Queue n front (a : back)
 pushAmong :: (a -> IO Bool) -> Queue a -> a -> IO (Queue a)
 pushAmong wanted q@(Queue n front back) a
   | n > 0 = pure (Queue (n - 1) front (a : back))
-  | otherwise = filterM wanted (toList q) >>= \left -> pure (Queue (length left) left [a])
+  | otherwise = pushSifted wanted q a
+{-# INLINE pushAmong #-}
+
+pushSifted :: (a -> IO Bool) -> Queue a -> a -> IO (Queue a)
+pushSifted wanted q a = filterM wanted (toList q) >>= \left -> pure (Queue (max atLeast (length left)) left [a])
+{-# NOINLINE pushSifted #-}
 
 pop :: Queue a -> Maybe (a, Queue a)
 pop = \case
   Queue n (a : front) back -> Just (a, Queue n front back)
+  Queue n [] [a] -> Just (a, Queue n [] [])
   Queue n [] back -> case reverse back of
     a : front -> Just (a, Queue n front [])
     [] -> Nothing
@@ -37,4 +48,6 @@ pop = \case
 
 -- | Oldest first.
 toList :: Queue a -> [a]
-toList (Queue _ front back) = front <> reverse back
+toList = \case
+  Queue _ front [] -> front
+  Queue _ front back -> front <> reverse back

@@ -40,7 +40,7 @@ import Weft.Substrate.Internal.Transaction (unsafeIOToPTM)
 data TVar a = TVar !(PVar a) !Readers
 
 -- | The threads that wait for a variable to change.
-type Readers = PVar (Queue (Waiter, Place ()))
+type Readers = PVar (Queue (Waiter ()))
 
 instance Eq (TVar a) where TVar a _ == TVar b _ = a == b
 
@@ -132,8 +132,8 @@ atomically m = do
   result <- newPVarIO Nothing
   let attempt = do
         noted <- unsafeIOToPTM (newIORef [])
-        (run m noted >>= writePVar result . Just >> pure (Got ())) `catchPTM` \Retries -> do
-          readers <- unsafeIOToPTM (readIORef noted)
-          pure . Waits $ \w place -> forM_ readers $ \r -> readPVar r >>= \waiting -> among fst waiting (w, place) >>= writePVar r
-      go = performWaiting attempt >> readPVarIO result >>= maybe go pure
+        (run m noted >>= writePVar result . Just >> pure (Right ()))
+          `catchPTM` \Retries -> Left <$> unsafeIOToPTM (readIORef noted)
+      leave readers w = forM_ readers $ \r -> readPVar r >>= \waiting -> among id waiting w >>= writePVar r
+      go = performWaiting attempt leave >> readPVarIO result >>= maybe go pure
   go

@@ -24,7 +24,6 @@ module Weft.ConcLib.Internal.Threads
     killThread,
 
     -- * Waiting
-    Attempt (..),
     performWaiting,
     postpone,
     eventsHere,
@@ -40,20 +39,28 @@ import GHC.Exts (mkWeak#)
 import GHC.IO (IO (..), unIO, unsafeUnmask)
 import System.IO.Unsafe (unsafePerformIO)
 import Weft.ConcLib.Internal.Poller (Poller, finishRequests)
+import Weft.ConcLib.Internal.Ready (Collecting (..), enqueue, kickCollector)
 import Weft.ConcLib.Internal.Scheduler
 import Weft.ConcLib.Internal.Waiter
 import Weft.Substrate
+import Weft.Substrate.Internal.Local (entryOf)
+import Weft.Substrate.Internal.Stack (switchFrom)
+import Weft.Substrate.Internal.Transaction (stackHere)
 import Weft.Substrate.Internal.Types (StackId (..))
 
 -- | A thread.
 data ThreadId = ThreadId
   { threadNumber :: !Int,
     threadLibrary :: !Library,
-    -- | Exceptions thrown at it and not yet raised, oldest first.
-    threadPending :: !(PVar [SomeException]),
-    -- | What it waits for, or has last waited for, if that can be interrupted.
-    threadWaits :: !(PVar (Maybe Waiter))
+    threadAttention :: !(PVar Attention)
   }
+
+-- | What an exception that is thrown at a thread meets.
+data Attention
+  = -- | It runs, or its wait is not to be interrupted: exceptions not yet raised, oldest first.
+    Pending [SomeException]
+  | -- | It waits, or has last waited, for this, and no exception is pending.
+    forall a. Interruptible !(Waiter a)
 
 instance Eq ThreadId where a == b = threadNumber a == threadNumber b
 
@@ -71,7 +78,7 @@ myThreadId = getSLSIO self >>= maybe (throwIO NotOnHEC) pure
 
 -- | What collects events for this thread. 'Nothing' on a HEC that is a thread.
 eventsHere :: IO (Maybe (Poller, PTM ()))
-eventsHere = fmap (\t -> (libraryPoller (threadLibrary t), kickCollector (threadLibrary t))) <$> getSLSIO self
+eventsHere = fmap (\t -> (libraryPoller (threadLibrary t), kickCollector (libraryReady (threadLibrary t)))) <$> getSLSIO self
 
 -- Running ------------------------------------------------------------------------------------
 
@@ -130,20 +137,21 @@ forkIOWithUnmask f = forkIO (f (\io -> unsafeUnmask (deliver >> io)))
 forkWith :: Library -> IO () -> IO ThreadId
 forkWith library act = do
   number <- atomicModifyIORef' numbers (\n -> (n + 1, n))
-  t <- ThreadId number library <$> newPVarIO [] <*> newPVarIO Nothing
+  t <- ThreadId number library <$> newPVarIO (Pending [])
   stack <- newStack $ do
     setSLS self (Just t)
-    r <- try act
-    case r of
-      Left e
-        | Just ThreadKilled <- fromException e -> pure ()
-        | Just BlockedIndefinitelyOnMVar <- fromException e -> pure ()
-      Left e -> void (GHC.forkIO (throwIO (e :: SomeException)))
-      Right () -> pure ()
+    act `catch` report
     switch (next library)
   lastRites stack t
-  atomicPTM (enqueue library stack)
+  atomicPTM (enqueue (libraryReady library) stack)
   pure t
+
+-- | What ends a thread, but for the two that are no news.
+report :: SomeException -> IO ()
+report e
+  | Just ThreadKilled <- fromException e = pure ()
+  | Just BlockedIndefinitelyOnMVar <- fromException e = pure ()
+  | otherwise = void (GHC.forkIO (throwIO e))
 
 -- Note [Waiting for ever]
 -- ~~~~~~~~~~~~~~~~~~~~~~~
@@ -159,21 +167,26 @@ lastRites stack@(StackId slots) t = IO $ \s -> case mkWeak# slots () (unIO told)
     told = do
       waited <-
         atomicPTM $
-          readPVar (threadWaits t) >>= \case
-            Nothing -> pure False
-            Just w -> post t (toException BlockedIndefinitelyOnMVar) >> wake w
+          readPVar (threadAttention t) >>= \case
+            Pending _ -> pure False
+            Interruptible _ -> post t (toException BlockedIndefinitelyOnMVar)
       when waited (lastRites stack t)
 
--- | An exception for a thread, which it looks for when it waits or yields.
-post :: ThreadId -> SomeException -> PTM ()
-post t e = readPVar (threadPending t) >>= writePVar (threadPending t) . (<> [e])
+-- | An exception for a thread, which it looks for when it waits or yields, and which ends a wait that can be
+-- interrupted. Answers whether it has ended one.
+post :: ThreadId -> SomeException -> PTM Bool
+post t e =
+  readPVar (threadAttention t) >>= \case
+    Pending es -> False <$ writePVar (threadAttention t) (Pending (es <> [e]))
+    Interruptible w -> writePVar (threadAttention t) (Pending [e]) >> interrupt w
 
 -- | Let the other ready threads run first. An exception that was thrown at this thread is raised
 -- here if it is unmasked.
 yield :: IO ()
 yield = do
-  me <- myThreadId
-  switch (getStackId >>= nextAfter (threadLibrary me))
+  (h, here) <- stackHere
+  me <- entryOf self here >>= maybe (throwIO NotOnHEC) pure
+  switchFrom h here (nextAfter (threadLibrary me) here)
   deliverTo me
 
 -- | Raise what was thrown at this thread, if it is unmasked.
@@ -182,18 +195,20 @@ deliver = myThreadId >>= deliverTo
 
 deliverTo :: ThreadId -> IO ()
 deliverTo me =
-  readPVarIO (threadPending me) >>= \case
-    [] -> pure ()
-    _ -> getMaskingState >>= \masking -> when (masking == Unmasked) (raisePending me)
+  readPVarIO (threadAttention me) >>= \case
+    Pending (_ : _) -> getMaskingState >>= \masking -> when (masking == Unmasked) (raisePending me)
+    _ -> pure ()
+{-# INLINE deliverTo #-}
 
 raisePending :: ThreadId -> IO ()
 raisePending me = do
   e <-
     atomicPTM $
-      readPVar (threadPending me) >>= \case
-        [] -> pure Nothing
-        e : es -> Just e <$ writePVar (threadPending me) es
+      readPVar (threadAttention me) >>= \case
+        Pending (e : es) -> Just e <$ writePVar (threadAttention me) (Pending es)
+        _ -> pure Nothing
   mapM_ raiseAsync e
+{-# NOINLINE raisePending #-}
 
 -- | Throw an exception at a thread. It is raised there when the thread waits next or waits already,
 -- unless it is masked uninterruptibly, and at its next 'yield' or unmasked wait. Thrown at this thread,
@@ -201,9 +216,7 @@ raisePending me = do
 throwTo :: (Exception e) => ThreadId -> e -> IO ()
 throwTo t e = do
   me <- myThreadId
-  if t == me
-    then raiseAsync e
-    else atomicPTM (post t (toException e) >> readPVar (threadWaits t) >>= mapM_ wake)
+  if t == me then raiseAsync e else void (atomicPTM (post t (toException e)))
 
 -- | Throw 'ThreadKilled'.
 killThread :: ThreadId -> IO ()
@@ -211,79 +224,87 @@ killThread t = throwTo t ThreadKilled
 
 -- Waiting ------------------------------------------------------------------------------------
 
--- | What an operation that may wait answers: its result, or how its waiter and the place of the result
--- are left with what it waits for.
-data Attempt a = Got a | Waits (Waiter -> PVar (Maybe a) -> PTM ())
-
--- | Perform an operation; if it has to wait, let others run: a thread of this library switches to
--- the next in the same step, one that is a HEC sleeps. The thread that wakes the waiter has written the
--- result before. Interruptible while it waits, unless masked so. Elsewhere than on a HEC, 'NotOnHEC'.
-performWaiting :: PTM (Attempt a) -> IO a
-performWaiting attempt = getSLSIO self >>= maybe (performSleeping attempt) (performSwitching attempt)
+-- | Perform an operation that may have to wait. The first transaction is the operation. It has a result ('Right'),
+-- or has written nothing and answers what the second needs ('Left'), which leaves a waiter with what is
+-- waited for; both are one step then. Others run meanwhile: a thread of this library switches to the
+-- next in the same step, one that is a HEC sleeps. Interruptible while it waits, unless masked so. If it has to wait
+-- elsewhere than on a HEC, 'NotOnHEC'.
+--
+-- The operation alone comes first, which is all where it has a result: no stack or waiter is needed for that. It is
+-- inlined, and so what waits is compiled into the operation: a call of an unknown transaction is dear, because
+-- GHC has no common code for functions with its arguments.
+performWaiting :: PTM (Either b a) -> (b -> Waiter a -> PTM ()) -> IO a
+performWaiting attempt leave =
+  atomicPTM attempt >>= \case
+    Right a -> pure a
+    Left _ -> wait
+  where
+    wait = do
+      (h, here) <- stackHere
+      entryOf self here >>= \case
+        Nothing -> performSleeping attempt leave
+        Just me -> do
+          w <- performSwitching attempt leave h here me
+          resultOf w >>= \case
+            -- An operation that has succeeded is not lost to an exception that came later.
+            Just a -> pure a
+            Nothing -> raisePending me >> wait
 {-# INLINE performWaiting #-}
 
-performSwitching :: PTM (Attempt a) -> ThreadId -> IO a
-performSwitching attempt me = do
+-- | Perform it, or wait until the waiter has its result, was interrupted, or would have been at once.
+performSwitching :: PTM (Either b a) -> (b -> Waiter a -> PTM ()) -> HEC -> StackId -> ThreadId -> IO (Waiter a)
+performSwitching attempt leave h here me = do
   masking <- getMaskingState
-  outcome <- newPVarIO Interrupted
-  let library = threadLibrary me
-      again = do
-        switch $
-          attempt >>= \case
-            Got a -> writePVar outcome (Had a) >> getStackId
-            Waits leave -> do
-              pending <- if masking == MaskedUninterruptible then pure [] else readPVar (threadPending me)
-              here <- getStackId
-              if not (null pending)
-                then here <$ writePVar outcome Interrupted
-                else do
-                  lives <- newPVar True
-                  place <- newPVar Nothing
-                  let w = Waiter lives (enqueue library here)
-                  leave w place
-                  writePVar outcome (Waited place)
-                  unless (masking == MaskedUninterruptible) (writePVar (threadWaits me) (Just w))
-                  next library
-        readPVarIO outcome >>= \case
-          Had a -> pure a
-          Interrupted -> raisePending me >> again
-          Waited place ->
-            readPVarIO place >>= \case
-              -- An operation that has succeeded is not lost to an exception that came later.
-              Just a -> pure a
-              Nothing -> raisePending me >> again
-  again
+  v <- newPVarIO (OnStack (libraryReady (threadLibrary me)) here)
+  switchFrom h here $
+    attempt >>= \case
+      Right a -> here <$ writePVar v (Given a)
+      Left b -> do
+        interrupted <- if masking == MaskedUninterruptible then pure False else attend me (Waiter v)
+        if interrupted then pure here else leave b (Waiter v) >> next (threadLibrary me)
+  pure (Waiter v)
+{-# INLINE performSwitching #-}
 
-data Progress a = Had a | Interrupted | Waited (PVar (Maybe a))
+-- | This is what the thread waits for, if nothing is pending. Answers whether something is.
+attend :: ThreadId -> Waiter a -> PTM Bool
+attend me w =
+  readPVar (threadAttention me) >>= \case
+    Pending (_ : _) -> pure True
+    _ -> False <$ writePVar (threadAttention me) (Interruptible w)
+{-# INLINE attend #-}
 
 -- | On a HEC that is a thread, the exceptions that interrupt are GHC's.
-performSleeping :: PTM (Attempt a) -> IO a
-performSleeping attempt = do
-  place <- newPVarIO Nothing
-  lives <- newPVarIO False
+performSleeping :: PTM (Either b a) -> (b -> Waiter a -> PTM ()) -> IO a
+performSleeping attempt leave = do
+  v <- newPVarIO Interrupted
   let run =
-        readPVar place >>= \case
-          Just a -> pure a
-          Nothing ->
-            readPVar lives >>= \case
-              True -> sleepHEC
-              False ->
-                attempt >>= \case
-                  Got a -> pure a
-                  Waits leave -> do
-                    h <- getHEC
-                    writePVar lives True
-                    leave (Waiter lives (wakeupHEC h)) place
-                    sleepHEC
+        readPVar v >>= \case
+          Given a -> pure a
+          Interrupted ->
+            attempt >>= \case
+              Right a -> pure a
+              Left b -> do
+                h <- getHEC
+                writePVar v (OnHEC h)
+                leave b (Waiter v)
+                sleepHEC
+          _ -> sleepHEC
       -- An operation that has succeeded is not lost to an exception.
-      interrupted e = do
-        atomicPTM (writePVar lives False)
-        readPVarIO place >>= maybe (throwIO e) (<$ postpone e)
+      interrupted e =
+        atomicPTM (ended v) >>= \case
+          Just a -> a <$ postpone e
+          Nothing -> throwIO e
   atomicPTM run `catch` interrupted
+  where
+    ended v =
+      readPVar v >>= \case
+        Given a -> pure (Just a)
+        _ -> Nothing <$ writePVar v Interrupted
+{-# NOINLINE performSleeping #-}
 
 -- | Have an exception, which came when something has succeeded, raised here a little later.
 postpone :: SomeException -> IO ()
 postpone e =
   getSLSIO self >>= \case
-    Just t -> atomicPTM (post t e)
+    Just t -> void (atomicPTM (post t e))
     Nothing -> GHC.myThreadId >>= \me -> void (GHC.forkIO (GHC.throwTo me e))

@@ -75,89 +75,37 @@ takeRest (StackId a) = IO $ \s -> case readSmallArray# a 0# s of
     s2 -> (# s2, unsafeCoerce# rest #)
 {-# OPAQUE takeRest #-}
 
--- | The writes of a transaction, found before the lock is taken, so that nothing is searched or
--- allocated under it.
-type Writes :: UnliftedType
-data Writes
-  = NoWrite
-  | OneWrite Variable (Box Any)
-  | TwoWrites Variable (Box Any) Variable (Box Any)
-  | -- | In the order of the log, newest first.
-    ManyWrites Int# (SmallArray# Variable) (SmallArray# (Box Any))
+-- | The writes of a transaction, the oldest first and on top of these: found before the lock is taken, so that
+-- nothing is searched or allocated under it.
+writesOf :: Log -> Log -> Log
+writesOf l ws = case l of
+  Nil -> ws
+  Write v b r -> writesOf r (Write v b ws)
+  Read _ _ r -> writesOf r ws
+  After _ r -> writesOf r ws
+  Mark _ r -> writesOf r ws
 
-collect :: Log -> State# RealWorld -> (# State# RealWorld, Writes #)
-collect l s = case l of
-  Nil -> (# s, NoWrite #)
-  Write v b r -> second v b r s
-  Read _ _ r -> collect r s
-  After _ r -> collect r s
-  Mark _ r -> collect r s
+-- | Write, the oldest first: of two writes to one variable the last counts. A loop that allocates nothing, neither
+-- on the heap nor on the stack.
+publish :: Log -> State# RealWorld -> State# RealWorld
+publish = from
   where
-    second v b r s0 = case r of
-      Nil -> (# s0, OneWrite v b #)
-      Write w c q -> third v b w c q s0
-      Read _ _ q -> second v b q s0
-      After _ q -> second v b q s0
-      Mark _ q -> second v b q s0
-    third v b w c q s0 = case q of
-      Nil -> (# s0, TwoWrites w c v b #)
-      Write {} -> gather l v b s0
-      Read _ _ t -> third v b w c t s0
-      After _ t -> third v b w c t s0
-      Mark _ t -> third v b w c t s0
-
--- | All writes, in arrays. The variable and the box fill these first.
-gather :: Log -> Variable -> Box Any -> State# RealWorld -> (# State# RealWorld, Writes #)
-gather l v b s = case count l 0# of
-  n -> case newSmallArray# n v s of
-    (# s1, vs #) -> case newSmallArray# n b s1 of
-      (# s2, bs #) -> case fill vs bs l 0# s2 of
-        s3 -> case unsafeFreezeSmallArray# vs s3 of
-          (# s4, vs' #) -> case unsafeFreezeSmallArray# bs s4 of
-            (# s5, bs' #) -> (# s5, ManyWrites n vs' bs' #)
-  where
-    count r n = case r of
-      Nil -> n
-      Write _ _ q -> count q (n +# 1#)
-      Read _ _ q -> count q n
-      After _ q -> count q n
-      Mark _ q -> count q n
-    fill vs bs r i s0 = case r of
-      Nil -> s0
-      Write w c q -> case writeSmallArray# vs i w s0 of
-        s1 -> case writeSmallArray# bs i c s1 of s2 -> fill vs bs q (i +# 1#) s2
-      Read _ _ q -> fill vs bs q i s0
-      After _ q -> fill vs bs q i s0
-      Mark _ q -> fill vs bs q i s0
-{-# OPAQUE gather #-}
-
--- | Write, the oldest first: of two writes to one variable the last counts. Allocates nothing.
-publish :: Writes -> State# RealWorld -> State# RealWorld
-publish ws s = case ws of
-  NoWrite -> s
-  OneWrite v b -> writeMutVar# v b (point s)
-  TwoWrites v b w c -> case writeMutVar# v b (point s) of s1 -> writeMutVar# w c (point s1)
-  ManyWrites n vs bs -> from (n -# 1#) s
-    where
-      from i s0 = case i <# 0# of
-        1# -> s0
-        _ -> case indexSmallArray# vs i of
-          (# v #) -> case indexSmallArray# bs i of
-            (# b #) -> case writeMutVar# v b (point s0) of s1 -> from (i -# 1#) s1
+    from ws s = case ws of
+      Write v b r -> case writeMutVar# v b (point s) of s1 -> from r s1
+      _ -> s
 {-# INLINE publish #-}
 
 -- | Commit a transaction with this log, whose reads hold at this snapshot. Back come the outcome
 -- and, if stacks were exchanged, what is left of the target.
 commit :: Log -> Int# -> Exchange -> State# RealWorld -> (# State# RealWorld, Int#, Rest #)
-commit l n x s = case collect l s of
-  (# s1, ws #) -> attempt l ws n x s1
+commit l n x s = case writesOf l Nil of ws -> attempt l ws n x s
 {-# OPAQUE commit #-}
 
-attempt :: Log -> Writes -> Int# -> Exchange -> State# RealWorld -> (# State# RealWorld, Int#, Rest #)
+attempt :: Log -> Log -> Int# -> Exchange -> State# RealWorld -> (# State# RealWorld, Int#, Rest #)
 attempt l ws n x s = case x of
   Stays -> case ws of
     -- The reads held at the snapshot.
-    NoWrite -> (# s, Done, nowhere #)
+    Nil -> (# s, Done, nowhere #)
     _ -> case lock n s of
       (# s1, 1# #)
         | planted UnlockEarly s1 -> case unlock (n +# 2#) s1 of s2 -> case publish ws s2 of s3 -> (# s3, Done, nowhere #)

@@ -8,12 +8,11 @@
 --
 -- A value for each stack and key. The dictionary of a stack is an array that hangs on it, indexed
 -- by the numbers of keys, and is collected with it. A stack's own code reads and writes it.
-module Weft.Substrate.Internal.Local (SLSKey, newSLSKey, getSLS, getSLSIO, setSLS, noDictionary) where
+module Weft.Substrate.Internal.Local (SLSKey, newSLSKey, getSLS, getSLSIO, entryOf, setSLS, newSlots) where
 
-import Control.Monad (when)
 import Data.IORef (IORef, atomicModifyIORef', newIORef)
 import Data.Primitive.SmallArray
-import GHC.Exts (Any, Int (..), RealWorld, getSizeofSmallMutableArray#, readSmallArray#, unsafeCoerce#, writeSmallArray#)
+import GHC.Exts (Any, RealWorld, SmallArray#, SmallMutableArray#, newSmallArray#, readSmallArray#, unsafeCoerce#, writeSmallArray#)
 import GHC.IO (IO (..))
 import System.IO.Unsafe (unsafePerformIO)
 import Unsafe.Coerce (unsafeCoerce)
@@ -42,49 +41,48 @@ getSLSIO :: SLSKey a -> IO a
 getSLSIO key = stackHere >>= entryOf key . snd
 {-# INLINE getSLSIO #-}
 
+-- | What a stack holds under a key, for the code of that stack.
 entryOf :: SLSKey a -> StackId -> IO a
-entryOf (SLSKey i initial) t = do
-  d <- dictionary t
-  n <- sizeOf d
-  if i < n
-    then do
-      x <- readSmallArray d i
-      pure (case x of Present a -> unsafeCoerce a; Absent -> initial)
-    else pure initial
+entryOf (SLSKey i initial) t =
+  dictionary t >>= \case
+    d | i < sizeofSmallArray d, Present a <- indexSmallArray d i -> pure (unsafeCoerce a)
+    _ -> pure initial
+{-# INLINE entryOf #-}
 
 -- | Have this stack hold a value under a key. At once, and never undone. Not evaluated.
 setSLS :: SLSKey a -> a -> IO ()
 setSLS (SLSKey i _) a = do
   (_, t) <- stackHere
   d <- dictionary t
-  n <- sizeOf d
-  d' <-
-    if i < n
-      then pure d
-      else do
-        wider <- newSmallArray (i + 1) Absent
-        when (n > 0) (copySmallMutableArray wider 0 d 0 n)
-        setDictionary t wider
-        pure wider
-  writeSmallArray d' i (Present (unsafeCoerce a))
+  new <- newSmallArray (max (i + 1) (sizeofSmallArray d)) Absent
+  copySmallArray new 0 d 0 (sizeofSmallArray d)
+  writeSmallArray new i (Present (unsafeCoerce a))
+  unsafeFreezeSmallArray new >>= setDictionary t
 
 data Entry = Absent | Present Any
 
-type Dictionary = SmallMutableArray RealWorld Entry
+-- | Made anew when an entry is set: GHC's collector looks again and again at an array that can be written.
+type Dictionary = SmallArray Entry
 
--- | How many keys it has room for. The library's function of this name came after the first version
--- that this package allows, and the one from before is deprecated.
-sizeOf :: Dictionary -> IO Int
-sizeOf (SmallMutableArray d) = IO $ \s -> case getSizeofSmallMutableArray# d s of
-  (# s', n #) -> (# s', I# n #)
-
--- | That of a stack that has set nothing. Empty, and so shared.
+-- | That of a stack that has set nothing.
 noDictionary :: Dictionary
-noDictionary = unsafePerformIO (newSmallArray 0 Absent)
+noDictionary = mempty
 {-# NOINLINE noDictionary #-}
 
 dictionary :: StackId -> IO Dictionary
-dictionary (StackId a) = IO (\s -> case readSmallArray# a 1# s of (# s1, d #) -> (# s1, unsafeCoerce# d #))
+dictionary t = IO (\s -> case readSmallArray# (dictionaries t) 1# s of (# s1, d #) -> (# s1, SmallArray d #))
+{-# INLINE dictionary #-}
 
 setDictionary :: StackId -> Dictionary -> IO ()
-setDictionary (StackId a) d = IO (\s -> case writeSmallArray# a 1# (unsafeCoerce# d) s of s1 -> (# s1, () #))
+setDictionary t (SmallArray d) = IO (\s -> case writeSmallArray# (dictionaries t) 1# d s of s1 -> (# s1, () #))
+
+-- | The slots of a stack, of which the second has the array itself, without a box.
+dictionaries :: StackId -> SmallMutableArray# RealWorld (SmallArray# Entry)
+dictionaries (StackId a) = unsafeCoerce# a
+
+-- | A new stack, which has set nothing, and of which this is to be run.
+newSlots :: Rest -> IO StackId
+newSlots rest = IO $ \s -> case noDictionary of
+  SmallArray none -> case newSmallArray# 2# none s of
+    (# s1, a #) -> case unsafeCoerce# a of
+      (slots :: Slots) -> case writeSmallArray# slots 0# (unsafeCoerce# rest) s1 of s2 -> (# s2, StackId slots #)

@@ -15,6 +15,7 @@ module Weft.Substrate.Internal.Stack
     newStack,
     newStackIn,
     switch,
+    switchFrom,
     switchWith,
 
     -- * HECs
@@ -43,7 +44,7 @@ import Weft.Internal.Os.Capture (newTag)
 import Weft.Internal.Os.Masked (pendingHere, receivePending)
 import Weft.Substrate.Internal.Commit
 import Weft.Substrate.Internal.Ground
-import Weft.Substrate.Internal.Local (noDictionary)
+import Weft.Substrate.Internal.Local (newSlots)
 import Weft.Substrate.Internal.Place
 import Weft.Substrate.Internal.Transaction
 import Weft.Substrate.Internal.Types
@@ -84,8 +85,7 @@ type Step = State# RealWorld -> (# State# RealWorld, () #)
 
 -- | A stack that begins in a masking state, which it enters from that of the base.
 newStackIn :: (Step -> Step) -> IO () -> IO StackId
-newStackIn begins (IO io) = IO $ \s -> case newSmallArray# 2# (unsafeCoerce# noDictionary) s of
-  (# s1, a #) -> case writeSmallArray# a 0# (unsafeCoerce# first) s1 of s2 -> (# s2, StackId a #)
+newStackIn begins (IO io) = newSlots first
   where
     first :: Rest
     first answer s = case begins (\s0 -> case answer s0 of (# s1, go #) -> case go () s1 of (# s2, () #) -> io s2) s of
@@ -101,11 +101,15 @@ newStackIn begins (IO io) = IO $ \s -> case newSmallArray# 2# (unsafeCoerce# noD
 -- 'CannotSwitch'. In its transaction, 'sleepHEC' has the HEC sleep with this stack on it.
 -- (Li 2008, section 4.3.4.)
 switch :: PTM StackId -> IO ()
-switch p = IO $ \s -> case unIO stackHere s of
-  (# s1, (h, here) #) -> case hecGoverned h of
-    Free -> switchFrom h here p (pure ()) s1
-    Governed {} -> unIO (switchClaiming (claiming p)) s1
+switch p = stackHere >>= \(h, here) -> switchFrom h here p
 {-# INLINE switch #-}
+
+-- | 'switch', for code that has just asked on which HEC and in which stack it is.
+switchFrom :: HEC -> StackId -> PTM StackId -> IO ()
+switchFrom !h !here p = case hecGoverned h of
+  Free -> IO (switching h here p (pure ()))
+  Governed {} -> switchClaiming (claiming p)
+{-# INLINE switchFrom #-}
 
 -- | The transaction of a switch on a HEC whose stacks can be displaced: that the HEC runs this stack, and then the other, is
 -- a part of it.
@@ -121,12 +125,12 @@ claiming p = do
 -- | Switch by a transaction that is 'claiming'.
 switchClaiming :: PTM StackId -> IO ()
 switchClaiming p = IO $ \s -> case unIO stackHere s of
-  (# s1, (h, here) #) -> switchFrom h here p (switchClaiming p) s1
+  (# s1, (h, here) #) -> switching h here p (switchClaiming p) s1
 {-# OPAQUE switchClaiming #-}
 
 -- | Switch from this stack on this HEC. The last argument is performed once the stack has come back that was displaced.
-switchFrom :: HEC -> StackId -> PTM StackId -> IO () -> State# RealWorld -> (# State# RealWorld, () #)
-switchFrom h here (PTM m) again = attempt 0#
+switching :: HEC -> StackId -> PTM StackId -> IO () -> State# RealWorld -> (# State# RealWorld, () #)
+switching h here (PTM m) again = attempt 0#
   where
     attempt k s = case begin s of
       (# s1, n #) -> case m (On h here) Nil n s1 of
@@ -139,7 +143,7 @@ switchFrom h here (PTM m) again = attempt 0#
                 (# s3, Done, _ #) -> case succeeded l s3 of s4 -> (# s4, () #)
                 (# s3, _, _ #) -> case failed k s3 of s4 -> attempt (k +# 1#) s4
             | otherwise -> leave h l n1 target (PTM m) s2
-{-# INLINE switchFrom #-}
+{-# INLINE switching #-}
 
 -- | 'switch', told the own stack. (The 2007 workshop version of the substrate.)
 switchWith :: (StackId -> PTM StackId) -> IO ()

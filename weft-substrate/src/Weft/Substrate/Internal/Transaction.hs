@@ -17,6 +17,7 @@ module Weft.Substrate.Internal.Transaction
     throwPTM,
     catchPTM,
     unsafeIOToPTM,
+    unsafeWritePVarIO,
     afterCommit,
     getHEC,
     getStackId,
@@ -111,6 +112,11 @@ writePVar p a = case variable p of
 unsafeIOToPTM :: IO a -> PTM a
 unsafeIOToPTM (IO m) = PTM (\_ l n s -> case m s of (# s1, a #) -> (# s1, l, n, a #))
 {-# INLINE unsafeIOToPTM #-}
+
+-- | Write without a transaction: for a variable whose readers do not tell the old value from the new one.
+unsafeWritePVarIO :: PVar a -> a -> IO ()
+unsafeWritePVarIO (PVar v) a = IO (\s -> case writeMutVar# v (Box a) (point s) of s1 -> (# s1, () #))
+{-# INLINE unsafeWritePVarIO #-}
 
 -- | Perform an action when this transaction is committed, on the OS thread that commits it: how a
 -- library tells the world outside of the substrate. Nothing is done for an attempt that fails. The
