@@ -8,9 +8,8 @@
 -- (RFC 2018), counts what is on the way (the pipe of RFC 6675), and finds losses by time
 -- (RACK, RFC 8985). While nothing is outstanding all connections share one empty book.
 --
--- What an acknowledgement costs depends on what it changes, and on the logarithm of the number of
--- pieces: those on the way are in a second order, of time, and those that are lost are found by
--- their numbers. Pieces next to each other that arrived are one.
+-- An acknowledgement costs what it changes, times the logarithm of the number of pieces: those on the
+-- way are in a second order, of time, and neighbours that arrived are one.
 module Weft.Tcp.Internal.Scoreboard
   ( Scoreboard (..),
     Piece (..),
@@ -76,17 +75,6 @@ data Piece = Piece
     pieceSize, pieceLead :: {-# UNPACK #-} !Word32
   }
   deriving stock (Eq, Show)
-
--- | A number of a book. Those of one book lie in less than 2^31, so they have an order.
-newtype Place = Place Seq
-  deriving newtype (Eq)
-  deriving stock (Show)
-
-instance Ord Place where
-  compare (Place a) (Place b)
-    | a == b = EQ
-    | a `before` b = LT
-    | otherwise = GT
 
 -- | When a piece was last sent, and where it begins: the order of RFC 8985.
 data Sent = Sent {-# UNPACK #-} !Int64 !Place
@@ -170,18 +158,23 @@ leave, enter :: Scoreboard -> Piece -> Scoreboard
 leave b p = case pieceFate p of
   Outstanding -> b {boardQueue = Set.delete (sentOf p) (boardQueue b)}
   Sacked -> b {boardSacked = boardSacked b - rangeLength (pieceRange p)}
-  Lost -> b {boardLost = boardLost b - rangeLength (pieceRange p), boardLosses = Set.delete (Place (rangeStart (pieceRange p))) (boardLosses b)}
+  Lost -> b {boardLost = boardLost b - rangeLength (pieceRange p), boardLosses = Set.delete (placeOf p) (boardLosses b)}
 enter b p = case pieceFate p of
   Outstanding -> b {boardQueue = Set.insert (sentOf p) (boardQueue b)}
   Sacked -> b {boardSacked = boardSacked b + rangeLength (pieceRange p)}
-  Lost -> b {boardLost = boardLost b + rangeLength (pieceRange p), boardLosses = Set.insert (Place (rangeStart (pieceRange p))) (boardLosses b)}
+  Lost -> b {boardLost = boardLost b + rangeLength (pieceRange p), boardLosses = Set.insert (placeOf p) (boardLosses b)}
 
 sentOf :: Piece -> Sent
-sentOf p = Sent (pieceTime p) (Place (rangeStart (pieceRange p)))
+sentOf p = Sent (pieceTime p) (placeOf p)
+
+placeOf :: Piece -> Place
+placeOf = Place . rangeStart . pieceRange
 
 -- | The book with these pieces, all sums and orders made anew.
 renewed :: S.Seq Piece -> Scoreboard -> Scoreboard
-renewed pieces b = Foldable.foldl' enter b {boardPieces = pieces, boardQueue = Set.empty, boardLosses = Set.empty, boardSacked = 0, boardLost = 0} pieces
+renewed pieces b = Foldable.foldl' enter blank pieces
+  where
+    blank = b {boardPieces = pieces, boardQueue = Set.empty, boardLosses = Set.empty, boardSacked = 0, boardLost = 0}
 
 -- Sending ------------------------------------------------------------------------------------
 
@@ -231,7 +224,9 @@ around (Range a b) pieces = (front, toList middle, back)
 
 -- What of these pieces lies before a range, and after it.
 outside :: Range -> [Piece] -> ([Piece], [Piece])
-outside (Range a b) ps = ([part (Range s a) p | p <- ps, let s = rangeStart (pieceRange p), s `before` a], [part (Range b e) p | p <- ps, let e = rangeEnd (pieceRange p), b `before` e])
+outside (Range a b) ps = ([part (Range s a) p | (Range s _, p) <- those, s `before` a], [part (Range b e) p | (Range _ e, p) <- those, b `before` e])
+  where
+    those = [(pieceRange p, p) | p <- ps]
 
 -- Apply a function to the part of each piece that lies in a range.
 change :: Range -> (Piece -> Piece) -> Scoreboard -> Scoreboard
@@ -321,16 +316,21 @@ mark now shortest r0 (b, h)
     news = [part r p | p <- old, pieceFate p /= Sacked]
     (b', h') = Foldable.foldl' (arrives now shortest) (b, h) news
     (left, right) = outside r (filter ((/= Sacked) . pieceFate) old)
-    -- What arrived next to it is taken in.
     (front', before') = case viewr front of
       rest :> p | pieceFate p == Sacked, null left -> (rest, [p])
       _ -> (front, [])
     (back', after') = case viewl back of
       p :< rest | pieceFate p == Sacked, null right -> (rest, [p])
       _ -> (back, [])
-    new = left ++ [foldl1 join (before' ++ map (\p -> if pieceFate p == Sacked then p else (part r p) {pieceFate = Sacked}) old ++ after')] ++ right
-    join p q = p {pieceRange = Range (rangeStart (pieceRange p)) (rangeEnd (pieceRange q)), pieceTime = max (pieceTime p) (pieceTime q), pieceAgain = pieceAgain p || pieceAgain q}
-    -- Its first and its last number, moved to where segments begin and end.
+    new = left ++ [foldl1 join (before' ++ map here old ++ after')] ++ right
+    here p = if pieceFate p == Sacked then p else (part r p) {pieceFate = Sacked}
+    join p q =
+      p
+        { pieceRange = Range (rangeStart (pieceRange p)) (rangeEnd (pieceRange q)),
+          pieceTime = max (pieceTime p) (pieceTime q),
+          pieceAgain = pieceAgain p || pieceAgain q
+        }
+    -- Moved to where segments begin and end.
     r = Range (whole (rangeStart r0) up) (whole (rangeEnd r0) down)
     whole at f = case S.lookup (place at pieces) pieces of
       Just p | Range s e <- pieceRange p, s `before` at, pieceFate p /= Sacked -> f s e p (pieceLead p + distance s at)
@@ -378,7 +378,9 @@ loseHead :: Scoreboard -> Scoreboard
 loseHead b = case viewl (boardPieces b) of
   p :< _
     | pieceFate p == Outstanding ->
-        let Range s e = pieceRange p in change (Range s (earlier e (s `advance` (pieceSize p - pieceLead p)))) (\x -> x {pieceFate = Lost}) b
+        let Range s e = pieceRange p
+            first = Range s (earlier e (s `advance` (pieceSize p - pieceLead p)))
+         in change first (\x -> x {pieceFate = Lost}) b
   _ -> b
 
 -- | Nothing was lost after all.
