@@ -165,7 +165,7 @@ unbind st sock = do
 bindSock :: Stack -> Socket -> SockAddr -> IO (Verdict ())
 bindSock st s address = onSock st s $ \sock ->
   readIORef (sockRole sock) >>= \case
-    Fresh -> case fromSockAddr address of
+    Fresh -> case takenBy (sockFamily sock) address of
       Nothing -> pure (Refuse eAFNOSUPPORT)
       Just (a, port)
         | not (isUnspecified a) && not (isOwn st a) -> pure (Refuse eADDRNOTAVAIL)
@@ -299,7 +299,7 @@ connectSock st s address limit here now = onSock st s $ \sock ->
     unconnected sock port = do
       bindings <- IntMap.findWithDefault [] (fromIntegral port) <$> readIORef (stackPorts st)
       pure (maybe Fresh (\mine -> Bound (bindingAddress mine) port) (find ((== sockNumber sock) . bindingSock) bindings))
-    begin sock from port = case fromSockAddr address of
+    begin sock from port = case takenBy (sockFamily sock) address of
       Nothing -> pure (Refuse eAFNOSUPPORT)
       Just (_, 0) -> pure (Refuse eADDRNOTAVAIL)
       Just (given, peerPort) -> do
