@@ -6,6 +6,7 @@
 -- The list of connections, and the file with the packets of a device.
 module InfoTest (tests) where
 
+import Control.Exception qualified as Exception
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.ByteString.Builder (toLazyByteString, word32LE)
@@ -31,7 +32,8 @@ tests =
     "operators"
     [ testCase "listeners and connections are listed" listed,
       testCase "what is sent again is counted" counted,
-      testCase "a capture has the packets of both directions" captured
+      testCase "a capture has the packets of both directions" captured,
+      testCase "a device whose capture cannot begin is given back" uncaptured
     ]
 
 -- Other tests have stacks, too: those here have ports of their own.
@@ -120,6 +122,15 @@ captured = withSystemTempDirectory "weft-tcp" $ \directory -> do
   -- The last may have come when no thread read any more.
   let came = [p | (In, p) <- packets]
   assertBool "and those that came" (length came > 10 && came `isPrefixOf` [p | (In, p) <- all'])
+
+uncaptured :: IO ()
+uncaptured = withSystemTempDirectory "weft-tcp" $ \directory -> do
+  closed <- newIORef (0 :: Int)
+  result <- Exception.try (capturing directory noDevice {deviceClose = modifyIORef' closed (+ 1)})
+  case result of
+    Left e -> (e :: IOError) `seq` pure ()
+    Right _ -> assertFailure "a directory was written to"
+  readIORef closed >>= (@?= 1)
 
 data Direction = In | Out
   deriving stock (Eq, Show)

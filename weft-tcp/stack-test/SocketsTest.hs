@@ -19,7 +19,7 @@ import Weft.Internal.Core.SystemCall (Socket (..))
 import Weft.Internal.Data.Timers qualified as Timers
 import Weft.Internal.Os.Descriptor (Descriptor (..))
 import Weft.Kernel
-import Weft.Socket (accept, closeSocket, connectBefore, listenTcp, localAddress, openSocket, withSocket)
+import Weft.Socket (accept, acceptBefore, closeSocket, connectBefore, listenTcp, localAddress, openSocket, withSocket)
 import Weft.Tcp.Connection
 import Weft.Tcp.Device
 import Weft.Tcp.Icmp
@@ -35,6 +35,7 @@ import Weft.Tcp.Stack.Names (toSockAddr)
 import Weft.Tcp.Stack.Sockets
 import Weft.Tcp.Stack.State (Alarm (..), Conn (connLoop), Owner (..), Stack (..), defaultOptions, lookupConn)
 import Weft.Tcp.Stack.Streams (awaitReadableSock)
+import Weft.Timeout (timeout)
 
 tests :: TestTree
 tests =
@@ -50,7 +51,10 @@ tests =
       testCase "buffers have sizes that windows can have" buffers,
       testCase "very many connections are reset by and by" manyReset,
       testCase "a listener whose device is gone is readable, and accepting fails" gone,
-      testCase "a connection that is there needs the timer of its limit no more" limits
+      testCase "a connection that is there needs the timer of its limit no more" limits,
+      testCase "nor does a wait that was cancelled" cancelledLimits,
+      testCase "half-open connections over a device that is lost do not count" halfOpenLost,
+      testCase "sockets take addresses of their family" families
     ]
 
 notConnected :: IO ()
@@ -225,12 +229,58 @@ limits = do
       forM_ [1 .. 5 :: Int] $ \_ -> withSocket (openSocket AF_INET Stream) $ \s -> do
         connectBefore (Weft.seconds 3600) s place
         accept l >>= closeSocket . fst
-      Weft.liftIO (Timers.foldM (\n _ alarm -> pure (n + isExpiry alarm)) 0 (stackTimers st))
-  left @?= (0 :: Int)
+      Weft.liftIO (expiries st)
+  left @?= 0
+
+-- | How many timers are for the limits of waits.
+expiries :: Stack -> IO Int
+expiries st = Timers.foldM (\n _ alarm -> pure (n + isExpiry alarm)) 0 (stackTimers st)
   where
     isExpiry = \case
       Expiry _ -> 1
       Deadline _ -> 0
+
+cancelledLimits :: IO ()
+cancelledLimits = do
+  st <- stackOn noDevice []
+  let kernel = over st (systemKernel defaultSystemSettings)
+  seen <- Weft.runWith Weft.defaultSettings {Weft.settingWorkers = Just 1, Weft.settingKernel = kernel} $
+    withSocket (listenTcp (Just "127.0.0.1") "0" 16) $ \l -> do
+      before <- timeout (Weft.milliseconds 1) (acceptBefore (Weft.seconds 3600) l)
+      left <- Weft.liftIO (expiries st)
+      pure (null before, left)
+  seen @?= (True, 0)
+
+-- One connection may be half open, and one is when the device goes.
+halfOpenLost :: IO ()
+halfOpenLost = do
+  st <- newStack (defaultTcpSettings (pure noDevice) [own]) {tcpMostHalfOpen = 1} noDevice
+  l <- opened st AF_INET
+  bindSock st l (toSockAddr AF_INET own 80) >>= gives (Right ())
+  listenSock st l 16 >>= gives (Right ())
+  packetFrom False st Nothing 1 (synFrom (Address4 0x0a090003) own)
+  _ <- resetSome st (const True) Nothing Nothing 2
+  packetFrom False st Nothing 3 (synFrom (Address4 0x0a090004) own)
+  cookies <- Map.lookup (Text.pack "tcp cookies sent") <$> gauges st
+  conns <- IntMap.size <$> readIORef (stackConns st)
+  (cookies, conns) @?= (Just 0, 1)
+  where
+    own = Address4 0x0a090002
+
+families :: IO ()
+families = do
+  st <- stackOn noDevice [Address4 0x0a090002, six]
+  four <- opened st AF_INET
+  both <- opened st AF_INET6
+  let refused = gives (Left (Just (errorNumber eAFNOSUPPORT)))
+  bindSock st four (toSockAddr AF_INET6 six 4000) >>= refused
+  bindSock st four (toSockAddr AF_INET6 (Address4 0x0a090002) 4000) >>= refused
+  bindSock st both (here 4000) >>= refused
+  connectSock st four (toSockAddr AF_INET6 six 80) Nothing Nothing 1 >>= refused
+  connectSock st both (here 80) Nothing Nothing 1 >>= refused
+  bindSock st both (toSockAddr AF_INET6 (Address4 0x0a090002) 4000) >>= gives (Right ())
+  where
+    six = Address6 0xfd00000000000000 1
 
 -- | A kernel whose TCP sockets are this stack's.
 over :: Stack -> Kernel -> Kernel

@@ -17,7 +17,10 @@ plain = defaultSettings {settingTimestamps = False, settingSack = False, setting
 
 -- | Established at 0 by a peer whose numbers begin at 1000; this end's begin at 5000.
 established :: Settings -> Tcb
-established settings = case passiveOpen settings (Seq 5000) 0 0 (segment 1000 0 syn 0) {segmentOptions = noOptions {optionMss = Just 1460}} of
+established = establishedWith noOptions
+
+establishedWith :: Options -> Settings -> Tcb
+establishedWith options settings = case passiveOpen settings (Seq 5000) 0 0 (segment 1000 0 syn 0) {segmentOptions = options {optionMss = Just 1460}} of
   Just s -> stepTcb (step 0 (Arrived (segment 1001 5001 ack 0)) (stepTcb s))
   Nothing -> error "no SYN"
 
@@ -76,6 +79,20 @@ tests =
             two = dup (dup begun 2) 3
         sent (dup begun 2) @?= []
         take 1 (sent (dup two 4)) @?= [(ack, Seq 5001, Seq 1001, 1460)],
+      testCase "duplicates count also if the peer shows less room" $ do
+        let dup s n = next s n (Arrived (segment 1001 5001 ack 0) {segmentWindow = 50000})
+            two = dup (dup (step 1 (Wrote 14600) open) 2) 3
+        take 1 (sent (dup two 4)) @?= [(ack, Seq 5001, Seq 1001, 1460)],
+      testCase "a window that repetitions make smaller is believed once the timer has fired" $ do
+        let small = Arrived (segment 1001 5001 ack 0) {segmentWindow = 500}
+            fires s = next s (deadline (stepTcb s)) Due
+            once = fires (next (step 1 (Wrote 3000) open) 2 small)
+        sent once @?= [(ack, Seq 5001, Seq 1001, 1460)]
+        sent (fires (next once (deadline (stepTcb once) - 1) small)) @?= [(ack <> psh, Seq 5001, Seq 1001, 500)],
+      testCase "segments shorter than the largest that arrived out of turn are known" $ do
+        let begun = iterate (\s -> next s 1 (Wrote 100)) (Step (establishedWith noOptions {optionSackPermitted = True} plain {settingSack = True, settingNoDelay = True}) [] []) !! 4
+            reporting = (segment 1001 5001 ack 0) {segmentOptions = noOptions {optionSack = [Range (Seq 5101) (Seq 5401)]}}
+        sent (next begun 2 (Arrived reporting)) @?= [(ack <> psh, Seq 5001, Seq 1001, 100)],
       testCase "a closed window is probed, and the pauses grow" $ do
         let closed = step 1 (Arrived (segment 1001 5001 ack 0) {segmentWindow = 0}) open
             waits = next closed 2 (Wrote 100)

@@ -100,6 +100,7 @@ broken o i t segments =
           ("a deadline after the end", tcbState t /= Closed || deadline t == never),
           ("the book", not (synchronized (tcbState t)) || tcbState t == TimeWait || flight t == sum (rangeLength . pieceRange <$> boardPieces board)),
           ("sums of the book", boardSacked board == amount Sacked && boardLost board == amount Lost),
+          ("orders of the book", renewed (boardPieces board) board == board),
           ("pieces", length (boardPieces board) <= mostPieces + 2),
           ("an answer to a reset", not (isReset i) || all (\g -> segmentSpan g == 0 && not (segmentFlags g `has` rst)) segments || tcbState o == SynSent),
           ("spoke after the end", tcbState o /= Closed || null segments),

@@ -4,10 +4,14 @@
 -- All numbers lie within a few dozen of a place chosen at random, which is often around 2^32.
 module RangeTest (tests) where
 
+import Control.Exception (evaluate)
 import Data.Foldable (toList)
+import Data.Int (Int64)
 import Data.IntSet qualified as S
 import Data.List qualified as List
+import Data.Maybe (listToMaybe)
 import Data.Word (Word32)
+import System.Mem (getAllocationCounter)
 import Test.Tasty (TestTree, testGroup)
 import Test.Tasty.HUnit (assertBool, testCase, (@?=))
 import Test.Tasty.QuickCheck hiding (within)
@@ -51,6 +55,35 @@ tidy rs = not (any isEmpty rs) && and (zipWith (\x y -> rangeEnd x `before` rang
 
 apart :: [Range] -> Bool
 apart rs = not (any isEmpty rs) && and [not (touches x y) | (i, x) <- zip [0 :: Int ..] rs, (j, y) <- zip [0 ..] rs, i < j]
+
+-- | What happens to a book.
+data Move = New Int Int | Arrives Span | Acknowledges Int | Repairs | Finds Int | Misses | TimesOut | Undoes
+  deriving stock (Show)
+
+instance Arbitrary Move where
+  arbitrary =
+    frequency
+      [ (6, New <$> choose (0, 3) <*> choose (1, 9)),
+        (6, Arrives <$> arbitrary),
+        (2, Acknowledges <$> choose (0, 20)),
+        (4, pure Repairs),
+        (4, Finds <$> choose (0, 3)),
+        (1, elements [Misses, TimesOut, Undoes])
+      ]
+
+-- | The time, how many bytes were acknowledged, and the book, after that.
+moved :: Origin -> Move -> (Int64, Int, Scoreboard) -> (Int64, Int, Scoreboard)
+moved o m (now, una, s) = case m of
+  New later' n -> let t = now + fromIntegral later' in (t, una, sentNew t (Range (at o end) (at o (end + n))) s)
+  Arrives (Span a b) -> (now, una, fst (mark now 2 (range o (Span (una + 1 + a `mod` max 1 (end - una)) (min end (una + 1 + b)))) (s, nothingHeard)))
+  Acknowledges n -> let una' = min end (una + n) in (now, una', fst (forget now 2 (at o una') s))
+  Repairs -> (now, una, maybe s (\(Range a b) -> sentAgain now (Range a (earlier b (a `advance` 5))) s) (firstLost s))
+  Finds w -> (now, una, snd (detect now (fromIntegral w) s))
+  Misses -> (now, una, if boardSacked s + boardLost s == 0 then loseHead s else s)
+  TimesOut -> (now, una, loseAll s)
+  Undoes -> (now, una, loseNone s)
+  where
+    end = una + fromIntegral (sum (rangeLength . pieceRange <$> boardPieces s))
 
 tests :: TestTree
 tests =
@@ -118,16 +151,71 @@ tests =
             let s = sentAgain 200 (range o x) (loseAll (board o spans))
              in boardLost s === size (everything S.\\ S.union (given spans) (set x)) .&&. boardSacked s === size (given spans),
           testCase "is bounded" $ do
-            let whole = sentNew 0 (Range (Seq 0) (Seq 100000)) emptyScoreboard
-                pieces = boardPieces (fst (List.foldl' (\s i -> mark 1 0 1 (Range (Seq i) (Seq (i + 1))) s) (whole, nothingHeard) [2, 4 .. 20000]))
-            assertBool (show (length pieces)) (length pieces <= mostPieces + 2)
+            let pieces = boardPieces (fst (List.foldl' (\s i -> mark 1 0 (Range (Seq i) (Seq (i + 1))) s) (segments 1 20010, nothingHeard) [2, 4 .. 20000]))
+            assertBool (show (length pieces)) (length pieces <= mostPieces + 2),
+          testCase "a segment that arrived is known by its own length" $ do
+            let marked r = sackedRanges (fst (mark 1 0 r (segments 100 10, nothingHeard)))
+            map marked [Range (Seq 100) (Seq 200), Range (Seq 101) (Seq 299), Range (Seq 150) (Seq 420)]
+              @?= [[Range (Seq 100) (Seq 200)], [], [Range (Seq 200) (Seq 400)]],
+          testCase "after a part of a segment was acknowledged, too" $ do
+            let (s, _) = forget 1 0 (Seq 130) (segments 100 10)
+            sackedRanges (fst (mark 1 0 (Range (Seq 150) (Seq 420)) (s, nothingHeard))) @?= [Range (Seq 200) (Seq 400)]
+            boardLost (loseHead s) @?= 70,
+          testProperty "orders and sums are those of the pieces, and losses those of RFC 8985" $ \o (moves :: [Move]) ->
+            let boards = scanl (flip (moved o)) (0, 0, emptyScoreboard) moves
+             in checkCoverage (cover 30 (any (\(_, _, s) -> boardLost s > 0) boards) "lost" (conjoin (map sound boards))),
+          testGroup
+            "the work for each acknowledgement does not grow with the book"
+            [ testCase name $ do
+                few <- allocated (arriving lost 500)
+                many <- allocated (arriving lost 4000)
+                -- Eight times as many acknowledgements; in proportion to the book it would be 64 times.
+                assertBool (show (few, many)) (many < 16 * few)
+              | (name, lost) <- [("one segment is lost", (== 0)), ("every tenth is", (== 0) . (`mod` 10))]
+            ]
         ]
     ]
   where
     -- Sixty-eight bytes, each sent at the time of its number; these arrived at 100.
     board :: Origin -> [Span] -> Scoreboard
-    board o = fst . List.foldl' (\s x -> mark 100 0 1 (range o x) s) (List.foldl' (\b i -> sentNew (fromIntegral i) (Range (at o i) (at o (i + 1))) b) emptyScoreboard [0 .. 67], nothingHeard)
+    board o = fst . List.foldl' (\s x -> mark 100 0 (range o x) s) (List.foldl' (\b i -> sentNew (fromIntegral i) (Range (at o i) (at o (i + 1))) b) emptyScoreboard [0 .. 67], nothingHeard)
     everything = S.fromAscList [0 .. 67]
+    -- Segments that were sent at one moment: their length and number.
+    segments size' n = List.foldl' (\b i -> sentNew 0 (Range (Seq (size' * i)) (Seq (size' * i + size'))) b) emptyScoreboard [0 .. n - 1]
+    sound (now, _, s) =
+      counterexample (show s) $
+        renewed (boardPieces s) s === s
+          .&&. conjoin [detect now w s === plainly now w s | w <- [0, 7]]
+          .&&. firstLost s === listToMaybe [pieceRange p | p <- toList (boardPieces s), pieceFate p == Lost]
+    -- RFC 8985, section 6.2, step 5, over all pieces.
+    plainly now w s
+      | rackTime s < 0 = (Nothing, s)
+      | otherwise = (if null waits then Nothing else Just (maximum waits), renewed (fmap (\p -> if sooner p && remaining p <= 0 then p {pieceFate = Lost} else p) (boardPieces s)) s)
+      where
+        sooner p = pieceFate p == Outstanding && (pieceTime p < rackTime s || pieceTime p == rackTime s && rangeEnd (pieceRange p) `before` rackEnd s)
+        remaining p = pieceTime p + fromIntegral (rackRtt s) + w - now
+        waits = [remaining p | p <- toList (boardPieces s), sooner p, remaining p > 0]
+    -- A window of segments of which some are lost: each that arrives reports what arrived before it without a
+    -- gap, and what is lost then is sent again.
+    arriving :: (Int -> Bool) -> Int -> Int -> Scoreboard
+    arriving lost n salt = fst (List.foldl' arrival (sent, 0) [0 .. n - 1])
+      where
+        sent = List.foldl' (\b i -> sentNew (fromIntegral (salt + i)) (segmentAt i (i + 1)) b) emptyScoreboard [0 .. n - 1]
+        segmentAt i j = Range (Seq (fromIntegral (1000 * i))) (Seq (fromIntegral (1000 * j)))
+        arrival (b, from) i
+          | lost i = (b, i + 1)
+          | otherwise =
+              let now = fromIntegral (salt + n + i)
+                  (_, found) = detect now 3 (fst (mark now 0 (segmentAt from (i + 1)) (b, nothingHeard)))
+               in (maybe found (\r -> sentAgain now r found) (firstLost found), from)
+    -- Bytes, the same on a busy machine.
+    allocated f = do
+      salt <- evaluate 1
+      from <- getAllocationCounter
+      b <- evaluate (f salt)
+      to <- getAllocationCounter
+      assertBool "nothing arrived" (boardSacked b > 0)
+      pure (from - to)
     given :: [Span] -> S.IntSet
     given = S.unions . map set
     size :: S.IntSet -> Word32

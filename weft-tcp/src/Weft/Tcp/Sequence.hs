@@ -14,6 +14,7 @@ module Weft.Tcp.Sequence
     upTo,
     earlier,
     later,
+    Place (..),
 
     -- * Ranges
     Range (..),
@@ -69,6 +70,17 @@ earlier a b = if b `before` a then b else a
 -- | The later of two.
 later :: Seq -> Seq -> Seq
 later a b = if a `before` b then b else a
+
+-- | A number among others that lie in less than 2^31, where there is an order: a key of a set.
+newtype Place = Place Seq
+  deriving newtype (Eq)
+  deriving stock (Show)
+
+instance Ord Place where
+  compare (Place a) (Place b)
+    | a == b = EQ
+    | a `before` b = LT
+    | otherwise = GT
 
 -- | The numbers from the first on, without the second.
 data Range = Range {rangeStart :: {-# UNPACK #-} !Seq, rangeEnd :: {-# UNPACK #-} !Seq}

@@ -44,8 +44,8 @@ import Weft.ConcLib.Internal.Scheduler
 import Weft.ConcLib.Internal.Waiter
 import Weft.Substrate
 import Weft.Substrate.Internal.Local (entryOf)
+import Weft.Substrate.Internal.Place (stackHere)
 import Weft.Substrate.Internal.Stack (switchFrom)
-import Weft.Substrate.Internal.Transaction (stackHere)
 import Weft.Substrate.Internal.Types (StackId (..))
 
 -- | A thread.

@@ -57,10 +57,10 @@ acknowledged now s t
     board = tcbScoreboard t
     shortest = rttLeast t
     (board1, heard1) = if advances then forget now shortest a board else (board, nothingHeard)
-    (board2, heard) = Foldable.foldl' (flip (mark now shortest mss)) (board1, if heardAgain heard1 then heard1 {heardTime = Nothing} else heard1) valid
+    (board2, heard) = Foldable.foldl' (flip (mark now shortest)) (board1, if heardAgain heard1 then heard1 {heardTime = Nothing} else heard1) valid
     board3 = if isJust again then duplicated board2 else board2
     -- RFC 5681, section 2; with selective acknowledgements, one that says something new.
-    duplicates = not advances && segmentSpan s == 0 && (if t `is` SackOn then heardSacked heard else scaled s t == sndWnd t)
+    duplicates = not advances && segmentSpan s == 0 && (if t `is` SackOn then heardSacked heard else scaled s t == sndWnd t || not (isNewer False s t))
     plain = not (t `is` SackOn)
     delivered
       | plain && advances = let n = heardBytes heard in max (min n mss) (n - min n (fromIntegral (sndDups t) * mss))
@@ -136,7 +136,7 @@ recover news t = case tcbRecovery t of
     | otherwise -> continued e (if newsAdvances news then grown news t else t)
   where
     plainPartial = not (t `is` SackOn) && newsAdvances news
-    holed x = x {tcbScoreboard = loseHead (fromIntegral (sndMss x)) (tcbScoreboard x)}
+    holed x = x {tcbScoreboard = loseHead (tcbScoreboard x)}
     isFast x = case tcbRecovery x of Fast {} -> True; _ -> False
     -- RFC 5682, section 3.1: after the first new acknowledgement new data go out, and what comes
     -- back for them decides. A duplicate then means that the loss was real (step 3a).
@@ -201,7 +201,7 @@ noticed :: News -> Tcb -> Tcb
 noticed news t
   | flight t == 0 = t
   | t `is` SackOn = let x = lossesIn news t in if boardLost (tcbScoreboard x) > 0 then begun news x else x
-  | sndDups t >= 3 = begun news t {tcbScoreboard = loseHead (fromIntegral (sndMss t)) (tcbScoreboard t)}
+  | sndDups t >= 3 = begun news t {tcbScoreboard = loseHead (tcbScoreboard t)}
   | otherwise = t
 
 begun :: News -> Tcb -> Tcb
@@ -349,17 +349,23 @@ timedOut t0 =
       Reducing e -> (episode t) {episodeBefore = episodeBefore e, episodeFrto = 1}
       Open -> (episode t) {episodeFrto = 1}
 
--- | Take the window of a segment, if it is newer than the one that is known. An acknowledgement of
--- new data always is, also one that overtook a later segment: the old window after the new number
--- would end beyond what the peer offered. RFC 9293 does not say so. As in Linux, a repetition may
--- close the window, but not make it smaller otherwise: it may have been overtaken.
+-- | Take the window of a segment, if it is newer than the one that is known.
 updateWindow :: Bool -> Segment -> Tcb -> Tcb
 updateWindow advances s t
-  | newer = t {sndWnd = w, sndMaxWnd = max w (sndMaxWnd t), sndWl1 = later (sndWl1 t) (segmentSeq s), sndWl2 = segmentAck s}
+  | isNewer advances s t = t {sndWnd = w, sndMaxWnd = max w (sndMaxWnd t), sndWl1 = later (sndWl1 t) (segmentSeq s), sndWl2 = segmentAck s}
   | otherwise = t
   where
     w = scaled s t
-    newer = advances || sndWl1 t `before` segmentSeq s || sndWl1 t == segmentSeq s && sndWl2 t `upTo` segmentAck s && (w > sndWnd t || w == 0)
+
+-- Is its window newer? That of an acknowledgement of new data always is, also if it overtook a later
+-- segment: the old window after the new number would end beyond what the peer offered. RFC 9293 does not
+-- say so. As in Linux, a repetition may close the window, but not make it smaller otherwise: it may have
+-- been overtaken. Not so once the timer has fired: what lies beyond the edge that the peer repeats is
+-- dropped there, for ever if only whole segments are sent again (RFC 9293, section 3.8.6, MUST-34).
+isNewer :: Bool -> Segment -> Tcb -> Bool
+isNewer advances s t = advances || sndWl1 t `before` segmentSeq s || sndWl1 t == segmentSeq s && sndWl2 t `upTo` segmentAck s && (w > sndWnd t || w == 0 || sndRetries t > 0)
+  where
+    w = scaled s t
 
 scaled :: Segment -> Tcb -> Word32
 scaled s t = fromIntegral (segmentWindow s) `shiftL` fromIntegral (sndScale t)

@@ -291,10 +291,7 @@ probeTail now t0
   where
     t = (put TimerProbe False t0) {timerAt = never}
     size = minimum [unsent t, usable t, room t]
-    -- Full segments that went out together share a piece.
-    from = sndNxt t `retreat` (ends + if payload == 0 then 0 else (payload - 1) `mod` fromIntegral (sndMss t) + 1)
-    ends = if t `is` FinSent then 1 else 0
-    payload = min (flight t) (lastPiece (tcbScoreboard t)) - ends
+    from = sndNxt t `retreat` min (lastSegment (tcbScoreboard t)) (room t + if t `is` FinSent then 1 else 0)
     probing repeated x =
       let x' = x {tcbScoreboard = (tcbScoreboard x) {boardProbe = Just (sndNxt x, repeated)}}
        in x' {timerAt = now + retransmissionTimeout x'}

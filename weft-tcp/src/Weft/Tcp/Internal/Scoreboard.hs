@@ -7,6 +7,9 @@
 -- each with the time of its last transmission and its fate. It serves selective acknowledgements
 -- (RFC 2018), counts what is on the way (the pipe of RFC 6675), and finds losses by time
 -- (RACK, RFC 8985). While nothing is outstanding all connections share one empty book.
+--
+-- An acknowledgement costs what it changes, times the logarithm of the number of pieces: those on the
+-- way are in a second order, of time, and neighbours that arrived are one.
 module Weft.Tcp.Internal.Scoreboard
   ( Scoreboard (..),
     Piece (..),
@@ -16,7 +19,8 @@ module Weft.Tcp.Internal.Scoreboard
     sackedRanges,
     firstLost,
     headTime,
-    lastPiece,
+    lastSegment,
+    renewed,
 
     -- * Sending
     sentNew,
@@ -41,9 +45,10 @@ where
 import Data.Foldable (toList)
 import Data.Foldable qualified as Foldable
 import Data.Int (Int64)
-import Data.Maybe (listToMaybe)
-import Data.Sequence (ViewL (..), viewl, (<|), (><), (|>))
+import Data.Sequence (ViewL (..), ViewR (..), viewl, viewr, (<|), (><), (|>))
 import Data.Sequence qualified as S
+import Data.Set (Set)
+import Data.Set qualified as Set
 import Data.Word (Word32)
 import Weft.Tcp.Sequence
 
@@ -64,13 +69,23 @@ data Piece = Piece
     pieceTime :: {-# UNPACK #-} !Int64,
     pieceFate :: !Fate,
     -- | Was it ever sent again?
-    pieceAgain :: !Bool
+    pieceAgain :: !Bool,
+    -- | The length of its segments, the last of which may be shorter, and how much of the first was
+    -- cut off.
+    pieceSize, pieceLead :: {-# UNPACK #-} !Word32
   }
   deriving stock (Eq, Show)
+
+-- | When a piece was last sent, and where it begins: the order of RFC 8985.
+data Sent = Sent {-# UNPACK #-} !Int64 !Place
+  deriving stock (Eq, Ord, Show)
 
 -- | The book. Amounts are bytes and times microseconds.
 data Scoreboard = Scoreboard
   { boardPieces :: !(S.Seq Piece),
+    -- | The pieces on the way in the order of time, and the beginnings of those that are lost.
+    boardQueue :: !(Set Sent),
+    boardLosses :: !(Set Place),
     boardSacked, boardLost :: !Word32,
     -- | The end of the highest range that arrived out of turn.
     boardHighest :: !Seq,
@@ -93,6 +108,8 @@ emptyScoreboard :: Scoreboard
 emptyScoreboard =
   Scoreboard
     { boardPieces = S.empty,
+      boardQueue = Set.empty,
+      boardLosses = Set.empty,
       boardSacked = 0,
       boardLost = 0,
       boardHighest = Seq 0,
@@ -120,9 +137,9 @@ sackedRanges b = joined [pieceRange p | p <- toList (boardPieces b), pieceFate p
 
 -- | The first range that is lost and was not sent again.
 firstLost :: Scoreboard -> Maybe Range
-firstLost b
-  | boardLost b == 0 = Nothing
-  | otherwise = listToMaybe [pieceRange p | p <- toList (boardPieces b), pieceFate p == Lost]
+firstLost b = do
+  Place at <- Set.lookupMin (boardLosses b)
+  pieceRange <$> S.lookup (place at (boardPieces b)) (boardPieces b)
 
 -- | When the oldest piece was last sent.
 headTime :: Scoreboard -> Maybe Int64
@@ -130,30 +147,56 @@ headTime b = case viewl (boardPieces b) of
   p :< _ -> Just (pieceTime p)
   EmptyL -> Nothing
 
--- | How long the newest piece is.
-lastPiece :: Scoreboard -> Word32
-lastPiece b = case S.viewr (boardPieces b) of
-  _ S.:> p -> rangeLength (pieceRange p)
-  S.EmptyR -> 0
+-- | How long the segment is that was the last to be sent of the newest piece.
+lastSegment :: Scoreboard -> Word32
+lastSegment b = case viewr (boardPieces b) of
+  _ :> p -> let n = rangeLength (pieceRange p) in min n ((pieceLead p + n - 1) `rem` pieceSize p + 1)
+  EmptyR -> 0
+
+-- The sums and the two orders, without a piece and with it.
+leave, enter :: Scoreboard -> Piece -> Scoreboard
+leave b p = case pieceFate p of
+  Outstanding -> b {boardQueue = Set.delete (sentOf p) (boardQueue b)}
+  Sacked -> b {boardSacked = boardSacked b - rangeLength (pieceRange p)}
+  Lost -> b {boardLost = boardLost b - rangeLength (pieceRange p), boardLosses = Set.delete (placeOf p) (boardLosses b)}
+enter b p = case pieceFate p of
+  Outstanding -> b {boardQueue = Set.insert (sentOf p) (boardQueue b)}
+  Sacked -> b {boardSacked = boardSacked b + rangeLength (pieceRange p)}
+  Lost -> b {boardLost = boardLost b + rangeLength (pieceRange p), boardLosses = Set.insert (placeOf p) (boardLosses b)}
+
+sentOf :: Piece -> Sent
+sentOf p = Sent (pieceTime p) (placeOf p)
+
+placeOf :: Piece -> Place
+placeOf = Place . rangeStart . pieceRange
+
+-- | The book with these pieces, all sums and orders made anew.
+renewed :: S.Seq Piece -> Scoreboard -> Scoreboard
+renewed pieces b = Foldable.foldl' enter blank pieces
+  where
+    blank = b {boardPieces = pieces, boardQueue = Set.empty, boardLosses = Set.empty, boardSacked = 0, boardLost = 0}
 
 -- Sending ------------------------------------------------------------------------------------
 
--- | New data were sent.
+-- | A segment of new data was sent.
 sentNew :: Int64 -> Range -> Scoreboard -> Scoreboard
-sentNew now r b = case S.viewr (boardPieces b) of
-  rest S.:> p
+sentNew now r b = case viewr (boardPieces b) of
+  rest :> p
     | pieceTime p == now,
       pieceFate p == Outstanding,
-      not (pieceAgain p) ->
+      not (pieceAgain p),
+      -- All segments before the last are of one length.
+      (pieceLead p + rangeLength (pieceRange p)) `rem` pieceSize p == 0,
+      rangeLength r <= pieceSize p ->
         b {boardPieces = rest |> p {pieceRange = Range (rangeStart (pieceRange p)) (rangeEnd r)}}
-  _ -> b {boardPieces = boardPieces b |> Piece r now Outstanding False}
-
--- | A range was sent again.
-sentAgain :: Int64 -> Range -> Scoreboard -> Scoreboard
-sentAgain now r b = b {boardPieces = pieces, boardLost = boardLost b - lost}
+  _ -> b {boardPieces = boardPieces b |> new, boardQueue = Set.insert (sentOf new) (boardQueue b)}
   where
-    (pieces, lost) = change r (\p -> p {pieceTime = now, pieceFate = if pieceFate p == Sacked then Sacked else Outstanding, pieceAgain = True}) count 0 (boardPieces b)
-    count n p = if pieceFate p == Lost then n + rangeLength (pieceRange p) else n
+    new = Piece r now Outstanding False (rangeLength r) 0
+
+-- | A segment was sent again.
+sentAgain :: Int64 -> Range -> Scoreboard -> Scoreboard
+sentAgain now r = change r $ \p ->
+  if pieceFate p == Sacked then p else Piece (pieceRange p) now Outstanding True (rangeLength (pieceRange p)) 0
 
 -- How many pieces end at a number or before it.
 place :: Seq -> S.Seq Piece -> Int
@@ -166,20 +209,32 @@ place at pieces = go 0 (S.length pieces)
       where
         middle = (low + high) `div` 2
 
--- Apply a function to the part of each piece that lies in a range, and fold over what it was.
-change :: Range -> (Piece -> Piece) -> (a -> Piece -> a) -> a -> S.Seq Piece -> (S.Seq Piece, a)
-change (Range a b) f count zero pieces = (front >< S.fromList changed >< back, Foldable.foldl' count zero inside)
+-- What of a piece lies in a range, which is not nothing.
+part :: Range -> Piece -> Piece
+part r p = p {pieceRange = x, pieceLead = (pieceLead p + distance (rangeStart (pieceRange p)) (rangeStart x)) `rem` pieceSize p}
+  where
+    x = pieceRange p `intersect` r
+
+-- The pieces before a range, those that reach into it, and those after it.
+around :: Range -> S.Seq Piece -> (S.Seq Piece, [Piece], S.Seq Piece)
+around (Range a b) pieces = (front, toList middle, back)
   where
     (front, rest) = S.splitAt (place a pieces) pieces
     (middle, back) = S.spanl (\p -> rangeStart (pieceRange p) `before` b) rest
-    changed = concatMap cut (toList middle)
-    inside = [p {pieceRange = pieceRange p `intersect` Range a b} | p <- toList middle]
-    cut p =
-      [p {pieceRange = Range s (earlier a e)} | s `before` a]
-        ++ [f p {pieceRange = Range (later a s) (earlier b e)}]
-        ++ [p {pieceRange = Range (later b s) e} | b `before` e]
-      where
-        Range s e = pieceRange p
+
+-- What of these pieces lies before a range, and after it.
+outside :: Range -> [Piece] -> ([Piece], [Piece])
+outside (Range a b) ps = ([part (Range s a) p | (Range s _, p) <- those, s `before` a], [part (Range b e) p | (Range _ e, p) <- those, b `before` e])
+  where
+    those = [(pieceRange p, p) | p <- ps]
+
+-- Apply a function to the part of each piece that lies in a range.
+change :: Range -> (Piece -> Piece) -> Scoreboard -> Scoreboard
+change r f b = Foldable.foldl' enter (Foldable.foldl' leave b {boardPieces = front >< S.fromList new >< back} old) new
+  where
+    (front, old, back) = around r (boardPieces b)
+    (left, right) = outside r old
+    new = left ++ map (f . part r) old ++ right
 
 -- Hearing ------------------------------------------------------------------------------------
 
@@ -235,46 +290,53 @@ forget now shortest una b0 = go b0 nothingHeard
       p :< rest
         | rangeStart (pieceRange p) `before` una ->
             let Range s e = pieceRange p
-                gone = p {pieceRange = Range s (earlier e una)}
-                size = distance s (earlier e una)
-                left = if una `before` e then p {pieceRange = Range una e} <| rest else rest
-                (b', h') = arrives now shortest (b, h) gone
-             in go
-                  b'
-                    { boardPieces = left,
-                      boardSacked = if pieceFate p == Sacked then boardSacked b - size else boardSacked b,
-                      boardLost = if pieceFate p == Lost then boardLost b - size else boardLost b
-                    }
-                  h'
+                (b', h') = arrives now shortest (b, h) (part (Range s una) p)
+                without' = (leave b' p) {boardPieces = rest}
+                left = part (Range una e) p
+             in if una `before` e then (enter without' {boardPieces = left <| rest} left, h') else go without' h'
       _ -> (b, h)
 
 -- | Enter a range that arrived out of turn; it lies in what is outstanding. Only whole segments
 -- count, or a peer could cut the book into single bytes.
 --
--- > mark now shortestRoundTrip segment range
-mark :: Int64 -> Word32 -> Word32 -> Range -> (Scoreboard, Heard) -> (Scoreboard, Heard)
-mark now shortest mss r0 (b, h)
-  | S.length (boardPieces b) >= mostPieces || isEmpty r || null news = (b, h)
+-- > mark now shortestRoundTrip range
+mark :: Int64 -> Word32 -> Range -> (Scoreboard, Heard) -> (Scoreboard, Heard)
+mark now shortest r0 (b, h)
+  | S.length pieces >= mostPieces || isEmpty r || null news = (b, h)
   | otherwise =
-      ( b'
-          { boardPieces = pieces,
-            boardSacked = boardSacked b + size,
-            boardLost = boardLost b - sum [rangeLength (pieceRange p) | p <- news, pieceFate p == Lost],
+      ( (Foldable.foldl' enter (Foldable.foldl' leave b' (before' ++ old ++ after')) new)
+          { boardPieces = front' >< S.fromList new >< back',
             boardHighest = if boardSacked b == 0 then rangeEnd r else later (boardHighest b) (rangeEnd r)
           },
         h' {heardSacked = True}
       )
   where
-    (pieces, news) = change r (\p -> p {pieceFate = Sacked}) (\l p -> if pieceFate p == Sacked then l else p : l) [] (boardPieces b)
-    size = sum (map (rangeLength . pieceRange) news)
-    (b', h') = Foldable.foldl' (arrives now shortest) (b, h) (reverse news)
-    -- The segments of a piece are full ones but the last.
+    pieces = boardPieces b
+    (front, old, back) = around r pieces
+    news = [part r p | p <- old, pieceFate p /= Sacked]
+    (b', h') = Foldable.foldl' (arrives now shortest) (b, h) news
+    (left, right) = outside r (filter ((/= Sacked) . pieceFate) old)
+    (front', before') = case viewr front of
+      rest :> p | pieceFate p == Sacked, null left -> (rest, [p])
+      _ -> (front, [])
+    (back', after') = case viewl back of
+      p :< rest | pieceFate p == Sacked, null right -> (rest, [p])
+      _ -> (back, [])
+    new = left ++ [foldl1 join (before' ++ map here old ++ after')] ++ right
+    here p = if pieceFate p == Sacked then p else (part r p) {pieceFate = Sacked}
+    join p q =
+      p
+        { pieceRange = Range (rangeStart (pieceRange p)) (rangeEnd (pieceRange q)),
+          pieceTime = max (pieceTime p) (pieceTime q),
+          pieceAgain = pieceAgain p || pieceAgain q
+        }
+    -- Moved to where segments begin and end.
     r = Range (whole (rangeStart r0) up) (whole (rangeEnd r0) down)
-    whole at f = case S.lookup (place at (boardPieces b)) (boardPieces b) of
-      Just p | Range s e <- pieceRange p, s `before` at, pieceFate p /= Sacked -> f s e (distance s at)
+    whole at f = case S.lookup (place at pieces) pieces of
+      Just p | Range s e <- pieceRange p, s `before` at, pieceFate p /= Sacked -> f s e p (pieceLead p + distance s at)
       _ -> at
-    up s e n = earlier e (s `advance` ((n + mss - 1) `div` mss * mss))
-    down s _ n = s `advance` (n `div` mss * mss)
+    up s e p n = earlier e (s `advance` ((n + pieceSize p - 1) `quot` pieceSize p * pieceSize p - pieceLead p))
+    down s _ p n = let at = n `quot` pieceSize p * pieceSize p in s `advance` (at - min at (pieceLead p))
 
 -- | The peer says that it had something already (RFC 2883): losses were seen where there were none,
 -- so there is more patience from now on (RFC 8985, section 6.2, step 4).
@@ -290,45 +352,49 @@ duplicated b = b {boardPatience = min 16 (boardPatience b + 1), boardPersist = 1
 detect :: Int64 -> Int64 -> Scoreboard -> (Maybe Int64, Scoreboard)
 detect now window b
   | rackTime b < 0 = (Nothing, b)
-  | otherwise = (soonest, b {boardPieces = pieces, boardLost = lost})
+  | otherwise = (soonest, Foldable.foldl' lose b late)
   where
-    (pieces, (lost, soonest)) = go (boardPieces b)
-    -- Bytes sent at one moment share a piece; of a piece that reaches past the end only the part
-    -- before it was sent earlier.
-    go = Foldable.foldl' piece (S.empty, (boardLost b, Nothing))
-    piece (done, (n, wait)) p
-      | pieceFate p /= Outstanding || not sooner = (done |> p, (n, wait))
-      | remaining <= 0 = (done |> p {pieceFate = Lost}, (n + rangeLength (pieceRange p), wait))
-      | otherwise = (done |> p, (n, Just (maybe remaining (max remaining) wait)))
+    -- Bytes sent at one moment share a piece; what arrived of them was cut out of it.
+    newest = Sent (rackTime b) (Place (rackEnd b))
+    due = now - fromIntegral (rackRtt b) - window
+    late = takeWhile (\s@(Sent at _) -> s < newest && at <= due) (Set.toAscList (boardQueue b))
+    soonest = case Set.lookupLT newest (boardQueue b) of
+      Just (Sent at _) | at > due -> Just (at - due)
+      _ -> Nothing
+    lose x (Sent _ (Place at)) = case S.lookup i (boardPieces x) of
+      Just p | p' <- p {pieceFate = Lost} -> (enter (leave x p) p') {boardPieces = S.update i p' (boardPieces x)}
+      Nothing -> x
       where
-        sooner = pieceTime p < rackTime b || pieceTime p == rackTime b && rangeEnd (pieceRange p) `before` rackEnd b
-        remaining = pieceTime p + fromIntegral (rackRtt b) + window - now
+        i = place at (boardPieces x)
 
 -- | Everything that is not known to have arrived is lost (RFC 6298, section 5.4; RFC 8985, 6.3).
 loseAll :: Scoreboard -> Scoreboard
-loseAll b = b {boardPieces = fmap lose (boardPieces b), boardLost = total - boardSacked b, boardProbe = Nothing}
+loseAll b = (renewed (lose <$> boardPieces b) b) {boardProbe = Nothing}
   where
     lose p = if pieceFate p == Sacked then p else p {pieceFate = Lost}
-    total = sum (rangeLength . pieceRange <$> boardPieces b)
 
--- | The first bytes, the given number, are lost, without more being known (RFC 6582).
-loseHead :: Word32 -> Scoreboard -> Scoreboard
-loseHead n b = case viewl (boardPieces b) of
+-- | The first segment is lost, without more being known (RFC 6582).
+loseHead :: Scoreboard -> Scoreboard
+loseHead b = case viewl (boardPieces b) of
   p :< _
     | pieceFate p == Outstanding ->
         let Range s e = pieceRange p
-            r = Range s (earlier e (s `advance` n))
-         in b {boardPieces = fst (change r (\x -> x {pieceFate = Lost}) const () (boardPieces b)), boardLost = boardLost b + rangeLength r}
+            first = Range s (earlier e (s `advance` (pieceSize p - pieceLead p)))
+         in change first (\x -> x {pieceFate = Lost}) b
   _ -> b
 
 -- | Nothing was lost after all.
 loseNone :: Scoreboard -> Scoreboard
-loseNone b = b {boardPieces = fmap found (boardPieces b), boardLost = 0}
+loseNone b
+  | boardLost b == 0 = b
+  | otherwise = renewed (found <$> boardPieces b) b
   where
     found p = if pieceFate p == Lost then p {pieceFate = Outstanding} else p
 
 -- | The peer dropped what it said it had (RFC 2018, section 8): the first piece is one of those.
 renege :: Scoreboard -> Scoreboard
 renege b = case viewl (boardPieces b) of
-  p :< _ | pieceFate p == Sacked -> b {boardPieces = fmap (\x -> if pieceFate x == Sacked then x {pieceFate = Outstanding} else x) (boardPieces b), boardSacked = 0}
+  p :< _ | pieceFate p == Sacked -> renewed (forgotten <$> boardPieces b) b
   _ -> b
+  where
+    forgotten p = if pieceFate p == Sacked then p {pieceFate = Outstanding} else p

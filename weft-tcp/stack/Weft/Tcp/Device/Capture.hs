@@ -5,7 +5,7 @@
 -- (draft-ietf-opsawg-pcapng), which Wireshark and tcpdump read.
 module Weft.Tcp.Device.Capture (capturing) where
 
-import Control.Exception (IOException, try)
+import Control.Exception (IOException, onException, try)
 import Control.Monad (forM_, when)
 import Data.Bits (shiftR, (.&.))
 import Data.ByteString (ByteString)
@@ -26,14 +26,11 @@ import Weft.Tcp.Device
 -- Of what a device cuts into segments or gives uncut the file has the whole, with a checksum that is
 -- not complete.
 --
--- Throws an 'IOError' if the file cannot be made. Packets from a stack to its own addresses pass no
--- device.
+-- Throws an 'IOError' if the file cannot be made, and closes the device then. Packets from a stack to
+-- its own addresses pass no device.
 capturing :: FilePath -> Device -> IO Device
 capturing path device = do
-  file <- openBinaryFile path WriteMode
-  hSetBuffering file (BlockBuffering (Just 65536))
-  hPutBuilder file preamble
-  hFlush file
+  file <- begun `onException` deviceClose device
   open <- newIORef True
   let attempt act = do
         writable <- readIORef open
@@ -50,6 +47,11 @@ capturing path device = do
         deviceClose = deviceClose device >> attempt (hClose file)
       }
   where
+    begun = do
+      file <- openBinaryFile path WriteMode
+      hSetBuffering file (BlockBuffering (Just 65536))
+      hPutBuilder file preamble
+      file <$ hFlush file
     inbound = 1
     outbound = 2
 

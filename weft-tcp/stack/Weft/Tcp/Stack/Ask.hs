@@ -17,6 +17,7 @@ module Weft.Tcp.Stack.Ask
 where
 
 import Control.Exception (SomeException, toException, try)
+import Control.Monad (unless, void)
 import Foreign.C.Error (Errno, eTIMEDOUT, errnoToIOError)
 import Weft (Thread)
 import Weft.Internal.Core.Home (Home (..), Why (Accepted))
@@ -84,7 +85,17 @@ answering st what request attempt continue = go Nothing
     parked home register limit place = do
       timer <- mapM (\t -> at st t (Expiry (Wake (homeWorker home) place (\_ -> failWith what eTIMEDOUT)))) limit
       register (Wake (homeWorker home) place (\_ -> again timer))
-      pure (pure ())
+      pure (mapM_ (forgetTimer st home) timer)
+
+-- The wait that was limited is cancelled. Its timer goes now, or when the thread that has the turn ends it.
+forgetTimer :: Stack -> Home -> Timers.TimerKey -> IO ()
+forgetTimer st home key = do
+  mine <- tryTurn (stackTurn st)
+  if mine
+    then cancel >> instantOf st home >>= finish st (Just home)
+    else leaveJob (stackTurn st) (const cancel) >>= \left -> unless left (forgetTimer st home key)
+  where
+    cancel = void (Timers.cancel (stackTimers st) key)
 
 -- | Have something happen at a time.
 at :: Stack -> Instant -> Alarm -> IO Timers.TimerKey

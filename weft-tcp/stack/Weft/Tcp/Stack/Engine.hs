@@ -180,6 +180,10 @@ applyStep st here c start payload before' (Step t segments answers) = do
           }
   b3 <- setAlarm st (Deadline c) b2
   writeIORef (connBody c) b3
+  case bodyOwner before' of
+    -- However the handshake ended. One that was established stays in the queue: the accepting thread is told.
+    Unaccepted l | tcbState (bodyTcb before') == SynReceived, tcbState t /= SynReceived -> modifyIORef' (listenerHalfOpen l) (subtract 1)
+    _ -> pure ()
   forM_ segments $ \s -> do
     count st SegmentsOut
     when (isAgain s) (count st Retransmitted)
@@ -196,7 +200,6 @@ applyStep st here c start payload before' (Step t segments answers) = do
       Opened -> do
         case bodyOwner b of
           Unaccepted l -> do
-            modifyIORef' (listenerHalfOpen l) (subtract 1)
             modifyIORef' (listenerQueue l) (Sequence.|> c)
             waiting <- readIORef (listenerWaiters l)
             writeIORef (listenerWaiters l) []
@@ -206,12 +209,7 @@ applyStep st here c start payload before' (Step t segments answers) = do
       Store ranges -> pure b {bodyIn = foldl (store b) (bodyIn b) ranges}
       Acknowledged n -> pure b {bodyOut = dropFront (fromIntegral n) (bodyOut b)}
       EndOfStream -> pure b
-      Failed why -> do
-        case bodyOwner b of
-          -- One that was established stays in the queue: the accepting thread is told.
-          Unaccepted l | tcbState (bodyTcb before') == SynReceived -> modifyIORef' (listenerHalfOpen l) (subtract 1)
-          _ -> pure ()
-        pure b {bodyFailure = Just why}
+      Failed why -> pure b {bodyFailure = Just why}
     -- The payload is part of what the device read: only its own bytes are kept.
     store b h (Range from to)
       | bodyOwner b == Orphan = h

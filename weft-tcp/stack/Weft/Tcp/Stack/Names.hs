@@ -8,6 +8,7 @@
 module Weft.Tcp.Stack.Names
   ( -- * Conversion
     fromSockAddr,
+    takenBy,
     toSockAddr,
     showHost,
     parseHost,
@@ -28,7 +29,7 @@ where
 import Data.Bits (shiftL, shiftR, (.&.), (.|.))
 import Data.ByteArray.Hash (SipHash (..), SipKey (..), sipHash)
 import Data.Word (Word16, Word32, Word64, Word8)
-import Network.Socket (Family (AF_INET6), HostAddress6, SockAddr (..), hostAddressToTuple, tupleToHostAddress)
+import Network.Socket (Family (AF_INET, AF_INET6), HostAddress6, SockAddr (..), hostAddressToTuple, tupleToHostAddress)
 import Text.Read (readMaybe)
 import Weft.Socket (showAddress)
 import Weft.Tcp.Connection (State (..))
@@ -45,6 +46,13 @@ fromSockAddr = \case
   _ -> Nothing
   where
     wide x y = (fromIntegral x `shiftL` 32) .|. fromIntegral y
+
+-- | 'fromSockAddr' of an address that a socket of this family takes.
+takenBy :: Family -> SockAddr -> Maybe (Address, Word16)
+takenBy family = \case
+  SockAddrInet {} | family /= AF_INET -> Nothing
+  SockAddrInet6 {} | family /= AF_INET6 -> Nothing
+  address -> fromSockAddr address
 
 -- | As a socket of this family names it.
 toSockAddr :: Family -> Address -> Word16 -> SockAddr

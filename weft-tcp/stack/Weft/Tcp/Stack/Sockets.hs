@@ -168,7 +168,7 @@ bindSock st s address = onSock st s $ \sock ->
         else pure (Refuse eINVAL)
     _ -> pure (Refuse eINVAL)
   where
-    claim sock keep = case fromSockAddr address of
+    claim sock keep = case takenBy (sockFamily sock) address of
       Nothing -> pure (Refuse eAFNOSUPPORT)
       Just (a, port)
         | not (isUnspecified a) && not (isOwn st a) -> pure (Refuse eADDRNOTAVAIL)
@@ -257,7 +257,7 @@ connectSock st s address limit here now = onSock st s $ \sock ->
     unconnected sock port = do
       bindings <- IntMap.findWithDefault [] (fromIntegral port) <$> readIORef (stackPorts st)
       pure (maybe Fresh (\mine -> Bound (bindingAddress mine) port) (find ((== sockNumber sock) . bindingSock) bindings))
-    begin sock from port = case fromSockAddr address of
+    begin sock from port = case takenBy (sockFamily sock) address of
       Nothing -> pure (Refuse eAFNOSUPPORT)
       Just (_, 0) -> pure (Refuse eADDRNOTAVAIL)
       Just (given, peerPort) -> do
