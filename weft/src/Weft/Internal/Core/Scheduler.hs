@@ -125,24 +125,28 @@ sliced s dispatches begin = do
               then do
                 when ours (tally s Strays 1)
                 schedulerStray s e
-                when ours (enterUser (lineOf s) >> step pausing tcb rest fuel)
+                when ours (enterUser (lineOf s) >> step (pausing s) tcb rest fuel)
               else when ours $ do
                 -- At the end of its fuel it can be cancelled; in the handler it is masked.
                 instead <- if fuel <= 0 && not (onlyPauses s) then cancelledNow tcb else pure Nothing
-                raise pausing tcb (fromMaybe e instead) fuel
+                raise (pausing s) tcb (fromMaybe e instead) fuel
   go (0 :: Int) begin
   stillOwner (lineOf s)
   where
     -- In nodes: about what catching an exception costs.
     cost = 16
-    -- What has failed goes on in another slice, because this one has less fuel for the next exception.
-    pausing = case schedulerFuelEnd s of
-      Asks _ -> s {schedulerFuelEnd = Pauses}
-      _ -> s
     -- There is no stack for what is left of the thread: entering it again would fail again.
     overflown e = case fromException e of
       Just StackOverflow -> True
       _ -> False
+{-# INLINE sliced #-}
+
+-- | What has failed goes on in another slice, because its own has less fuel for the next exception.
+pausing :: Scheduler -> Scheduler
+pausing s = case schedulerFuelEnd s of
+  Asks _ -> s {schedulerFuelEnd = Pauses}
+  _ -> s
+{-# NOINLINE pausing #-}
 
 performed :: Tcb -> IO a -> IO a
 performed tcb io = case stateMasking (tcbState tcb) of
