@@ -9,7 +9,9 @@ import Control.Monad (forM, forM_, replicateM)
 import Data.ByteString qualified as B
 import Data.IORef
 import Data.IntMap.Strict qualified as IntMap
+import Data.Map.Strict qualified as Map
 import Data.Maybe (listToMaybe)
+import Data.Text qualified as Text
 import Foreign.C.Error
 import Network.Socket (Family (..), SocketOption (..), SocketType (Stream))
 import Test.Tasty
@@ -27,9 +29,10 @@ import Weft.Tcp.Internal.Tcb (Tcb (timerAt))
 import Weft.Tcp.Packet
 import Weft.Tcp.Segment
 import Weft.Tcp.Sequence (Seq (..), advance)
+import Weft.Tcp.Stack
 import Weft.Tcp.Stack.Arrivals (finish, packetFrom)
 import Weft.Tcp.Stack.Ask (Verdict (..))
-import Weft.Tcp.Stack.Calls (answer)
+import Weft.Tcp.Stack.Calls (answer, gauges, newStack)
 import Weft.Tcp.Stack.Engine (newConn)
 import Weft.Tcp.Stack.Names (toSockAddr)
 import Weft.Tcp.Stack.Sockets

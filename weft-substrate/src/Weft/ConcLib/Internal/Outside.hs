@@ -38,12 +38,12 @@ outside act = do
   let wait =
         performWaiting (maybe (Left ()) (const (Right ())) <$> readPVar done) (\() w -> writePVar waiting (Just w))
       -- The action may be masked: then 'GHC.throwTo' would wait here.
-      interrupt e = do
+      raisedWhileWaiting e = do
         over <- atomicPTM (readPVar ended >>= \over -> over <$ writePVar interrupted (not over))
         if over
           then writeIORef interruption (Just e)
           else void (GHC.forkIO (GHC.throwTo worker e >> GHC.putMVar thrown ()))
-  wait `catch` interrupt
+  wait `catch` raisedWhileWaiting
   let end = readPVarIO done >>= maybe (uninterruptibleMask_ wait >> end) pure
   (r, late) <- end
   readIORef interruption >>= mapM_ postpone

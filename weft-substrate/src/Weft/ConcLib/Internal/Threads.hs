@@ -32,7 +32,7 @@ where
 
 import Control.Concurrent qualified as GHC
 import Control.Exception (AsyncException (ThreadKilled), BlockedIndefinitelyOnMVar (..), Exception, MaskingState (..), SomeException, bracket, catch, finally, fromException, getMaskingState, mask_, onException, throwIO, toException, try, uninterruptibleMask_)
-import Control.Monad (forM, forM_, unless, void, when)
+import Control.Monad (forM, forM_, void, when)
 import Data.IORef (IORef, atomicModifyIORef', newIORef)
 import Foreign.StablePtr (freeStablePtr, newStablePtr)
 import GHC.Exts (mkWeak#)
