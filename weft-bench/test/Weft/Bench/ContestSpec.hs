@@ -2,6 +2,7 @@
 module Weft.Bench.ContestSpec (tests) where
 
 import Control.Exception (ErrorCall, try)
+import Control.Monad (void)
 import Data.ByteString.Lazy qualified as Lazy
 import Data.Either (isLeft)
 import Data.Map.Strict qualified as Map
@@ -18,8 +19,7 @@ import Weft.Bench.Contest.Kind
 import Weft.Bench.Contest.Workload
 import Weft.Bench.Measure (Nanoseconds (..))
 import Weft.Bench.Report (Cell (..), renderJson)
-import Weft.ConcLib.MP qualified as ConcLib
-import Weft.Substrate (NotOnHEC (..))
+import Weft.Substrate (NotOnHEC (..), atomicPTM, getHEC)
 
 tests :: TestTree
 tests =
@@ -50,9 +50,9 @@ tests =
         none <- runContest nursery [known {sampleRound = 2}] (const (assertFailure "told")) never
         none @?= [],
       testCase "workers that ConcLib_OS starts are HECs, others are not" $ do
-        let wait = liftIO (ConcLib.newMVar 'x' >>= ConcLib.takeMVar)
-        Weft.runWith (onHecs Weft.defaultSettings) wait >>= (@?= 'x')
-        try (Weft.runWith Weft.defaultSettings wait) >>= (@?= Left NotOnHEC),
+        let onHec = liftIO (atomicPTM (void getHEC))
+        Weft.runWith (onHecs Weft.defaultSettings) onHec
+        try (Weft.runWith Weft.defaultSettings onHec) >>= (@?= Left NotOnHEC),
       -- Not by io_uring, which not every machine has; its threads are the same.
       testGroup "small, by each kind" [testGroup (Text.unpack (workloadName w)) [testCase (Text.unpack (kindName k)) (small w k) | k <- ks, not ("io_uring" `Text.isSuffixOf` kindName k)] | w@Workload {workloadBy = ByThreads _ ks _ _} <- workloads]
     ]
