@@ -38,6 +38,7 @@ import {-# SOURCE #-} Weft.Internal.Core.Home (Home)
 import {-# SOURCE #-} Weft.Internal.Core.Trace (Trace)
 import Weft.Internal.Os.Masked (Masking (..))
 
+-- | The control block of a thread: who it is, and its state.
 data Tcb = Tcb
   { tcbIdentity :: !Identity,
     tcbState :: !ThreadState
