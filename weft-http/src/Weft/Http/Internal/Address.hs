@@ -34,15 +34,9 @@ import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.ByteString.Char8 qualified as C
 import Data.Word (Word16, Word32)
-import Foreign.C.String (CString)
-import Foreign.C.Types (CInt (..))
-import Foreign.Marshal.Array (allocaArray, peekArray)
-import Foreign.Ptr (Ptr)
-import Network.Socket (Family (AF_INET, AF_INET6), packFamily)
-import System.IO.Unsafe (unsafeDupablePerformIO)
 import Weft.Http.Internal.Ascii (isDigit)
 import Weft.Http.Internal.Piece
-import Weft.Internal.Os.Address (showHost6)
+import Weft.Internal.Os.Address (ntohl, parseHost4, parseHost6, showHost6)
 import Weft.Socket (PortNumber, SockAddr (..))
 
 -- | The bits of an address, the first one highest.
@@ -58,9 +52,7 @@ data Address
 -- >>> parseIPv4 "10.0.0.01"
 -- Nothing
 parseIPv4 :: ByteString -> Maybe Address
-parseIPv4 = presented AF_INET 1 $ \case
-  [n] -> Just (IPv4 n)
-  _ -> Nothing
+parseIPv4 = fmap IPv4 . parseHost4
 
 -- | Parse an unsigned decimal number up to a limit, without leading zeros.
 parseDecimal :: Int -> ByteString -> Maybe Int
@@ -82,23 +74,7 @@ parseDecimal limit text
 -- >>> parseIPv6 "1::2::3"
 -- Nothing
 parseIPv6 :: ByteString -> Maybe Address
-parseIPv6 = presented AF_INET6 4 $ \case
-  [a, b, c, d] -> Just (IPv6 a b c d)
-  _ -> Nothing
-
--- | Parse with the C library, into an address of the given number of words. iproute reads
--- @:1:2:3:4:5:6:7:8@ and takes @::00001@ for @::@.
-presented :: Family -> Int -> ([Word32] -> Maybe Address) -> ByteString -> Maybe Address
-presented family size from text
-  | B.length text > 45 || B.elem 0 text = Nothing
-  | otherwise = unsafeDupablePerformIO . B.useAsCString text $ \p -> allocaArray size $ \q -> do
-      known <- inetPton (packFamily family) p q
-      if known == 1 then from . map ntohl <$> peekArray size q else pure Nothing
-
-foreign import ccall unsafe "inet_pton" inetPton :: CInt -> CString -> Ptr Word32 -> IO CInt
-
--- | Between the orders of the network and the machine, in either direction.
-foreign import ccall unsafe "ntohl" ntohl :: Word32 -> Word32
+parseIPv6 text = (\(a, b, c, d) -> IPv6 a b c d) <$> parseHost6 text
 
 -- | Turn an IPv4 address mapped into IPv6 (@::ffff:0:0\/96@) into IPv4, as a socket for both
 -- families reports it.

@@ -10,21 +10,19 @@ module Weft.Sim.Internal.Names (resolve, lookUp, readIPv4, readIPv6) where
 
 import Control.Exception (SomeException, toException)
 import Control.Monad (void)
+import Data.ByteString (ByteString)
+import Data.ByteString.Char8 qualified as C
 import Data.Char (isAscii, isDigit, toLower)
 import Data.Maybe (isJust)
 import Data.Text qualified as Text
 import Data.Word (Word32)
-import Foreign.C.String (CString, withCString)
-import Foreign.C.Types (CInt (..))
-import Foreign.Marshal.Array (allocaArray, peekArray)
-import Foreign.Ptr (Ptr)
 import GHC.IO.Exception (IOErrorType (NoSuchThing), IOException (..))
 import Network.Socket
-import System.IO.Unsafe (unsafeDupablePerformIO)
 import Weft.Internal.Core.Trace (Why (Completed))
+import Weft.Internal.Os.Address (parseHost4, parseHost6)
 import Weft.Sim.Internal.Conditions
 import Weft.Sim.Internal.Events
-import Weft.Sim.Internal.Network.Address (IP (V4), familyOf, toProgram, unspecified)
+import Weft.Sim.Internal.Network.Address (IP (V4), familyOf, fromWord, toProgram, unspecified)
 import Weft.Sim.Internal.Random
 import Weft.Sim.Internal.Ticket
 import Weft.Sim.Internal.World
@@ -158,25 +156,11 @@ readScoped name = case break (== '%') name of
   (address, _ : scope) | not (null scope), all isDigit scope -> (,fromInteger (read scope)) <$> readIPv6 address
   _ -> Nothing
 
--- | Four numbers and dots, without the old shorter, octal and hexadecimal forms.
 readIPv4 :: String -> Maybe HostAddress
-readIPv4 text = case presented AF_INET 1 text of
-  Just [a] -> Just a
-  _ -> Nothing
+readIPv4 = fmap fromWord . parsedBy parseHost4
 
 readIPv6 :: String -> Maybe HostAddress6
-readIPv6 text = case map ntohl <$> presented AF_INET6 4 text of
-  Just [a, b, c, d] -> Just (a, b, c, d)
-  _ -> Nothing
+readIPv6 = parsedBy parseHost6
 
--- | Read an address by the C library, into words in network byte order.
-presented :: Family -> Int -> String -> Maybe [Word32]
-presented family size text
-  | any (\c -> c == '\0' || not (isAscii c)) text = Nothing
-  | otherwise = unsafeDupablePerformIO . withCString text $ \p -> allocaArray size $ \q -> do
-      known <- inetPton (packFamily family) p q
-      if known == 1 then Just <$> peekArray size q else pure Nothing
-
-foreign import ccall unsafe "inet_pton" inetPton :: CInt -> CString -> Ptr Word32 -> IO CInt
-
-foreign import ccall unsafe "ntohl" ntohl :: Word32 -> Word32
+parsedBy :: (ByteString -> Maybe a) -> String -> Maybe a
+parsedBy parse text = if all isAscii text then parse (C.pack text) else Nothing

@@ -1,19 +1,26 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- |
--- Description : Socket addresses as text
+-- Description : Socket addresses as text, and back
 --
 -- For messages, dumps and logs. The package @network@ shows an IPv4 address that was
 -- mapped into IPv6 (a client of a socket for both families) with its bytes reversed:
 -- nothing in this project shows a 'SockAddr' with 'show'. Pure.
-module Weft.Internal.Os.Address (showAddress, showHost6) where
+module Weft.Internal.Os.Address (showAddress, showHost6, parseHost4, parseHost6, ntohl) where
 
 import Data.Bits (unsafeShiftR, (.&.))
+import Data.ByteString (ByteString)
+import Data.ByteString qualified as B
 import Data.List (intercalate, sortOn)
 import Data.Ord (Down (..))
 import Data.Word (Word32)
-import Network.Socket (HostAddress6, SockAddr (..), hostAddressToTuple)
+import Foreign.C.String (CString)
+import Foreign.C.Types (CInt (..))
+import Foreign.Marshal.Array (allocaArray, peekArray)
+import Foreign.Ptr (Ptr)
+import Network.Socket (Family (..), HostAddress6, SockAddr (..), hostAddressToTuple, packFamily)
 import Numeric (showHex)
+import System.IO.Unsafe (unsafeDupablePerformIO)
 
 -- | An address with its port: @192.0.2.1:80@, @[2001:db8::1]:80@ (with the number of its
 -- zone, if it has one: @[fe80::1%2]:80@), or the path of a Unix-domain socket. An IPv4
@@ -58,3 +65,31 @@ dotted = intercalate "." . map show
 -- | The first one is the highest.
 octets :: Word32 -> [Word32]
 octets n = [n `unsafeShiftR` by .&. 0xff | by <- [24, 16, 8, 0]]
+
+-- | An IPv4 address: four numbers and dots, without the old shorter, octal and hexadecimal forms. In the order of
+-- the machine.
+parseHost4 :: ByteString -> Maybe Word32
+parseHost4 text = case presented AF_INET 1 text of
+  Just [a] -> Just a
+  _ -> Nothing
+
+-- | An IPv6 address: groups of up to four hexadecimal digits, at most one @::@ (at least one group of zeros), and
+-- perhaps an IPv4 address as the last two groups. No zone, no brackets.
+parseHost6 :: ByteString -> Maybe HostAddress6
+parseHost6 text = case presented AF_INET6 4 text of
+  Just [a, b, c, d] -> Just (a, b, c, d)
+  _ -> Nothing
+
+-- | Parse with the C library, into the given number of words. iproute reads @:1:2:3:4:5:6:7:8@ and takes @::00001@ for
+-- @::@.
+presented :: Family -> Int -> ByteString -> Maybe [Word32]
+presented family size text
+  | B.length text > 45 || B.elem 0 text = Nothing
+  | otherwise = unsafeDupablePerformIO . B.useAsCString text $ \p -> allocaArray size $ \q -> do
+      known <- inetPton (packFamily family) p q
+      if known == 1 then Just . map ntohl <$> peekArray size q else pure Nothing
+
+foreign import ccall unsafe "inet_pton" inetPton :: CInt -> CString -> Ptr Word32 -> IO CInt
+
+-- | Between the orders of the network and the machine, in either direction.
+foreign import ccall unsafe "ntohl" ntohl :: Word32 -> Word32

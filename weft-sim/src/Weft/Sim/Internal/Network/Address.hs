@@ -14,6 +14,7 @@ module Weft.Sim.Internal.Network.Address
     toProgram,
     unspecified,
     familyOf,
+    fromWord,
 
     -- * Kinds of addresses
     isAny,
@@ -73,7 +74,7 @@ familyOf = \case
   SockAddrUnix _ -> AF_UNIX
   SockAddrInet {} -> AF_INET
 
--- IPv4 addresses are in network byte order, the words of IPv6 addresses in that of the host.
+-- | IPv4 addresses are in network byte order, the words of IPv6 addresses in that of the host.
 toWord :: HostAddress -> Word32
 toWord host = (fromIntegral a `shiftL` 24) .|. (fromIntegral b `shiftL` 16) .|. (fromIntegral c `shiftL` 8) .|. fromIntegral d
   where
