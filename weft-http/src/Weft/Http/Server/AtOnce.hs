@@ -55,11 +55,9 @@ import Weft.Internal.Core.Standing (Received (..))
 -- there is no body, the connection goes on, and the bytes are right for the method and the version.
 -- Everything else is left to the session.
 
--- | What has become of received bytes in the first effect.
+-- | What is left to do about received bytes after the first effect.
 data AtOnce
-  = -- | They were a request, which was answered. The connection is idle, and the next request goes to the same memory.
-    Answered
-  | -- | They are a request, which has been answered with this: what has become of the response. Whether
+  = -- | They are a request, which has been answered with this: what has become of the response. Whether
     -- the connection can go on, and the input after it.
     Given !Request !Input !Bool !After !Response
   | -- | They are left to the session, to which the parser has said this.
@@ -67,14 +65,15 @@ data AtOnce
   | -- | They were not looked at.
     Unread
 
--- | Answer with what is at hand: Note [In the first effect]. A copy of the code for each part of the
+-- | Answer with what is at hand: Note [In the first effect]. 'Nothing': that was all, the connection is idle, and the next
+-- request goes to the same memory. A copy of the code for each part of the
 -- server would be larger, hence OPAQUE.
-atOnce :: Context -> Connection -> Intake -> Received -> IO AtOnce
+atOnce :: Context -> Connection -> Intake -> Received -> IO (Maybe AtOnce)
 atOnce context c intake came@(Received from n) = do
   idle <- isIdle c
   draining <- isDraining server
   if not idle || draining
-    then pure Unread
+    then pure (Just Unread)
     else
       findHead (serverHeads server) (unsafeSlice (intakeBuffer intake) from n) >>= \reading -> case reading of
         Fresh _ -> asking context c intake came reading
@@ -87,7 +86,7 @@ atOnce context c intake came@(Received from n) = do
 {-# OPAQUE atOnce #-}
 
 -- | Send the response that a kept answer has given. A function of its own, so that what it needs is not read before.
-repeated :: Context -> Connection -> Intake -> Received -> Reading k -> Response -> IO AtOnce
+repeated :: Context -> Connection -> Intake -> Received -> Reading k -> Response -> IO (Maybe AtOnce)
 repeated context c intake came@(Received from _) reading response = case bytesAtHand response of
   Nothing -> giving c intake came reading response (sendQuickly context c response)
   Just bytes -> do
@@ -96,16 +95,12 @@ repeated context c intake came@(Received from _) reading response = case bytesAt
       then giving c intake came reading response (\_ _ _ -> pure (Partly True (B.drop taken bytes)))
       else do
         setIntakeOffset intake from
-        stayIdle server c
-        -- As in 'becomeIdle'.
-        ends <- isDraining server
-        if ends then giving c intake came reading response (\_ _ _ -> pure Stops) else pure Answered
-  where
-    server = contextServer context
+        ends <- goIdle context c
+        if ends then giving c intake came reading response (\_ _ _ -> pure Stops) else pure Nothing
 {-# OPAQUE repeated #-}
 
 -- | Ask what is at hand, and keep what it finds.
-asking :: Context -> Connection -> Intake -> Received -> Reading (IO (Maybe Response)) -> IO AtOnce
+asking :: Context -> Connection -> Intake -> Received -> Reading (IO (Maybe Response)) -> IO (Maybe AtOnce)
 asking context c intake came@(Received _ n) reading = case readingParsed reading of
   Parsed h used
     | used == n,
@@ -113,10 +108,10 @@ asking context c intake came@(Received _ n) reading = case readingParsed reading
       Just find <- contextAtHand context -> do
         let !request = Request h EmptyBody (connectionClient c)
         find request >>= \case
-          Nothing -> pure (Unanswered reading)
+          Nothing -> pure unanswered
           Just again ->
             again >>= \case
-              Nothing -> pure (Unanswered reading)
+              Nothing -> pure unanswered
               Just response -> do
                 case (reading, atHand request (isPersistent h) response) of
                   (Known _ kept, Just bytes) | B.length bytes <= mostKept -> writeIORef kept again
@@ -124,23 +119,25 @@ asking context c intake came@(Received _ n) reading = case readingParsed reading
                 let !input = afterAll intake came reading
                     !persistent = isPersistent h
                 sent <- sendQuickly context c response request input persistent
-                pure $! Given request input persistent sent response
-  _ -> pure (Unanswered reading)
+                pure (Just $! Given request input persistent sent response)
+  _ -> pure unanswered
+  where
+    unanswered = Just (Unanswered reading)
 {-# OPAQUE asking #-}
 
 -- | How a response is sent to a request, with the input after it; whether the connection can go on.
 type Send = Request -> Input -> Bool -> IO After
 
 -- | Send this response, in this way, to a request that is all that has come.
-giving :: Connection -> Intake -> Received -> Reading k -> Response -> Send -> IO AtOnce
+giving :: Connection -> Intake -> Received -> Reading k -> Response -> Send -> IO (Maybe AtOnce)
 giving c intake came reading response send = case readingParsed reading of
   Parsed h _ -> do
     let !request = Request h EmptyBody (connectionClient c)
         !input = afterAll intake came reading
         !persistent = isPersistent h
     sent <- send request input persistent
-    pure $! Given request input persistent sent response
-  _ -> pure Unread
+    pure (Just $! Given request input persistent sent response)
+  _ -> pure (Just Unread)
 {-# OPAQUE giving #-}
 
 -- | The input after a head that is all that has come.
@@ -179,14 +176,21 @@ becomeIdle context c input = do
     -- the number means nothing, and the intake is not used again.)
     Input buffer _ 0 | Just intake <- connectionIntake c -> setIntakeOffset intake (distance (intakeBuffer intake) buffer)
     _ -> pure ()
+  goIdle context c
+  where
+    distance from to = unsafeForeignPtrToPtr (bufferMemory to) `minusPtr` unsafeForeignPtrToPtr (bufferMemory from)
+{-# OPAQUE becomeIdle #-}
+
+-- | 'becomeIdle' with an intake that is where it is to be.
+goIdle :: Context -> Connection -> IO Bool
+goIdle context c = do
   if isJust (connectionTransport c) then enter server c Dormant else stayIdle server c
   -- A drain sets the flag and then looks at the phases; this thread has entered its own
   -- and looks at the flag: one of the two sees the other.
   isDraining server
   where
     server = contextServer context
-    distance from to = unsafeForeignPtrToPtr (bufferMemory to) `minusPtr` unsafeForeignPtrToPtr (bufferMemory from)
-{-# OPAQUE becomeIdle #-}
+{-# INLINE goIdle #-}
 
 -- | There is no body, and nothing to be asked first.
 isPlain :: Server -> RequestHead -> Bool

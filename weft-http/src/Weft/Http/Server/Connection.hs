@@ -95,8 +95,8 @@ received context c intake came
       Nothing -> attended context c intake came Unread
       Just _ ->
         liftIO (atOnce context c intake came) >>= \case
-          Answered -> pure Nothing
-          rest -> attended context c intake came rest
+          Nothing -> pure Nothing
+          Just rest -> attended context c intake came rest
 {-# INLINE received #-}
 
 -- | Go on after the first effect. Opaque, so that the first effect keeps the intake and not its parts.
@@ -107,7 +107,6 @@ attended context c intake (Received from n) first = runOnce $ do
     Unanswered reading -> judged context c input noOutput reading
     Given _ left _ Waits _ -> pure (Awaits left)
     Given request left persistent sent response -> afterwards context c request left persistent untimed response sent
-    Answered -> pure (Awaits (giveBack n input))
   pure $! case pause of
     -- The intake is after what came by this receive, or at the start of what was given back;
     -- what came by another one, the rest of a head, lies where it would receive next.
