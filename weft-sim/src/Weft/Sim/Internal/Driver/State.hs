@@ -182,21 +182,25 @@ newStreaks = do
 streakCount :: Int
 streakCount = 64
 
--- | Has the thread made a thousand steps without a system call? Counts this one. Threads
+-- | After this number of steps without a system call a thread counts as endless.
+tiringSteps :: Int
+tiringSteps = 1000
+
+-- | Has the thread made 'tiringSteps' without a system call? Counts this one. Threads
 -- that share a counter only make each other look tired.
 endless :: Driver -> Int -> Trace -> IO Bool
 endless d number trace
   | isSystemCall trace = False <$ writePrimArray (driverStreaks d) i 0
   | otherwise = do
       n <- readPrimArray (driverStreaks d) i
-      writePrimArray (driverStreaks d) i (if n >= 1000 then 0 else n + 1)
-      pure (n >= 1000)
+      writePrimArray (driverStreaks d) i (if n >= tiringSteps then 0 else n + 1)
+      pure (n >= tiringSteps)
   where
     i = number `rem` streakCount
 
 -- | What 'endless' would answer.
 isTiring :: Driver -> Int -> Trace -> IO Bool
-isTiring d number trace = (\n -> n >= 1000 && not (isSystemCall trace)) <$> readPrimArray (driverStreaks d) (number `rem` streakCount)
+isTiring d number trace = (\n -> n >= tiringSteps && not (isSystemCall trace)) <$> readPrimArray (driverStreaks d) (number `rem` streakCount)
 
 bumpStep :: Driver -> IO ()
 bumpStep d = readPrimVar (driverSteps d) >>= writePrimVar (driverSteps d) . (+ 1)
