@@ -13,7 +13,6 @@ import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.Foldable (toList)
 import Data.IORef
-import Data.IntMap.Strict qualified as IntMap
 import Data.Sequence qualified as Sequence
 import Data.Word (Word16, Word32)
 import Weft.Internal.Core.Home (Home)
@@ -27,6 +26,7 @@ import Weft.Tcp.Sequence hiding (isEmpty)
 import Weft.Tcp.Stack.Deliveries
 import Weft.Tcp.Stack.Engine
 import Weft.Tcp.Stack.Names
+import Weft.Tcp.Stack.Ports (bindingsAt)
 import Weft.Tcp.Stack.State
 import Weft.Tcp.Stack.Turn
 import Weft.Tcp.Udp
@@ -124,7 +124,7 @@ segmentIn st here now p (Ports peerPort localPort) s payload = do
 -- several that share it the flow's key chooses.
 listenersAt :: Stack -> Address -> Word16 -> IO [Listener]
 listenersAt st local port = do
-  bindings <- IntMap.findWithDefault [] (fromIntegral port) <$> readIORef (stackPorts st)
+  bindings <- bindingsAt st (fromIntegral port)
   let takers = [l | Binding {bindingListener = Just l} <- bindings]
       exact = filter ((== local) . listenerAddress) takers
       wide l = isUnspecified (listenerAddress l) && (sameFamily (listenerAddress l) local || listenerBoth l)

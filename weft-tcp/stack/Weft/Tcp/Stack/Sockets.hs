@@ -189,7 +189,7 @@ listenSock st s backlog = onSock st s $ \sock ->
   where
     start sock a port = do
       o <- readIORef (sockOptions sock)
-      bindings <- IntMap.findWithDefault [] (fromIntegral port) <$> readIORef (stackPorts st)
+      bindings <- bindingsAt st (fromIntegral port)
       let (mine, others) = (filter ((== sockNumber sock) . bindingSock) bindings, filter ((/= sockNumber sock) . bindingSock) bindings)
           listening = filter (not . null . fmap listenerPort . bindingListener) others
       if or [conflicts m x | m <- mine, x <- listening]
@@ -255,7 +255,7 @@ connectSock st s address limit here now = onSock st s $ \sock ->
   where
     -- Did it have its port before? Then it still has, and gives it back when it is closed.
     unconnected sock port = do
-      bindings <- IntMap.findWithDefault [] (fromIntegral port) <$> readIORef (stackPorts st)
+      bindings <- bindingsAt st (fromIntegral port)
       pure (maybe Fresh (\mine -> Bound (bindingAddress mine) port) (find ((== sockNumber sock) . bindingSock) bindings))
     begin sock from port = case takenBy (sockFamily sock) address of
       Nothing -> pure (Refuse eAFNOSUPPORT)
