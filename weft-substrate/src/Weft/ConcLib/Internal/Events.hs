@@ -87,11 +87,7 @@ awaitEdge :: Poller -> Side -> Fd -> Int -> IO ()
 awaitEdge p side fd before =
   interestIn p side fd >>= \case
     Nothing -> yield
-    Just interest -> performWaiting (yes <$> hasEdgeSince before interest) (\() w -> leaveFor interest w)
-
--- | An operation that succeeds if this is so, and otherwise waits.
-yes :: Bool -> Either () ()
-yes b = if b then Right () else Left ()
+    Just interest -> performWaiting (succeedsIf <$> hasEdgeSince before interest) (\() w -> leaveFor interest w)
 
 errno :: Int64 -> Errno
 errno = Errno . fromIntegral . negate
@@ -182,7 +178,7 @@ performRequest p request = do
     writePVar outcome (Just (fromIntegral r))
     readPVar waiting >>= mapM_ (`give` ())
   when accepted . uninterruptibleMask_ $
-    performWaiting (yes . isJust <$> readPVar outcome) (\() w -> writePVar waiting (Just w))
+    performWaiting (succeedsIf . isJust <$> readPVar outcome) (\() w -> writePVar waiting (Just w))
   giveSlot p
   if accepted then readPVarIO outcome else pure Nothing
 

@@ -11,6 +11,7 @@ import Control.Concurrent qualified as GHC
 import Control.Exception (MaskingState (..), SomeException, catch, getMaskingState, mask, throwIO, try, uninterruptibleMask_)
 import Control.Monad (void)
 import Data.IORef (newIORef, readIORef, writeIORef)
+import Data.Maybe (isJust)
 import Weft.ConcLib.Internal.Threads
 import Weft.ConcLib.Internal.Waiter
 import Weft.Substrate
@@ -36,7 +37,7 @@ outside act = do
       readPVar waiting >>= mapM_ (`give` ())
   interruption <- newIORef Nothing
   let wait =
-        performWaiting (maybe (Left ()) (const (Right ())) <$> readPVar done) (\() w -> writePVar waiting (Just w))
+        performWaiting (succeedsIf . isJust <$> readPVar done) (\() w -> writePVar waiting (Just w))
       -- The action may be masked: then 'GHC.throwTo' would wait here.
       raisedWhileWaiting e = do
         over <- atomicPTM (readPVar ended >>= \over -> over <$ writePVar interrupted (not over))

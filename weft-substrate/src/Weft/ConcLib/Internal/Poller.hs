@@ -204,8 +204,8 @@ edge v =
 data Timer = Timer !Word64 !Int
   deriving stock (Eq, Ord)
 
--- | A timer that ends after the given number of microseconds, at most 285 years: so many nanoseconds can be added to a
--- clock.
+-- | A timer that ends after the given number of microseconds. A longer time than 285 years counts as that, because the sum
+-- with the clock must not overflow.
 newTimer :: Poller -> Int -> IO Timer
 newTimer p time = do
   now <- getMonotonicTimeNSec

@@ -25,6 +25,7 @@ module Weft.ConcLib.Internal.Threads
 
     -- * Waiting
     performWaiting,
+    succeedsIf,
     postpone,
     eventsHere,
   )
@@ -250,6 +251,10 @@ performWaiting attempt leave =
             Just a -> pure a
             Nothing -> raisePending me >> wait
 {-# INLINE performWaiting #-}
+
+-- | The operation of 'performWaiting' that has nothing to do but to wait until something is so.
+succeedsIf :: Bool -> Either () ()
+succeedsIf so = if so then Right () else Left ()
 
 -- | Perform it, or wait until the waiter has its result, was interrupted, or would have been at once.
 performSwitching :: PTM (Either b a) -> (b -> Waiter a -> PTM ()) -> HEC -> StackId -> ThreadId -> IO (Waiter a)

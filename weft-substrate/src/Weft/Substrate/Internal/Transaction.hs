@@ -322,16 +322,14 @@ sleeping :: HEC -> IO ()
 sleeping h = do
   whenGoverned liesDown
   changePlace Nothing
-  lieDown (hecBed h) `onException` rise
-  changePlace (Just h)
-  whenGoverned risesUp
+  lieDown (hecBed h) `onException` (risen >> rise)
+  risen
   where
+    risen = changePlace (Just h) >> whenGoverned risesUp
     whenGoverned f = case hecGoverned h of
       Free -> pure ()
       Governed _ _ w -> f w
     rise = do
-      changePlace (Just h)
-      whenGoverned risesUp
       still <- newIORef False
       atomicPTM $ do
         asleep <- (== Just (hecBed h)) <$> readPVar (hecAsleep h)
