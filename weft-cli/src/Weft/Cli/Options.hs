@@ -5,6 +5,7 @@
 -- is expected.
 module Weft.Cli.Options
   ( -- * Values
+    argumentBytes,
     parseNumber,
     parseBytes,
     parseSeconds,
@@ -17,12 +18,20 @@ module Weft.Cli.Options
   )
 where
 
+import Data.ByteString (ByteString)
+import Data.ByteString qualified as B
 import Data.Char (isDigit, toLower)
+import GHC.Foreign qualified as Foreign
+import GHC.IO.Encoding (getFileSystemEncoding)
 import GHC.IO.Exception (IOException (..))
 import Options.Applicative
 import Weft (BackendChoice, Duration)
 import Weft.Kernel (parseBackend)
 import Weft.Time (nanoseconds)
+
+-- | The bytes of an argument, whatever the locale.
+argumentBytes :: String -> IO ByteString
+argumentBytes text = getFileSystemEncoding >>= \names -> Foreign.withCString names text B.packCString
 
 -- | A decimal number between two bounds.
 --

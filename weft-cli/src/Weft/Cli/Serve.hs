@@ -49,7 +49,7 @@ commandLine =
     <*> switch (long "check" <> help "Check the configuration and what it names, say what is wrong with it, and do not serve")
     <*> options
   where
-    root directory = (\path c -> c {configSite = (configSite c) {siteRoot = Just (NamedFile path "")}}) <$> pathFromArgument directory
+    root directory = (\path c -> c {configSite = (configSite c) {siteRoot = Just (NamedFile path "")}}) <$> argumentBytes directory
 
 -- | Combine the file and the options into a configuration, check it, and serve. Errors at the
 -- start are a line each on standard error, and status 1.
@@ -79,7 +79,7 @@ start line = do
 -- | The errors of a file, a line each, and the configuration from the rest of it.
 configFrom :: FilePath -> IO ([String], Config)
 configFrom file = do
-  path <- pathFromArgument file
+  path <- argumentBytes file
   try (B.readFile file) >>= \case
     Left e -> pure (["weft: " <> file <> ": " <> ioe_description e], defaultConfig)
     Right content ->

@@ -22,7 +22,6 @@ import Options.Applicative
 import Weft (BackendChoice (Auto), Duration, seconds)
 import Weft.Cli.Load.Source
 import Weft.Cli.Options
-import Weft.Cli.Serve.Paths (pathFromArgument)
 import Weft.Cli.Tcp
 import Weft.Http.Client.Types (Target (..), Url (..), authority)
 import Weft.Http.Client.Url (parseUrl, renderUrl)
@@ -44,7 +43,7 @@ type Check = ExceptT String IO
 makePlan :: LoadOptions -> IO (Either String Plan)
 makePlan o = runExceptT $ do
   fromList <- maybe (pure []) listed (loadList o)
-  arguments <- mapM (fmap (Weighted 1) . liftIO . pathFromArgument) (loadUrls o)
+  arguments <- mapM (fmap (Weighted 1) . liftIO . argumentBytes) (loadUrls o)
   urls <- maybe (throwE "something is missing: URL... or --urls FILE (see --help)") pure (NonEmpty.nonEmpty (arguments <> fromList))
   when (isJust (loadRate o) && loadPipeline o > 1) (throwE "--pipeline does not go with --rate")
   resolved <- forM urls $ \(Weighted w text) -> Weighted w <$> except (urlPattern text)
@@ -52,9 +51,9 @@ makePlan o = runExceptT $ do
   case [other | Weighted _ (other, _) <- others, other /= target] of
     other : _ -> throwE ("all URLs must lead to one server: " <> origin target <> " and " <> origin other <> " are two")
     [] -> pure ()
-  fields <- mapM (\text -> liftIO (pathFromArgument text) >>= except . fieldOf) (loadFields o)
+  fields <- mapM (\text -> liftIO (argumentBytes text) >>= except . fieldOf) (loadFields o)
   body <- mapM readBody (loadBody o)
-  method <- maybe (pure (if isJust body then "POST" else "GET")) (liftIO . pathFromArgument) (loadMethod o)
+  method <- maybe (pure (if isJust body then "POST" else "GET")) (liftIO . argumentBytes) (loadMethod o)
   unless (isMethod method) (throwE (show method <> " is not a method"))
   let rendered (Pattern start ranges) =
         let before = method <> " "
@@ -77,7 +76,7 @@ makePlan o = runExceptT $ do
       if null list then throwE (path <> ": there is no URL in it") else pure list
     readBody = \case
       '@' : path -> contentOf path (B.readFile path)
-      text -> liftIO (pathFromArgument text)
+      text -> liftIO (argumentBytes text)
     contentOf path act = liftIO (try act) >>= either (\e -> throwE (path <> ": " <> ioe_description (e :: IOException))) pure
 
 -- | The target of a URL, and its path with ranges. A URL without a scheme is an http URL.

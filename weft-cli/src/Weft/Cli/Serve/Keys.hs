@@ -254,7 +254,7 @@ fileName name
 
 -- | The name of a file on the command line.
 argument :: Maybe (Argument ByteString)
-argument = Just (Argument "FILE" (Right . pathFromArgument))
+argument = Just (Argument "FILE" (Right . argumentBytes))
 
 -- | A path, which in a file is relative to that file.
 filePath :: ByteString -> String -> Kind ByteString

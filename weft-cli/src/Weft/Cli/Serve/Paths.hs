@@ -1,9 +1,9 @@
 -- |
 -- Description : Names of files, as bytes
 --
--- The system has bytes, a command line has characters in the encoding of the locale, a
--- configuration file has Unicode. This module converts between them.
-module Weft.Cli.Serve.Paths (pathFromArgument, pathFromText, shownPath, beside, insidePath) where
+-- The system has bytes, a command line has characters in the encoding of the locale
+-- ('Weft.Cli.Options.argumentBytes'), a configuration file has Unicode. This module converts between them.
+module Weft.Cli.Serve.Paths (pathFromText, shownPath, beside, insidePath) where
 
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
@@ -12,10 +12,6 @@ import Data.ByteString.Char8 qualified as C
 import Data.ByteString.Lazy qualified as L
 import GHC.Foreign qualified as Foreign
 import GHC.IO.Encoding (getFileSystemEncoding)
-
--- | The bytes of an argument, whatever the locale.
-pathFromArgument :: FilePath -> IO ByteString
-pathFromArgument path = getFileSystemEncoding >>= \names -> Foreign.withCString names path B.packCString
 
 -- | Text as UTF-8.
 pathFromText :: String -> ByteString
