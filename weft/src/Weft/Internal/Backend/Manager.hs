@@ -123,10 +123,9 @@ collect m limit = do
       -- To block is to give the capability away and get it back, which costs more than all the rest
       -- of a step. A thread that was woken goes first, and so does one that it forks: they may make
       -- something ready.
-      after n act = if n == 0 && limit /= 0 then yield >> act else pure n
-  n <- (if limit == 0 then look else yield >> look) >>= (`after` look)
+      lookOr block = yield >> look >>= \n -> if n == 0 then block else pure n
   writeIORef (managerEnd m)
-    =<< if n == 0 && limit /= 0 then blockUnlessWoken (managerWakeup m) wait look else pure n
+    =<< if limit == 0 then look else lookOr (lookOr (blockUnlessWoken (managerWakeup m) wait look))
   where
     poller = managerPoller m
     throwing = Sys.throwFailure ("wait for " <> pollerName poller)
