@@ -1,6 +1,4 @@
-{-# LANGUAGE CApiFFI #-}
 {-# LANGUAGE RecordWildCards #-}
-{-# OPTIONS_GHC -optc-D_GNU_SOURCE #-}
 
 -- |
 -- Description : The concurrency libraries
@@ -11,28 +9,17 @@ import Control.Exception hiding (throwTo)
 import Control.Monad
 import Data.ByteString qualified as ByteString
 import Data.IORef
-import Foreign.C.String (CString, withCString)
-import Foreign.C.Types (CInt (..))
-import Foreign.Marshal.Alloc (allocaBytesAligned)
 import GHC.Conc (BlockReason (..), ThreadStatus (..), threadStatus)
 import Library
-import System.IO (hClose, hPutStr)
 import System.Mem (performMajorGC)
 import System.Mem.Weak (deRefWeak)
-import System.Posix.Files (removeLink)
 import System.Posix.IO.ByteString (closeFd, createPipe, fdRead, fdWrite)
-import System.Posix.Temp (mkstemp)
-import System.Posix.Types (Fd (..))
 import Test.Tasty
 import Test.Tasty.HUnit
-import Weft.ConcLib.Internal.Poller (Request (..), Side (..), edgesSoFar, finishRequests, hasEdgeSince, interestIn, look, newPoller, submit)
-import Weft.ConcLib.Internal.Queue qualified as Queue
-import Weft.ConcLib.Internal.Waiter (Wait (..), Waiter (..), among)
 import Weft.ConcLib.MP hiding (forkFinally, forkIO, forkIOWithUnmask, killThread, myThreadId, outside, throwTo, yield)
 import Weft.ConcLib.MP qualified as MP
 import Weft.ConcLib.OS qualified as OS
 import Weft.ConcLib.STM
-import Weft.Substrate (atomicPTM, newPVarIO)
 
 tests :: TestTree
 tests =
@@ -43,11 +30,7 @@ tests =
       testCase "a run that is interrupted leaves no HEC" (limited interruptedRun),
       testCase "threads of two libraries share a variable" (limited shared),
       testCase "a hundred thousand that wait for one variable go on" (limited (withConcLib 1 crowd)),
-      testCase "a thread keeps no value that it has taken" (limited forgotten),
-      testCase "those who do not wait any more are dropped" dropped,
-      testCase "an edge is for all that have tried before" oneEdge,
-      testCase "what the disk was given is waited for" (limited diskFinishes),
-      testCase "those who do not wait any more are dropped from a queue, and the others keep their order" droppedInOrder
+      testCase "a thread keeps no value that it has taken" (limited forgotten)
     ]
 
 every :: Library t -> [TestTree]
@@ -396,60 +379,6 @@ forgotten = withConcLib 1 $ do
   kept <- deRefWeak weak
   assertBool "it is kept" (null kept)
   writeIORef stop True
-
-dropped :: Assertion
-dropped = do
-  left <- Queue.toList <$> foldM one Queue.empty [1 .. 100 :: Int]
-  assertBool (show (length left)) (length left < 12)
-  where
-    one others _ = do
-      w <- Waiter <$> newPVarIO (Interrupted :: Wait ())
-      atomicPTM (among id others w)
-
-droppedInOrder :: Assertion
-droppedInOrder = do
-  some <- filled (pure . even)
-  filter even some @?= [2, 4 .. 200]
-  assertBool (show some) (length some < 150)
-  none <- filled (const (pure False))
-  assertBool (show none) (length none < 20)
-  where
-    filled wanted = list <$> foldM (Queue.pushAmong wanted) Queue.empty [1 .. 200 :: Int]
-    list q = maybe [] (\(a, rest) -> a : list rest) (Queue.pop q)
-
-oneEdge :: Assertion
-oneEdge = do
-  p <- newPoller
-  (r, w) <- createPipe
-  interest <- interestIn p Reading r >>= maybe (assertFailure "no events") pure
-  look p
-  before <- edgesSoFar p Reading r
-  both <- replicateM 2 (atomicPTM (hasEdgeSince before interest))
-  both @?= [False, False]
-  _ <- fdWrite w (ByteString.pack [1])
-  look p
-  now <- replicateM 2 (atomicPTM (hasEdgeSince before interest))
-  now @?= [True, True]
-  mapM_ closeFd [r, w]
-
--- Where the file system reads past the page cache.
-diskFinishes :: Assertion
-diskFinishes = bracket (mkstemp "/var/tmp/weft-substrate") (removeLink . fst) $ \(path, h) -> do
-  hPutStr h (replicate 4096 'x') >> hClose h
-  direct <- withCString path (`c_open` c_direct)
-  when (direct >= 0) $ do
-    p <- newPoller
-    results <- newIORef []
-    allocaBytesAligned 4096 4096 $ \buffer -> do
-      let request = Request {requestWrites = False, requestFile = Fd direct, requestBuffer = buffer, requestLength = 4096, requestOffset = 0}
-      accepted <- submit p request (\n -> modifyIORef' results (n :))
-      finishRequests p
-      readIORef results >>= (@?= [4096 | accepted])
-    closeFd (Fd direct)
-
-foreign import capi unsafe "fcntl.h open" c_open :: CString -> CInt -> IO CInt
-
-foreign import capi unsafe "fcntl.h value O_DIRECT" c_direct :: CInt
 
 shared :: Assertion
 shared = do

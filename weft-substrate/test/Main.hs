@@ -8,6 +8,7 @@ import ExamplesTest qualified
 import GhcTest qualified
 import InputOutputTest qualified
 import LitmusTest qualified
+import PartsTest qualified
 import System.Environment (setEnv)
 import TakeoverTest qualified
 import Test.Tasty
@@ -17,4 +18,4 @@ main = do
   -- One after the other: the number of a descriptor that a test closes must not be another test's before the first has
   -- seen that it is closed.
   setEnv "TASTY_NUM_THREADS" "1"
-  defaultMain (testGroup "weft-substrate" [CoreTest.tests, LitmusTest.tests, TakeoverTest.tests, ExamplesTest.tests, ConcLibTest.tests, InputOutputTest.tests, GhcTest.tests])
+  defaultMain (testGroup "weft-substrate" [CoreTest.tests, LitmusTest.tests, TakeoverTest.tests, ExamplesTest.tests, ConcLibTest.tests, PartsTest.tests, InputOutputTest.tests, GhcTest.tests])
