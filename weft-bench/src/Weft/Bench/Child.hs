@@ -15,6 +15,7 @@ module Weft.Bench.Child
     -- * Children
     Command (..),
     pinned,
+    confined,
     Child,
     childGroup,
     childOutput,
@@ -79,6 +80,11 @@ data Command = Command
 pinned :: Int -> Command -> Command
 pinned cpu (Command program arguments) =
   Command "taskset" (["-c", show cpu, program] ++ arguments)
+
+-- | The same command, kept on the first processors, as many as these.
+confined :: Int -> Command -> Command
+confined processors (Command program arguments) =
+  Command "taskset" (["-c", "0-" <> show (processors - 1), program] ++ arguments)
 
 -- | A nursery, for as long as the action takes.
 withNursery :: (Nursery -> IO a) -> IO a

@@ -133,16 +133,16 @@ runContest nursery before tell c =
 measureOnce :: Nursery -> Contest -> Int -> Point -> Contender -> IO (Either Text Sample)
 measureOnce nursery c r point contender = case contenderCommand contender point of
   Left why -> pure (Left why)
-  Right (Command program arguments) ->
-    runChild nursery (contestPatience c) (confined (Command program arguments)) >>= \case
+  Right command ->
+    runChild nursery (contestPatience c) (within command) >>= \case
       Failed why -> pure (Left why)
       Finished output -> pure $ case parsePrinted output of
         Left why -> Left (Text.pack why)
         Right printed -> Right (Sample (contestName c) (contenderName contender) r point printed)
   where
-    confined (Command program arguments) = case number point "processors" of
-      Right n | n >= 1 -> Command "taskset" (["-c", "0-" ++ show (n - 1), program] ++ arguments)
-      _ -> Command program arguments
+    within = case number point "processors" of
+      Right n | n >= 1 -> confined n
+      _ -> id
 
 -- | A row for each contender at each point: the operations in a second (median, least
 -- and most of the rounds), processor time and allocated bytes for each; its ratio to the

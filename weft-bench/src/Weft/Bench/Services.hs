@@ -6,7 +6,7 @@
 --
 -- Two services written for GHC's threads: an application that sleeps for a millisecond a request,
 -- and scotty that asks such a one by http-client (the program @weft-ghc-io-gateway@). Each server is a process of
--- its own, asked over connections that send their next request when the answer has come.
+-- its own on processors of its own, asked over connections that send their next request when the answer has come.
 module Weft.Bench.Services
   ( Service (..),
     serviceName,
@@ -77,15 +77,15 @@ serveSleeping host port = case host of
 sleeping :: Application
 sleeping _ respond = threadDelay 1000 >> respond (responseLBS status200 [(hContentLength, "5")] "slept")
 
--- | @connections@ make @requests@ in all; the server has as many capabilities or workers as
--- @processors@. The processor time is the server's. The first argument is the program of the gateway.
+-- | @connections@ make @requests@ in all; the server has as many @capabilities@ or workers, and
+-- the first processors, one for each. The processor time is the server's. The first argument is the program of the gateway.
 serviceWork :: Maybe FilePath -> Service -> Host -> Point -> Either String (IO Work)
 serviceWork gateway service host point = do
-  processors <- number point "processors"
+  capabilities <- number point "capabilities"
   connections <- number point "connections"
   requests <- number point "requests"
   let each = max 1 (requests `div` connections)
-      runtime = ["+RTS", "-N" <> show processors, "-A4m", "-n256k", "-I0", "-RTS"]
+      runtime = ["+RTS", "-N" <> show capabilities, "-A4m", "-n256k", "-I0", "-RTS"]
   start <- case (service, host, gateway) of
     (Sleeping, _, _) -> Right (\port -> (`Command` (["ghc-io-server", Text.unpack (hostName host), show port] ++ runtime)) <$> getExecutablePath)
     (Gateway, OnWarp, Just program) -> Right (\port -> pure (Command program (["warp", show port] ++ runtime)))
@@ -95,7 +95,7 @@ serviceWork gateway service host point = do
   pure . endingOnSignals . withNursery $ \nursery -> do
     _ <- raiseDescriptors
     port <- twoPorts
-    server <- start port >>= startChild nursery
+    server <- start port >>= startChild nursery . confined capabilities
     runWith defaultSettings {settingWorkers = Just 1} $ do
       first <- ready port (500 :: Int)
       sockets <- (first :) <$> replicateM (connections - 1) (connection port)

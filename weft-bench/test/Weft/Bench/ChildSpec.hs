@@ -48,8 +48,9 @@ tests =
           child <- startChild n (shell "exec sleep 1000")
           stopChild n child
           stopChild n child,
-      testCase "pinning" $
+      testCase "pinning" $ do
         pinned 1 (Command "wrk" ["-t1"]) @?= Command "taskset" ["-c", "1", "wrk", "-t1"]
+        confined 2 (Command "wrk" []) @?= Command "taskset" ["-c", "0-1", "wrk"]
     ]
   where
     shell script = Command "/bin/sh" ["-c", script]

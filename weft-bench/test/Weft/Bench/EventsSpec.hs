@@ -36,7 +36,7 @@ tests =
         wholeAfter "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nA: b\r\n\r\nslept" @?= [49]
         wholeAfter "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n15\r\n0\r\n\r\n" @?= [59],
       testCase "the gateway is not served by direct threads that block" $
-        fromLeft "served" (serviceWork (Just "weft-ghc-io-gateway") Gateway OnDirect [("processors", "1"), ("connections", "1"), ("requests", "1")])
+        fromLeft "served" (serviceWork (Just "weft-ghc-io-gateway") Gateway OnDirect [("capabilities", "1"), ("connections", "1"), ("requests", "1")])
           @?= "the gateway is served by warp or relinked",
       testCase "a parameter that is missing is named" $
         fromLeft "nothing" (tripsWork ByForkIO [("processors", "1"), ("pairs", "1")]) @?= "trips is missing"

@@ -12,12 +12,13 @@ where
 import Control.Monad (join)
 import Data.Text (Text)
 import Data.Text qualified as Text
+import GHC.Conc (getNumProcessors)
 import Options.Applicative
 import System.Directory (doesFileExist)
 import System.Environment (getExecutablePath)
 import System.Exit (die)
 import System.FilePath (joinPath, splitDirectories, takeDirectory, (</>))
-import Weft.Bench.Child (Command (..), endingOnSignals, withNursery)
+import Weft.Bench.Child (Command (..), endingOnSignals, pinned, withNursery)
 import Weft.Bench.Command.Options
 import Weft.Bench.Contest
 import Weft.Bench.Contest.Workload (pointsOf)
@@ -65,7 +66,7 @@ servicesCommand :: Mod CommandFields (IO ())
 servicesCommand =
   command "ghc-io-services" (info parser (progDesc "Services written for GHC's threads: on warp, and in direct threads, relinked and not"))
   where
-    parser = serve <$> formatOption <*> services <*> roundsOption 3 <*> traverse sizes [("processors", [2]), ("connections", [64, 5_000]), ("requests", [50_000])]
+    parser = serve <$> formatOption <*> services <*> roundsOption 3 <*> traverse sizes [("capabilities", [1]), ("connections", [64, 256, 5_000]), ("requests", [50_000])]
     services =
       option (commaSeparated (named "service" serviceName [minBound .. maxBound])) $
         long "only" <> metavar "LIST" <> value [minBound .. maxBound] <> help "some of sleeping, gateway"
@@ -74,17 +75,22 @@ servicesCommand =
 serve :: Format -> [Service] -> Int -> [(Text, [Int])] -> IO ()
 serve format services rounds sizes = do
   this <- getExecutablePath
+  processors <- getNumProcessors
   rows <- endingOnSignals . withNursery $ \nursery ->
-    concat <$> traverse (\s -> rowsOf nursery (Contest ("ghc-io-" <> serviceName s) (map (contender this s) (hosts s)) (pointsOf sizes) rounds 600)) services
+    concat <$> traverse (\s -> rowsOf nursery (Contest ("ghc-io-" <> serviceName s) (map (contender this processors s) (hosts s)) (pointsOf sizes) rounds 600)) services
   if null rows then die "weft-bench: nobody could be measured" else printRows format rows
   where
     hosts = \case
       Sleeping -> [minBound .. maxBound]
       Gateway -> [OnWarp, OnRelinked]
-    contender this service host = Contender (hostName host) $ \point ->
+    contender this processors service host = Contender (hostName host) $ \point ->
       if host == OnDirect && either (const False) (> 500) (number point "connections")
         then Left "not tried: each request that sleeps occupies an OS thread"
-        else Right (Command this (["ghc-io-service", Text.unpack (serviceName service), Text.unpack (hostName host)] ++ pointArguments point))
+        else Right (beside processors point (Command this (["ghc-io-service", Text.unpack (serviceName service), Text.unpack (hostName host)] ++ pointArguments point)))
+    -- The client has the processor after the server's, if there is one.
+    beside processors point = case number point "capabilities" of
+      Right n | n < processors -> pinned n
+      _ -> id
 
 serviceCommand :: Mod CommandFields (IO ())
 serviceCommand =
