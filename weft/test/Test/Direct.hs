@@ -525,7 +525,7 @@ pendingElsewhere = replicateM_ 50 $ do
 
 -- * Costs
 
--- | Measured with GHC 9.6.6: 208, of which 80 are the continuation.
+-- | 352 with GHC 9.6.6, 384 with 9.10.3; 80 of them are the continuation.
 yieldAllocation :: Assertion
 yieldAllocation = do
   bytes <- runningQuietly . direct $ do
@@ -534,7 +534,7 @@ yieldAllocation = do
     loop rounds
     left <- getAllocationCounter
     pure ((before - left) `div` fromIntegral rounds)
-  assertBool (show bytes <> " bytes per yield") (bytes <= 352)
+  assertBool (show bytes <> " bytes per yield") (bytes <= 384)
   where
     rounds = 10_000 :: Int
     loop 0 = pure ()
