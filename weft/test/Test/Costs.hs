@@ -10,6 +10,7 @@ import Control.Concurrent (threadDelay)
 import Control.Monad (forM_, replicateM, replicateM_, void)
 import Data.ByteString.Char8 qualified as Char8
 import Data.Int (Int64)
+import Foreign.Ptr (ptrToWordPtr)
 import System.Mem (getAllocationCounter, performMajorGC)
 import System.Posix.Resource qualified as Posix
 import Test.Support
@@ -26,6 +27,10 @@ tests =
     "Costs"
     [ testCase "ten thousand parked threads use no CPU time" idle,
       testCase "bytes allocated by a yield" yieldAllocation,
+      testCase "large buffers begin at a multiple of 64" $
+        forM_ [2_048, 4_000, 4_096, 32_768, 100_000] $ \size -> do
+          addresses <- replicateM 5 (newBuffer size >>= \b -> withBuffer b (pure . ptrToWordPtr))
+          map (`mod` 64) addresses @?= replicate 5 0,
       testGroup
         "a message over a pipe is one read and one write"
         [testCase (show b) (pipeCalls b) | b <- [Epoll, Poll]],
