@@ -179,12 +179,15 @@ drain server listeners = do
       False <$ awaitNone server (seconds 1)
   where
     -- Bounded, since clients may connect as fast as we accept.
-    acceptWaiting context listener = go (4096 :: Int)
+    acceptWaiting context listener =
+      try (localAddress listener) >>= \case
+        Right local -> go (Reception context local) (4096 :: Int)
+        Left (_ :: IOException) -> pure ()
       where
-        go 0 = pure ()
-        go n =
+        go _ 0 = pure ()
+        go reception n =
           try (acceptBefore mempty listener) >>= \case
-            Right (Just (socket, peer)) -> localAddress listener >>= \local -> start (Reception context local) Nothing socket peer >> go (n - 1)
+            Right (Just (socket, peer)) -> start reception Nothing socket peer >> go reception (n - 1)
             Right Nothing -> pure ()
             Left (_ :: IOException) -> pure ()
 
