@@ -2,13 +2,18 @@
 -- Description : Clients and servers written for GHC's threads
 module ServeTest (tests) where
 
+import Control.Concurrent (threadDelay)
+import Control.Exception (bracket)
 import Control.Monad
 import Data.ByteString.Char8 qualified as Char8
+import Data.IORef
 import Existing
 import Network.Socket (SockAddr, accept, close, socketToHandle, unsafeFdSocket)
 import Network.Socket.ByteString (recv, sendAll)
+import Session
 import Support
 import System.IO
+import System.Posix.Resource
 import System.Posix.Types (Fd (..))
 import System.Process (readProcess)
 import Test.Tasty
@@ -23,6 +28,10 @@ tests =
         before <- osThreads
         (answers, during) <- onWorkers 2 (serving 300)
         answers @?= [[Char8.pack (show n), Char8.pack "again"] | n <- [1 .. 300 :: Int]]
+        assertBool (show before <> " OS threads, then " <> show during) (during <= before + 24),
+      testCase "the example's service has 5,000 clients at once, on few OS threads" $ do
+        before <- osThreads
+        during <- withRoomFor 5_000 (onWorkers 2 . sessions)
         assertBool (show before <> " OS threads, then " <> show during) (during <= before + 24),
       testCase "lines over a handle on a socket" $ do
         (a, b) <- socketPairs
@@ -67,3 +76,24 @@ serving clients = do
   where
     ask :: SockAddr -> Int -> IO [Char8.ByteString]
     ask address n = askFor address [Char8.pack (show n), Char8.pack "again"]
+
+-- | Serve this number of clients of the example, which say nothing before all are connected: how many OS threads there
+-- are then. A wrong answer is thrown.
+sessions :: Int -> IO Int
+sessions clients = bracket open (close . fst) $ \(listener, address) -> IO.withScope $ \scope -> do
+  _ <- IO.forkDaemonIn scope . forever $ accept listener >>= IO.forkDaemonIn scope . session . fst
+  connected <- newIORef 0
+  let allIn pause = readIORef connected >>= \n -> unless (n == clients) (threadDelay pause >> allIn pause)
+      together = atomicModifyIORef' connected (\n -> (n + 1, ())) >> allIn 100_000
+  children <- replicateM clients (IO.forkIn scope (client address together 1))
+  allIn 1_000
+  osThreads <* mapM_ IO.awaitChild children
+
+-- | With the given number of clients, whose server is in the process, too; or as many as it may have descriptors for.
+withRoomFor :: Int -> (Int -> IO a) -> IO a
+withRoomFor wanted use = do
+  most <- hardLimit <$> getResourceLimit ResourceOpenFiles
+  setResourceLimit ResourceOpenFiles (ResourceLimits most most)
+  use $ case most of
+    ResourceLimit n -> min wanted (fromIntegral n `div` 2 - 200)
+    _ -> wanted

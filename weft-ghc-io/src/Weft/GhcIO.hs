@@ -47,14 +47,14 @@ import Weft.GhcIO.Internal.Simulation (NotSimulated (..))
 install :: IO ()
 install = installHandlers >>= \installed -> unless installed (throwIO NotRelinked)
 
--- | This program was not linked with the options of the package, or its @base@ is not one that they
--- are for. Libraries wait as without this package.
+-- | This program was not linked with the options of the package or not with @-threaded@, or its @base@ is not
+-- one that they are for. Libraries wait as without this package.
 data NotRelinked = NotRelinked
   deriving stock (Eq)
 
 instance Show NotRelinked where
   show NotRelinked =
-    "weft-ghc-io: the waits of base in this program are not ours. The program must be linked, statically, "
+    "weft-ghc-io: the waits of base in this program are not ours. The program must be linked, statically and with -threaded, "
       <> "with the ld-options of the package weft-ghc-io (cabal and ghc --make do so if it depends on the package; "
       <> "ghci and ghc -dynamic do not), and by a GHC whose base the package knows: 9.6 to 9.10. "
       <> "(ld --wrap=..._threadWaitRead1_info, and so on: see ld-options in weft-ghc-io.cabal)"

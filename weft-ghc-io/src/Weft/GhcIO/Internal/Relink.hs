@@ -13,7 +13,7 @@ module Weft.GhcIO.Internal.Relink
   )
 where
 
-import Control.Concurrent (ThreadId, myThreadId, threadDelay, threadWaitRead)
+import Control.Concurrent (ThreadId, myThreadId, rtsSupportsBoundThreads, threadDelay, threadWaitRead)
 import Control.Exception (Exception (..), bracket_, throwIO, try)
 import Control.Monad (unless, when)
 import Data.IORef (IORef, atomicModifyIORef', newIORef, readIORef)
@@ -142,8 +142,13 @@ look which = do
 
 -- | Install the handlers. True if calls of these functions reach them, of each one. Otherwise
 -- no handler is left.
+--
+-- Without @-threaded@ base waits in other functions, and a probe of them would end the process.
 installHandlers :: IO Bool
-installHandlers = do
+installHandlers = if rtsSupportsBoundThreads then probeHandlers else pure False
+
+probeHandlers :: IO Bool
+probeHandlers = do
   newStablePtr waitHandler >>= installHandler 0
   newStablePtr delayHandler >>= installHandler 1
   newStablePtr closeHandler >>= installHandler 2
