@@ -118,7 +118,8 @@ settingsFromFlags = List.foldl' word linux . split
       defaultSettings
         { settingReceiveBuffer = 64240,
           settingReceiveLimit = 6291456,
-          settingUserTimeout = 924600000
+          settingUserTimeout = 924600000,
+          settingPathProbing = False
         }
     split x = case break (== ',') x of
       (a, _ : rest) -> a : split rest
@@ -129,6 +130,7 @@ settingsFromFlags = List.foldl' word linux . split
       "nosack" -> s {settingSack = False}
       "ecn" -> s {settingEcn = OfferEcn}
       "noecn" -> s {settingEcn = NoEcn}
+      "mtuprobing" -> s {settingPathProbing = True}
       "notlp" -> s {settingTailProbe = False}
       "notimestamps" -> s {settingTimestamps = False}
       "noscale" -> s {settingScaling = False}

@@ -6,10 +6,11 @@ import ConnectionTest qualified
 import CookieTest qualified
 import HostileTest qualified
 import NetsimTest qualified
+import PathMtuTest qualified
 import RangeTest qualified
 import Test.Tasty (defaultMain, testGroup)
 import WireTest qualified
 import WorldTest qualified
 
 main :: IO ()
-main = defaultMain (testGroup "weft-tcp" [ConnectionTest.tests, CookieTest.tests, HostileTest.tests, NetsimTest.tests, RangeTest.tests, WireTest.tests, WorldTest.tests])
+main = defaultMain (testGroup "weft-tcp" [ConnectionTest.tests, CookieTest.tests, HostileTest.tests, NetsimTest.tests, PathMtuTest.tests, RangeTest.tests, WireTest.tests, WorldTest.tests])

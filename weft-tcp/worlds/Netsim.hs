@@ -13,6 +13,9 @@ module Netsim
     -- * Tables
     sharing,
     losing,
+
+    -- * Paths
+    narrowing,
   )
 where
 
@@ -36,6 +39,8 @@ data Net = Net
     -- are lost.
     netRate, netQueue :: Int64,
     netLoss :: Word64,
+    -- | The largest packet that senders' direction takes at a time. Larger ones vanish without a word.
+    netMtu :: Instant -> Int64,
     -- | There and back, without waiting.
     netRoundTrip :: Int64,
     -- | What is counted begins and ends here.
@@ -43,8 +48,8 @@ data Net = Net
   }
 
 -- | Bytes that each receiver got in order in the time that counts, segments that senders sent in it,
--- and how many of these the full queue dropped.
-data Measured = Measured {measuredBytes :: [Int64], measuredSent, measuredDropped :: Int}
+-- and how many of these the full queue dropped; and the senders in the end.
+data Measured = Measured {measuredBytes :: [Int64], measuredSent, measuredDropped :: Int, measuredSenders :: [Tcb]}
 
 -- | Jain's index of fairness: 1 if all have the same, 1/n if one has all.
 jain :: [Int64] -> Double
@@ -73,7 +78,7 @@ measure net = go (N 0 0 1 0 Map.empty IntMap.empty IntMap.empty IntMap.empty 0 0
     at t e n = n {nEvents = Map.insert (t, nCount n) e (nEvents n), nCount = nCount n + 1}
     go n = case Map.minViewWithKey (nEvents n) of
       Just (((t, _), e), rest) | t <= netUntil net -> go (event e n {nNow = t, nEvents = rest})
-      _ -> Measured [IntMap.findWithDefault 0 (2 * i + 1) (nGot n) | i <- [0 .. netFlows net - 1]] (nSent n) (nDropped n)
+      _ -> Measured [IntMap.findWithDefault 0 (2 * i + 1) (nGot n) | i <- [0 .. netFlows net - 1]] (nSent n) (nDropped n) [t | (i, t) <- IntMap.toList (nEnds n), even i]
     counts n = nNow n >= netFrom net
     event e n = case e of
       Start i -> stepped i (activeOpen (netSettings net) (Seq (fromIntegral i * 77777)) 5 (nNow n)) n
@@ -97,7 +102,7 @@ measure net = go (N 0 0 1 0 Map.empty IntMap.empty IntMap.empty IntMap.empty 0 0
       | otherwise = n
     sending i n s
       | odd i = at (nNow n + netRoundTrip net `div` 2) (Packet (i - 1) s) n
-      | lost = rolled
+      | lost || packet > netMtu net (nNow n) = rolled
       | waits * netRate net > netQueue net * 1000000 = if counts n then rolled {nDropped = nDropped n + 1} else rolled
       | otherwise = at (through + netRoundTrip net `div` 2) (Packet (i + 1) s) rolled {nBusy = through}
       where
@@ -105,6 +110,7 @@ measure net = go (N 0 0 1 0 Map.empty IntMap.empty IntMap.empty IntMap.empty 0 0
         rolled = n {nDice = nDice n + 1, nSent = if counts n then nSent n + 1 else nSent n}
         waits = max 0 (nBusy n - nNow n)
         through = max (nBusy n) (nNow n) + (fromIntegral (segmentLength s) + 40) * 1000000 `div` netRate net
+        packet = 40 + fromIntegral (optionsLength (segmentOptions s)) + fromIntegral (segmentLength s)
 
 -- | A bottleneck of 200 Mbit\/s with a queue of 64 KB, ten milliseconds there and back: for a number
 -- of flows, what part of the link is used (headers counted), Jain's index, and the part of the
@@ -120,6 +126,7 @@ sharing time control flows = (fromIntegral (sum (measuredBytes m)) * 1500 / 1460
             netRate = 25000000,
             netQueue = 65536,
             netLoss = 0,
+            netMtu = const maxBound,
             netRoundTrip = 10000,
             netFrom = 2000000,
             netUntil = time * 1000000
@@ -138,7 +145,25 @@ losing control loss buffer roundTrip = sum (measuredBytes m) `div` 20000
             netRate = 2500000,
             netQueue = 65536,
             netLoss = loss,
+            netMtu = const maxBound,
             netRoundTrip = roundTrip,
             netFrom = 0,
             netUntil = 20000000
           }
+
+-- | One flow with a receive buffer of 1 MB over 1.6 Mbit\/s and 20 milliseconds there and back for this number of
+-- seconds, where packets larger than the path takes at the time (in microseconds) vanish.
+narrowing :: Settings -> Int64 -> (Instant -> Int64) -> Measured
+narrowing settings time mtu =
+  measure
+    Net
+      { netSettings = settings {settingReceiveBuffer = 1048576},
+        netFlows = 1,
+        netRate = 200000,
+        netQueue = 65536,
+        netLoss = 0,
+        netMtu = mtu,
+        netRoundTrip = 20000,
+        netFrom = 0,
+        netUntil = time * 1000000
+      }

@@ -25,6 +25,7 @@ import Data.Map.Strict qualified as M
 import Data.Word (Word32, Word64)
 import Weft.Tcp.Congestion (windowBytes)
 import Weft.Tcp.Connection
+import Weft.Tcp.Internal.PathMtu
 import Weft.Tcp.Internal.Scoreboard
 import Weft.Tcp.Internal.Tcb
 import Weft.Tcp.Packet
@@ -262,7 +263,7 @@ runWorld mistake plan = go (0 :: Int) world
 
     -- Put a packet on the link. The dice fall alike whether it is spared or not.
     send s g payload w0
-      | linkByte link > 0 && queued > linkQueue link = lost w0
+      | linkByte link > 0 && queued > linkQueue link || tooLarge = lost w0
       | spared = deliver False (saying "" w4)
       | dice < linkLoss link = lost w1
       -- Real bytes with a bit changed must be refused.
@@ -274,6 +275,7 @@ runWorld mistake plan = go (0 :: Int) world
         spared = IntSet.member number (planSpared plan)
         busy = if s == A then wBusyA w0 else wBusyB w0
         queued = max 0 (busy - wNow w0)
+        tooLarge = 40 + optionsLength (segmentOptions g) + fromIntegral (segmentLength g) > linkMtu link
         (dice, w1) = roll 1000 w0 {wSegments = number + 1}
         (flips, w2) = roll 1000 w1
         (bit, w3) = roll 1000000 w2
@@ -337,7 +339,8 @@ check x before' t segments = do
     must what holds' = unless holds' (Left what)
     emitted g = do
       must "outside of the peer's window" (segmentSpan g == 0 || segmentFlags g `has` syn || segmentEnd g `upTo` windowEdge t || segmentSeq g == sndUna t && segmentSpan g <= 1)
-      must "more than the peer's segment" (segmentLength g + fromIntegral (optionsLength (segmentOptions g)) <= fromIntegral (sndMss t) + 12)
+      must "more than the peer's segment" (segmentLength g + fromIntegral (optionsLength (segmentOptions g)) <= fromIntegral (mostSize (sndMss t) (boardSearch board)) + 12)
+      must "a probe beside the book's" (segmentLength g <= fromIntegral (sndMss t) || fmap searchProbe (boardSearch board) == Just (ProbeOut (Range (segmentSeq g) (segmentEnd g))))
       must "too many options" (optionsLength (segmentOptions g) <= 40)
       -- Less than the unit in which windows are counted (RFC 7323, section 2.4).
       case endEdge x of

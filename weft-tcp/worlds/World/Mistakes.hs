@@ -5,6 +5,7 @@
 module World.Mistakes (mistakes) where
 
 import Weft.Tcp.Internal.Output (acknowledgement)
+import Weft.Tcp.Internal.PathMtu (mostSize)
 import Weft.Tcp.Internal.Scoreboard
 import Weft.Tcp.Internal.Tcb
 import Weft.Tcp.Segment
@@ -40,6 +41,7 @@ mistakes =
     Mistake "nothing is sent again" (\i s -> case i of Due -> s {stepSegments = filter ((== 0) . segmentSpan) (stepSegments s)}; _ -> s),
     state "a FIN that is never sent" (\t -> if t `is` FinQueued then put FinSent True t else t),
     Mistake "the end of the stream is not told" (\_ s -> s {stepAnswers = filter (/= EndOfStream) (stepAnswers s)}),
+    state "segments that vanish stay large" (\t -> t {sndMss = mostSize (sndMss t) (boardSearch (tcbScoreboard t))}),
     -- Nothing is left.
     state "a connection that never ends" (\t -> if tcbState t == TimeWait then t {timerAt = never} else t)
   ]

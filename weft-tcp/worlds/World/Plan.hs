@@ -65,8 +65,8 @@ data SidePlan = SidePlan
   }
 
 -- | Both directions: delay, how much longer a packet may take, time for a byte, how long packets may
--- wait; and of a thousand packets, how many are lost, doubled, corrupted and marked.
-data Link = Link {linkDelay, linkJitter, linkByte, linkQueue :: Int64, linkLoss, linkTwice, linkBad, linkMark :: Word64}
+-- wait; of a thousand packets, how many are lost, doubled, corrupted and marked; and the largest that does not vanish.
+data Link = Link {linkDelay, linkJitter, linkByte, linkQueue :: Int64, linkLoss, linkTwice, linkBad, linkMark :: Word64, linkMtu :: Int}
 
 -- | Random numbers (SplitMix).
 draw :: Word64 -> Word64
@@ -100,7 +100,8 @@ drawPlan seed =
             linkLoss = oneOf 5 [0, 0, 10, 50, 300],
             linkTwice = oneOf 6 [0, 0, 100],
             linkBad = oneOf 7 [0, 0, 50],
-            linkMark = oneOf 9 [0, 100]
+            linkMark = oneOf 9 [0, 100],
+            linkMtu = oneOf 13 [maxBound, maxBound, maxBound, 1400, 600]
           },
       planA = side 100,
       planB = side 200,

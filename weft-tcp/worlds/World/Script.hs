@@ -30,7 +30,7 @@ script plan wrong =
     settings = sideSettings (planOf me plan)
     flags =
       [if controlName (settingControl settings) == "newreno" then "reno" else "cubic"]
-        <> [name | (True, name) <- [(not (settingSack settings), "nosack"), (not (settingTimestamps settings), "notimestamps"), (not (settingScaling settings), "noscale"), (settingEcn settings == OfferEcn, "ecn"), (settingEcn settings == NoEcn, "noecn"), (not (settingTailProbe settings), "notlp")]]
+        <> [name | (True, name) <- [(not (settingSack settings), "nosack"), (not (settingTimestamps settings), "notimestamps"), (not (settingScaling settings), "noscale"), (settingEcn settings == OfferEcn, "ecn"), (settingEcn settings == NoEcn, "noecn"), (not (settingTailProbe settings), "notlp"), (settingPathProbing settings, "mtuprobing")]]
     own = sideIss (planOf me plan)
     peers = sideIss (planOf (other me) plan)
     -- One socket that connects, or one that listens and one that is accepted.

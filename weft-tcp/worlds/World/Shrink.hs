@@ -36,7 +36,8 @@ simpler p =
     <> concat [[setSide s (const x) p | x <- sides (planOf s p)] | s <- [A, B]]
   where
     links l =
-      [l {linkLoss = 0} | linkLoss l > 0]
+      [l {linkMtu = maxBound} | linkMtu l < maxBound]
+        <> [l {linkLoss = 0} | linkLoss l > 0]
         <> [l {linkTwice = 0} | linkTwice l > 0]
         <> [l {linkBad = 0} | linkBad l > 0]
         <> [l {linkMark = 0} | linkMark l > 0]
@@ -56,6 +57,7 @@ simpler p =
         <> [s {settingSack = False} | settingSack s]
         <> [s {settingEcn = NoEcn} | settingEcn s /= NoEcn]
         <> [s {settingTailProbe = False} | settingTailProbe s]
+        <> [s {settingPathProbing = False} | settingPathProbing s]
         <> [s {settingControl = newReno} | controlName (settingControl s) /= "newreno"]
         <> [s {settingNoDelay = True} | not (settingNoDelay s)]
         <> [s {settingMss = 1460} | settingMss s /= 1460]

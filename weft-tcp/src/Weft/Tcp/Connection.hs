@@ -54,8 +54,9 @@ import Weft.Tcp.Icmp (Trouble (..))
 import Weft.Tcp.Internal.Acked
 import Weft.Tcp.Internal.Arrive
 import Weft.Tcp.Internal.Output
+import Weft.Tcp.Internal.Probing
 import Weft.Tcp.Internal.Reassembly
-import Weft.Tcp.Internal.Scoreboard
+import Weft.Tcp.Internal.Scoreboard (emptyScoreboard)
 import Weft.Tcp.Internal.Tcb
 import Weft.Tcp.Segment
 import Weft.Tcp.Sequence
@@ -223,7 +224,7 @@ step now input t = case input of
   Hasten yes -> finish now [] (put Interactive (not yes) (put AckNow (t `is` AckNow || yes && ackAt t /= never) t))
   Icmp what number
     -- RFC 5927, section 4.1: only about what is outstanding; any host may have sent it.
-    | sndUna t `upTo` number && number `before` sndNxt t -> troubled now what t
+    | sndUna t `upTo` number && number `before` sndNxt t -> troubled now what number t
     | otherwise -> Step t [] []
   where
     -- With nothing outstanding before, the user's patience begins now.
@@ -236,10 +237,10 @@ step now input t = case input of
 -- RFC 5461 and RFC 5927, section 5.2: a connection that is not there yet fails, another one does not.
 -- RFC 1191, section 6.3: a segment that was too big goes out again, in smaller segments, and congestion is no
 -- reason. No path of version 6 takes less than 1,280 bytes, whatever a message says (RFC 8201, section 4).
-troubled :: Instant -> Trouble -> Tcb -> Step
-troubled now what t = case what of
+troubled :: Instant -> Trouble -> Seq -> Tcb -> Step
+troubled now what number t = case what of
   TooBig mtu
-    | synchronized (tcbState t), size < sndMss t, not (isVersion6 && mtu < 1280) -> finish now [] t {sndMss = size, tcbScoreboard = loseAll (tcbScoreboard t)}
+    | synchronized (tcbState t), not (isVersion6 && mtu < 1280), Just t' <- pathTakes now size number t -> finish now [] t'
     where
       -- Routers that do not say how much they take (mtu is 0) and lies are answered with the least.
       size = max 64 (fromIntegral (max 552 (min 65535 mtu)) - settingHeaders (tcbSettings t) - (if t `is` TimestampsOn then 12 else 0))
@@ -320,7 +321,7 @@ due now t
            in Step t' [synSegment now t'] []
       | flight t > 0 && t `is` TimerReorder = finish now [] (reordered now t)
       | flight t > 0 && t `is` TimerProbe = let (out, t') = probeTail now t in Step t' out []
-      | flight t > 0 = finish now [] (timedOut t)
+      | flight t > 0 = finish now [] (timedOut (blackHole now t))
       | otherwise = probing
     -- The window is closed, or too small to be worth a segment: sections 3.8.6.1 and 3.8.6.2.1 (4).
     probing

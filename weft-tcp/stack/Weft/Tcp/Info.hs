@@ -32,7 +32,8 @@ import System.IO.Unsafe (unsafePerformIO)
 import Weft.Socket (showAddress)
 import Weft.Tcp.Congestion
 import Weft.Tcp.Connection
-import Weft.Tcp.Internal.Scoreboard (boardLost)
+import Weft.Tcp.Internal.PathMtu (searchMost)
+import Weft.Tcp.Internal.Scoreboard (boardLost, boardSearch)
 import Weft.Tcp.Internal.Tcb
 import Weft.Tcp.Packet (Address (..))
 import Weft.Tcp.Sequence
@@ -62,6 +63,8 @@ data ConnectionInfo = ConnectionInfo
     -- | The shifts of the peer's windows and of ours.
     infoScales :: !(Word8, Word8),
     infoSegment :: !Word16,
+    -- | The largest segment that both ends allow, while a path is thought to take less.
+    infoSought :: !(Maybe Word16),
     -- | Congestion window, and where slow start ends ('maxBound': nowhere).
     infoWindow, infoThreshold :: !Word32,
     -- | What the peer takes, and what is offered to it.
@@ -122,6 +125,7 @@ connected now c b =
             { infoOptions = [name | (name, mark) <- [("ts", TimestampsOn), ("sack", SackOn), ("ecn", EcnOn)], t `is` mark],
               infoScales = (sndScale t, rcvScale t),
               infoSegment = sndMss t,
+              infoSought = searchMost <$> boardSearch (tcbScoreboard t),
               infoWindow = windowBytes (tcbWindow t),
               infoThreshold = windowThreshold (tcbWindow t),
               infoPeerWindow = sndWnd t,
@@ -164,9 +168,10 @@ showSockets sockets = unlines (concatMap entry (heading : map columns sockets))
              "rto:" <> millis (infoTimeout i),
              "rtt:" <> millis (infoRoundTrip i) <> "/" <> millis (infoDeviation i),
              "minrtt:" <> millis (infoLeast i),
-             "mss:" <> show (infoSegment i),
-             "cwnd:" <> show (infoWindow i)
+             "mss:" <> show (infoSegment i)
            ]
+        <> ["mss_sought:" <> show size | Just size <- [infoSought i]]
+        <> ["cwnd:" <> show (infoWindow i)]
         <> ["ssthresh:" <> show (infoThreshold i) | infoThreshold i /= maxBound]
         <> [ "snd_wnd:" <> show (infoPeerWindow i),
              "rcv_wnd:" <> show (infoOwnWindow i),

@@ -23,6 +23,7 @@ import Data.Int (Int32)
 import Data.Maybe (isJust, isNothing)
 import Data.Word (Word32)
 import Weft.Tcp.Congestion
+import Weft.Tcp.Internal.Probing
 import Weft.Tcp.Internal.Scoreboard
 import Weft.Tcp.Internal.Tcb
 import Weft.Tcp.Segment
@@ -45,7 +46,7 @@ data News = News
 acknowledged :: Instant -> Segment -> Tcb -> (Word32, Tcb)
 acknowledged now s t
   | flight t == 0 = (0, t)
-  | otherwise = (user, probeEnds news (congestionMarked news (recover news counted)))
+  | otherwise = (user, probeEnds news (congestionMarked news (recover news (if advances then probeArrived now counted else counted))))
   where
     a = segmentAck s
     advances = sndUna t `before` a
@@ -86,7 +87,7 @@ acknowledged now s t
         timed
           { sndUna = if advances then a else sndUna t,
             sndDups = dups,
-            tcbScoreboard = if a == sndNxt t && not (boardReordered board3) && isNothing (boardProbe board3) then emptyScoreboard else board3,
+            tcbScoreboard = if a == sndNxt t && not (boardReordered board3) && isNothing (boardProbe board3) then emptied board3 else board3,
             sndRetries = if advances then 0 else sndRetries t,
             timerAt = if restarts then never else timerAt t,
             progressAt = if advances then now else progressAt t,
@@ -200,7 +201,7 @@ reorderingWindow t
 noticed :: News -> Tcb -> Tcb
 noticed news t
   | flight t == 0 = t
-  | t `is` SackOn = let x = lossesIn news t in if boardLost (tcbScoreboard x) > 0 then begun news x else x
+  | t `is` SackOn = let x = lossesIn news t in if boardLost (tcbScoreboard x) > 0 && not (onlyProbeLost x) then begun news x else x
   | sndDups t >= 3 = begun news t {tcbScoreboard = loseHead (tcbScoreboard t)}
   | otherwise = t
 

@@ -20,6 +20,7 @@ where
 import Data.Bits (unsafeShiftL, unsafeShiftR)
 import Data.Word (Word16, Word32)
 import Weft.Tcp.Congestion
+import Weft.Tcp.Internal.Probing
 import Weft.Tcp.Internal.Reassembly
 import Weft.Tcp.Internal.Scoreboard
 import Weft.Tcp.Internal.Tcb
@@ -57,7 +58,7 @@ transmit now t0
       Loss e -> distance (episodePoint e) (sndNxt t) < 2 * fromIntegral (sndMss t)
       _ -> False
     news n out t
-      | maySend (tcbState t), if trying t then few t else null (nextLost t), Just size <- nextNew t = let (s, t') = new now size t in news (n + 1) (s : out) t'
+      | maySend (tcbState t), if trying t then few t else null (nextLost t), Just size <- nextNew now t = let (s, t') = new now size t in news (n + 1) (s : out) t'
       | t `is` AckNow = let (s, t') = acknowledgement now t in (reverse (s : ending n out), arm now t')
       | otherwise = (reverse (ending n out), arm now t)
     -- The last of several full ones is marked, so that the peer passes on what it put together.
@@ -94,13 +95,14 @@ nextLost t = case firstLost (tcbScoreboard t) of
 again :: Instant -> Range -> Tcb -> (Segment, Tcb)
 again now (Range from to) t =
   ( segment,
-    t'
-      { tcbScoreboard = sentAgain now (Range from next) (tcbScoreboard t'),
-        tcbRecovery = noted (tcbRecovery t'),
-        -- The timer is for the first outstanding byte.
-        timerAt = if from == sndUna t then never else timerAt t',
-        sentAt = now
-      }
+    sentAgainOver now (Range from next) $
+      t'
+        { tcbScoreboard = sentAgain now (Range from next) (tcbScoreboard t'),
+          tcbRecovery = noted (tcbRecovery t'),
+          -- The timer is for the first outstanding byte.
+          timerAt = if from == sndUna t then never else timerAt t',
+          sentAt = now
+        }
   )
   where
     size = min (room t) (if from `before` sndEnd t then distance from (earlier to (sndEnd t)) else 0)
@@ -126,8 +128,9 @@ again now (Range from to) t =
 
 -- How much new data may go. Silly windows are avoided, and small segments held back, by the
 -- conditions of RFC 9293, sections 3.7.4 and 3.8.6.2.1.
-nextNew :: Tcb -> Maybe Word32
-nextNew t
+nextNew :: Instant -> Tcb -> Maybe Word32
+nextNew now t
+  | Just probe <- probeDue now t, room t == fromIntegral (sndMss t) = if pipe t + probe <= windowBytes (tcbWindow t) then Just probe else Nothing
   | size == 0 && not finFits = Nothing
   | pipe t > 0 && pipe t + size > windowBytes (tcbWindow t) = Nothing
   | size == room t || finFits && size == unsent t = Just size
@@ -141,7 +144,7 @@ nextNew t
     finFits = pendingFin t && size == unsent t && usable t > size
 
 new :: Instant -> Word32 -> Tcb -> (Segment, Tcb)
-new now size t = (marked, fresh t')
+new now size t = (marked, fresh (if size > fromIntegral (sndMss t) then probeSent (Range from next) t' else t'))
   where
     finToo = pendingFin t && size == unsent t && usable t > size
     from = sndNxt t

@@ -6,7 +6,7 @@
 -- The sender's book of what it sent and what was not acknowledged: ranges in order without gaps,
 -- each with the time of its last transmission and its fate. It serves selective acknowledgements
 -- (RFC 2018), counts what is on the way (the pipe of RFC 6675), and finds losses by time
--- (RACK, RFC 8985). While nothing is outstanding all connections share one empty book.
+-- (RACK, RFC 8985). While nothing is outstanding all connections without a search share one empty book.
 --
 -- An acknowledgement costs what it changes, times the logarithm of the number of pieces: those on the
 -- way are in a second order, of time, and neighbours that arrived are one.
@@ -50,6 +50,7 @@ import Data.Sequence qualified as S
 import Data.Set (Set)
 import Data.Set qualified as Set
 import Data.Word (Word32)
+import Weft.Tcp.Internal.PathMtu (Search)
 import Weft.Tcp.Sequence
 
 -- | What is known of a piece.
@@ -99,7 +100,8 @@ data Scoreboard = Scoreboard
     boardReordered :: !Bool,
     boardPatience, boardPersist :: !Word32,
     -- | A probe of the tail is out: what it was the end of, and whether it repeated old data.
-    boardProbe :: !(Maybe (Seq, Bool))
+    boardProbe :: !(Maybe (Seq, Bool)),
+    boardSearch :: !(Maybe Search)
   }
   deriving stock (Eq, Show)
 
@@ -119,11 +121,11 @@ emptyScoreboard =
       boardReordered = False,
       boardPatience = 1,
       boardPersist = 0,
-      boardProbe = Nothing
+      boardProbe = Nothing,
+      boardSearch = Nothing
     }
 
--- | How many pieces there may be. What a peer reports beyond them is not entered, which costs at
--- most that it is sent again.
+-- | How many pieces there may be. What a peer reports beyond them is not entered, and may be sent again.
 mostPieces :: Int
 mostPieces = 8192
 
@@ -143,9 +145,7 @@ firstLost b = do
 
 -- | When the oldest piece was last sent.
 headTime :: Scoreboard -> Maybe Int64
-headTime b = case viewl (boardPieces b) of
-  p :< _ -> Just (pieceTime p)
-  EmptyL -> Nothing
+headTime b = pieceTime <$> S.lookup 0 (boardPieces b)
 
 -- | How long the segment is that was the last to be sent of the newest piece.
 lastSegment :: Scoreboard -> Word32

@@ -101,6 +101,8 @@ data Settings = Settings
     settingEcn :: !Ecn,
     -- | Probe the tail before the retransmission timer fires (RFC 8985, section 7).
     settingTailProbe :: !Bool,
+    -- | Send smaller segments when large ones vanish, and then look for the largest that passes (RFC 4821).
+    settingPathProbing :: !Bool,
     -- | Bounds of the retransmission timeout: the first is added to the round trip at least, the
     -- second is never exceeded. RFC 6298 asks for a second; the default is 200 milliseconds, as is
     -- usual.
@@ -145,6 +147,7 @@ defaultSettings =
       settingQuickAcks = 16,
       settingEcn = AcceptEcn,
       settingTailProbe = True,
+      settingPathProbing = True,
       settingMinimumRto = 200000,
       settingMaximumRto = 60000000,
       settingUserTimeout = 300000000,
