@@ -46,7 +46,7 @@ import Weft.ConcLib.Internal.Waiter
 import Weft.Substrate
 import Weft.Substrate.Internal.Local (entryOf)
 import Weft.Substrate.Internal.Place (stackHere)
-import Weft.Substrate.Internal.Stack (switchFrom)
+import Weft.Substrate.Internal.Stack (named, switchFrom)
 import Weft.Substrate.Internal.Types (StackId (..))
 
 -- | A thread.
@@ -111,7 +111,7 @@ withConcLibCollecting collecting hecs act = do
       _ <- inCall (schedule library)
       forM_ others GHC.takeMVar
       finishRequests (libraryPoller library)
-    readPVarIO result >>= maybe (throwIO NotOnHEC) (either (throwIO :: SomeException -> IO a) pure)
+    readPVarIO result >>= maybe (throwIO NotOnHEC) (either (throwIO . named) pure)
 
 -- Threads ------------------------------------------------------------------------------------
 
@@ -152,7 +152,7 @@ report :: SomeException -> IO ()
 report e
   | Just ThreadKilled <- fromException e = pure ()
   | Just BlockedIndefinitelyOnMVar <- fromException e = pure ()
-  | otherwise = void (GHC.forkIO (throwIO e))
+  | otherwise = void (GHC.forkIO (throwIO (named e)))
 
 -- Note [Waiting for ever]
 -- ~~~~~~~~~~~~~~~~~~~~~~~
@@ -189,6 +189,7 @@ yield = do
   me <- entryOf self here >>= maybe (throwIO NotOnHEC) pure
   switchFrom h here (nextAfter (threadLibrary me) here)
   deliverTo me
+{-# OPAQUE yield #-}
 
 -- | Raise what was thrown at this thread, if it is unmasked.
 deliver :: IO ()

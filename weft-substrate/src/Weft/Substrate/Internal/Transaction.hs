@@ -291,9 +291,9 @@ atomicPTM (PTM m) = IO (run 0#)
           Conflict -> case failed k s2 of s3 -> run (k +# 1#) s3
           Asleep -> case goToSleep l s2 of s3 -> run 0# s3
           Away -> case unIO comeBack s2 of (# s3, () #) -> run 0# s3
-          _ -> case commit l n1 Stays s2 of
-            (# s3, Done, _ #) -> case succeeded l s3 of s4 -> (# s4, a #)
-            (# s3, _, _ #) -> case failed k s3 of s4 -> run (k +# 1#) s4
+          _ -> case commit l n1 s2 of
+            (# s3, Done #) -> (# s3, a #)
+            (# s3, _ #) -> case failed k s3 of s4 -> run (k +# 1#) s4
 {-# INLINE atomicPTM #-}
 
 -- | Commit the log of a transaction that has called 'sleepHEC', and sleep until woken. If it cannot
@@ -303,10 +303,9 @@ goToSleep l0 s0 = case unIO (mask_ (IO attempt)) s0 of (# s1, () #) -> s1
   where
     attempt s = case revalidate l s of
       (# s1, Conflict #) -> (# s1, () #)
-      (# s1, n #) -> case commit l n Stays s1 of
-        (# s2, Done, _ #) -> case succeeded l s2 of
-          s3 -> unIO (hecHere >>= late >>= sleeping) s3
-        (# s2, _, _ #) -> (# s2, () #)
+      (# s1, n #) -> case commit l n s1 of
+        (# s2, Done #) -> unIO (hecHere >>= late >>= sleeping) s2
+        (# s2, _ #) -> (# s2, () #)
     !l = case l0 of
       Write v b r | planted SleepDropsWrites s0 -> Write v b (readsSince 0# Nil r)
       _ -> l0

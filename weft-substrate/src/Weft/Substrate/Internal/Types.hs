@@ -204,18 +204,14 @@ data StackId = StackId Slots
 instance Eq StackId where
   StackId a == StackId b = isTrue# (sameSmallMutableArray# a b)
 
--- | What a stack is told when it goes on: an action that it performs at once, outside of the
--- handler around its capture.
-type Answer = State# RealWorld -> (# State# RealWorld, () -> State# RealWorld -> (# State# RealWorld, () #) #)
+-- | What a stack is told when it goes on: an action that it performs at once.
+type Answer = State# RealWorld -> (# State# RealWorld, () #)
 
 type Rest = Answer -> State# RealWorld -> (# State# RealWorld, Leaving #)
 
--- | How a stack leaves its HEC.
+-- | How an OS thread ceases to carry a HEC.
 data Leaving
-  = -- | It has ended.
+  = -- | The stack that it ran has ended.
     Ended
   | -- | The HEC was given to the OS thread on which the entered stack waits.
     Handed
-  | -- | It switches: what is left of it, the log and the snapshot of its transaction and the
-    -- target that this has chosen, and the transaction to be run again if they are outdated.
-    Switches Rest Log Int# StackId (PTM StackId)
