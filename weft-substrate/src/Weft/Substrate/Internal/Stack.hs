@@ -84,12 +84,12 @@ tag = unsafePerformIO (IO (\s -> case newTag s of (# s1, t #) -> (# s1, Tag t #)
 -- throws, the HEC ends that runs it then: a library ends the action with a 'switch' that does not
 -- come back. A stack that nothing refers to any more is collected; its finalizers do not run.
 newStack :: IO () -> IO StackId
-newStack = newStackIn unmaskAsyncExceptions#
+newStack = newStackIn Nothing unmaskAsyncExceptions#
 {-# INLINE newStack #-}
 
--- | A stack that begins in a masking state, which it enters from that of the base.
-newStackIn :: (Answer -> Answer) -> IO () -> IO StackId
-newStackIn begins (IO io) = newSlots first
+-- | A stack in which a library keeps something, and that begins in a masking state, which it enters from that of the base.
+newStackIn :: Maybe owner -> (Answer -> Answer) -> IO () -> IO StackId
+newStackIn owner begins (IO io) = newSlots owner first
   where
     first :: Rest
     first answer s = case begins (\s0 -> case answer s0 of (# s1, () #) -> io s1) s of
@@ -249,7 +249,7 @@ data Chosen = Chose Log Int# StackId | Raised SomeException
 inCall :: IO a -> IO (Maybe a)
 inCall act = onCarrier $ mask $ \restore -> do
   result <- newIORef Nothing
-  first <- newStackIn id (restore act >>= writeIORef result . Just)
+  first <- newStackIn Nothing id (restore act >>= writeIORef result . Just)
   h <- newHEC first Free
   rest <- takeRest first
   withPlace (Just h) (runStack h rest >> elsewhere h)

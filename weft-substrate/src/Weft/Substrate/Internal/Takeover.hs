@@ -53,7 +53,7 @@ inCallWith :: Bool -> Handlers -> IO a -> IO (Maybe a)
 inCallWith preempts handlers act = mask $ \restore -> do
   result <- newIORef Nothing
   known <- newIORef Nothing
-  first <- newStackIn id (restore act >>= writeIORef result . Just)
+  first <- newStackIn Nothing id (restore act >>= writeIORef result . Just)
   running <- newPVarIO (Just first)
   withWatch preempts (\w -> readIORef known >>= mapM_ (stuck w)) $ \w -> do
     h <- newHEC first (Governed running handlers w)

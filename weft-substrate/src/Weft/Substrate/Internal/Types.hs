@@ -194,8 +194,8 @@ data Reason
   deriving stock (Eq, Ord, Show)
 
 -- | What a stack is in memory: what is left to run of it ('Rest', or
--- 'Weft.Substrate.Internal.Commit.nowhere' while it runs and after its end), and its dictionary
--- of stack-local state.
+-- 'Weft.Substrate.Internal.Commit.nowhere' while it runs and after its end), its dictionary
+-- of stack-local state, and what the library keeps there that has made it.
 type Slots = SmallMutableArray# RealWorld Any
 
 -- | A stack: a computation that a HEC can switch to, once. (Li 2008, section 4.3.4.)
