@@ -66,26 +66,18 @@ takeRest (StackId a) = IO $ \s -> case readSmallArray# a 0# s of
     s2 -> (# s2, unsafeCoerce# rest #)
 {-# OPAQUE takeRest #-}
 
--- | How many writes a log has, how many actions that follow its commit, and a log with the same writes, the oldest
--- first. Found before the lock is taken, so that nothing is allocated under it.
-effectsOf :: Log -> (# Int#, Int#, Log #)
-effectsOf l = count 0# 0# l
+-- | The writes of a log, the oldest first, and how many actions follow its commit. Found before the lock is taken, so that
+-- nothing is searched or allocated under it.
+effectsOf :: Log -> (# Log, Int# #)
+effectsOf = collect Nil 0#
   where
-    count w a rest = case rest of
-      Nil -> (# w, a, if isTrue# (w ># 1#) then oldestFirst l Nil else l #)
-      Write _ _ r -> count (w +# 1#) a r
-      Read _ _ r -> count w a r
-      After _ r -> count w (a +# 1#) r
-      Mark _ r -> count w a r
+    collect ws a = \case
+      Nil -> (# ws, a #)
+      Write v b r -> collect (Write v b ws) a r
+      Read _ _ r -> collect ws a r
+      After _ r -> collect ws (a +# 1#) r
+      Mark _ r -> collect ws a r
 {-# INLINE effectsOf #-}
-
-oldestFirst :: Log -> Log -> Log
-oldestFirst l ws = case l of
-  Nil -> ws
-  Write v b r -> oldestFirst r (Write v b ws)
-  Read _ _ r -> oldestFirst r ws
-  After _ r -> oldestFirst r ws
-  Mark _ r -> oldestFirst r ws
 
 -- | Write, in this order: of two writes to one variable the last counts. A loop that allocates nothing, neither
 -- on the heap nor on the stack.
@@ -94,21 +86,18 @@ publish = from
   where
     from ws s = case ws of
       Write v b r -> case writeMutVar# v b (point s) of s1 -> from r s1
-      Read _ _ r -> from r s
-      After _ r -> from r s
-      Mark _ r -> from r s
-      Nil -> s
+      _ -> s
 {-# INLINE publish #-}
 
 -- | Commit a transaction with this log, whose reads hold at this snapshot, and do what follows its commit. Answers
 -- 'Done' or 'Failed'.
 commit :: Log -> Int# -> State# RealWorld -> (# State# RealWorld, Int# #)
 commit l n0 s0 = case effectsOf l of
-  (# w, a, ws #) -> attempt n0 s0
+  (# ws, a #) -> attempt n0 s0
     where
-      attempt n s = case w of
+      attempt n s = case ws of
         -- The reads held at the snapshot.
-        0# -> done s
+        Nil -> done s
         _ -> case lock n s of
           (# s1, 1# #)
             | planted UnlockEarly s1 -> case unlock (n +# 2#) s1 of s2 -> case publish ws s2 of s3 -> done s3
@@ -123,7 +112,7 @@ commit l n0 s0 = case effectsOf l of
 -- | 'commit', and the first stack is left with this rest and the other entered, whose rest comes back.
 commitSwap :: Log -> Int# -> Slots -> Rest -> Slots -> State# RealWorld -> (# State# RealWorld, Int#, Rest #)
 commitSwap l n0 me rest target s0 = case effectsOf l of
-  (# _, a, ws #)
+  (# ws, a #)
     | planted StoreBeforeCommit s0 -> case writeSmallArray# me 0# (unsafeCoerce# rest) (point s0) of s1 -> attempt n0 s1
     | planted TargetCheckedEarly s0 -> case readSmallArray# target 0# (point s0) of
         (# s1, k #) -> case isNowhere (unsafeCoerce# k) of
@@ -154,7 +143,7 @@ commitSwap l n0 me rest target s0 = case effectsOf l of
 commitParked :: Log -> Int# -> Slots -> Rest -> State# RealWorld -> (# State# RealWorld, Int# #)
 commitParked l n0 me rest s0
   | planted ReturnBeforeCommit s0 = case writeSmallArray# me 0# (unsafeCoerce# rest) (point s0) of s1 -> commit l n0 s1
-  | otherwise = case effectsOf l of (# _, a, ws #) -> attempt a ws n0 s0
+  | otherwise = case effectsOf l of (# ws, a #) -> attempt a ws n0 s0
   where
     attempt a ws n s = case lock n s of
       (# s1, 1# #) -> case writeSmallArray# me 0# (unsafeCoerce# rest) (point s1) of

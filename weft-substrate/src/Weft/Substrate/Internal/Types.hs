@@ -82,7 +82,8 @@ data Log
   | -- | A 'Weft.Substrate.catchPTM' began here, inside this number of others.
     Mark Int# Log
 
--- | What a transaction knows of the place where it runs.
+-- | What a transaction knows of the place where it runs. Unlifted, so that a read need not evaluate it.
+type Env :: UnliftedType
 data Env
   = -- | Nothing: the OS thread has to be asked.
     Anywhere
