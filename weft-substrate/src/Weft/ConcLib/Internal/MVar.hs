@@ -109,7 +109,7 @@ putting :: PVar (State a) -> a -> PTM (Either (Present a) ())
 putting v a =
   readPVar v >>= \case
     Full b putters -> pure (Left (Present b putters))
-    Empty takers readers -> Right () <$ (nextTaker a takers >>= writePVar v >> giveAll (toList readers) a)
+    Empty takers readers -> Right () <$ (nextTaker a takers >>= writePVar v >> (giveAll $! toList readers) a)
 
 nextTaker :: a -> Queue (Waiter a) -> PTM (State a)
 nextTaker a takers =

@@ -44,9 +44,9 @@ import Weft.ConcLib.Internal.Ready (Collecting (..), enqueue, kickCollector)
 import Weft.ConcLib.Internal.Scheduler
 import Weft.ConcLib.Internal.Waiter
 import Weft.Substrate
-import Weft.Substrate.Internal.Local (entryOf)
+import Weft.Substrate.Internal.Local (ownerOf)
 import Weft.Substrate.Internal.Place (stackHere)
-import Weft.Substrate.Internal.Stack (switchFrom)
+import Weft.Substrate.Internal.Stack (named, newStackIn, switchFrom)
 import Weft.Substrate.Internal.Types (StackId (..))
 
 -- | A thread.
@@ -69,17 +69,22 @@ instance Ord ThreadId where compare a b = compare (threadNumber a) (threadNumber
 
 instance Show ThreadId where showsPrec p t = showParen (p > 10) (showString "ThreadId " . shows (threadNumber t))
 
-self :: SLSKey (Maybe ThreadId)
-self = unsafePerformIO (newSLSKey Nothing)
-{-# NOINLINE self #-}
+-- | The thread that a stack is, if it is one. This library alone keeps something in stacks.
+threadOf :: StackId -> IO (Maybe ThreadId)
+threadOf = ownerOf
+{-# INLINE threadOf #-}
+
+-- | The thread that this is, if it is one of this library, on a HEC.
+threadHere :: IO (Maybe ThreadId)
+threadHere = stackHere >>= threadOf . snd
 
 -- | The thread that this is. Where none runs, 'NotOnHEC'.
 myThreadId :: IO ThreadId
-myThreadId = getSLSIO self >>= maybe (throwIO NotOnHEC) pure
+myThreadId = threadHere >>= maybe (throwIO NotOnHEC) pure
 
 -- | What collects events for this thread. 'Nothing' on a HEC that is a thread.
 eventsHere :: IO (Maybe (Poller, PTM ()))
-eventsHere = fmap (\t -> (libraryPoller (threadLibrary t), kickCollector (libraryReady (threadLibrary t)))) <$> getSLSIO self
+eventsHere = fmap (\t -> (libraryPoller (threadLibrary t), kickCollector (libraryReady (threadLibrary t)))) <$> threadHere
 
 -- Running ------------------------------------------------------------------------------------
 
@@ -111,7 +116,7 @@ withConcLibCollecting collecting hecs act = do
       _ <- inCall (schedule library)
       forM_ others GHC.takeMVar
       finishRequests (libraryPoller library)
-    readPVarIO result >>= maybe (throwIO NotOnHEC) (either (throwIO :: SomeException -> IO a) pure)
+    readPVarIO result >>= maybe (throwIO NotOnHEC) (either (throwIO . named) pure)
 
 -- Threads ------------------------------------------------------------------------------------
 
@@ -139,9 +144,9 @@ forkWith :: Library -> IO () -> IO ThreadId
 forkWith library act = do
   number <- atomicModifyIORef' numbers (\n -> (n + 1, n))
   t <- ThreadId number library <$> newPVarIO (Pending [])
-  stack <- newStack $ do
-    setSLS self (Just t)
-    act `catch` report
+  -- Three frames are below those of the action, at which each capture looks: what follows it, the handler, and the unmasking.
+  stack <- newStackIn (Just t) id $ do
+    unsafeUnmask act `catch` report
     switch (next library)
   lastRites stack t
   atomicPTM (enqueue (libraryReady library) stack)
@@ -152,7 +157,7 @@ report :: SomeException -> IO ()
 report e
   | Just ThreadKilled <- fromException e = pure ()
   | Just BlockedIndefinitelyOnMVar <- fromException e = pure ()
-  | otherwise = void (GHC.forkIO (throwIO e))
+  | otherwise = void (GHC.forkIO (throwIO (named e)))
 
 -- Note [Waiting for ever]
 -- ~~~~~~~~~~~~~~~~~~~~~~~
@@ -186,9 +191,10 @@ post t e =
 yield :: IO ()
 yield = do
   (h, here) <- stackHere
-  me <- entryOf self here >>= maybe (throwIO NotOnHEC) pure
+  me <- threadOf here >>= maybe (throwIO NotOnHEC) pure
   switchFrom h here (nextAfter (threadLibrary me) here)
   deliverTo me
+{-# OPAQUE yield #-}
 
 -- | Raise what was thrown at this thread, if it is unmasked.
 deliver :: IO ()
@@ -242,7 +248,7 @@ performWaiting attempt leave =
   where
     wait = do
       (h, here) <- stackHere
-      entryOf self here >>= \case
+      threadOf here >>= \case
         Nothing -> performSleeping attempt leave
         Just me -> do
           w <- performSwitching attempt leave h here me
@@ -310,6 +316,6 @@ performSleeping attempt leave = do
 -- | Have an exception, which came when something has succeeded, raised here a little later.
 postpone :: SomeException -> IO ()
 postpone e =
-  getSLSIO self >>= \case
+  threadHere >>= \case
     Just t -> void (atomicPTM (post t e))
     Nothing -> GHC.myThreadId >>= \me -> void (GHC.forkIO (GHC.throwTo me e))

@@ -12,13 +12,13 @@
 -- exchanges one stack for another in the same step. Called on any OS thread, between safe points
 -- of which there is none while the lock is held.
 module Weft.Substrate.Internal.Commit
-  ( Exchange (..),
-    commit,
+  ( commit,
+    commitSwap,
+    commitParked,
     pattern Failed,
     pattern Done,
     pattern NotThere,
     revalidate,
-    afterwards,
     takeRest,
   )
 where
@@ -37,15 +37,6 @@ import Weft.Substrate.Internal.Types
 -- enter it before the transaction is committed, or though it is not. Were the target looked at
 -- before, two HECs could both find it there.
 
--- | What happens to stacks when a transaction is committed.
-type Exchange :: UnliftedType
-data Exchange
-  = Stays
-  | -- | The first is left with this rest, and the other entered.
-    Swap Slots Rest Slots
-  | -- | This stack, which ran on no HEC, is suspended with this rest.
-    Parks Slots Rest
-
 -- | The reads do not hold any more; nothing is written.
 pattern Failed :: Int#
 pattern Failed = 0#
@@ -53,7 +44,7 @@ pattern Failed = 0#
 pattern Done :: Int#
 pattern Done = 1#
 
--- | The target of the exchange runs, or has ended; nothing is written.
+-- | The stack to be entered runs, or has ended; nothing is written.
 pattern NotThere :: Int#
 pattern NotThere = 2#
 
@@ -75,17 +66,20 @@ takeRest (StackId a) = IO $ \s -> case readSmallArray# a 0# s of
     s2 -> (# s2, unsafeCoerce# rest #)
 {-# OPAQUE takeRest #-}
 
--- | The writes of a transaction, the oldest first and on top of these: found before the lock is taken, so that
+-- | The writes of a log, the oldest first, and how many actions follow its commit. Found before the lock is taken, so that
 -- nothing is searched or allocated under it.
-writesOf :: Log -> Log -> Log
-writesOf l ws = case l of
-  Nil -> ws
-  Write v b r -> writesOf r (Write v b ws)
-  Read _ _ r -> writesOf r ws
-  After _ r -> writesOf r ws
-  Mark _ r -> writesOf r ws
+effectsOf :: Log -> (# Log, Int# #)
+effectsOf = collect Nil 0#
+  where
+    collect ws a = \case
+      Nil -> (# ws, a #)
+      Write v b r -> collect (Write v b ws) a r
+      Read _ _ r -> collect ws a r
+      After _ r -> collect ws (a +# 1#) r
+      Mark _ r -> collect ws a r
+{-# INLINE effectsOf #-}
 
--- | Write, the oldest first: of two writes to one variable the last counts. A loop that allocates nothing, neither
+-- | Write, in this order: of two writes to one variable the last counts. A loop that allocates nothing, neither
 -- on the heap nor on the stack.
 publish :: Log -> State# RealWorld -> State# RealWorld
 publish = from
@@ -95,59 +89,78 @@ publish = from
       _ -> s
 {-# INLINE publish #-}
 
--- | Commit a transaction with this log, whose reads hold at this snapshot. Back come the outcome
--- and, if stacks were exchanged, what is left of the target.
-commit :: Log -> Int# -> Exchange -> State# RealWorld -> (# State# RealWorld, Int#, Rest #)
-commit l n x s = case writesOf l Nil of ws -> attempt l ws n x s
+-- | Commit a transaction with this log, whose reads hold at this snapshot, and do what follows its commit. Answers
+-- 'Done' or 'Failed'.
+commit :: Log -> Int# -> State# RealWorld -> (# State# RealWorld, Int# #)
+commit l n0 s0 = case effectsOf l of
+  (# ws, a #) -> attempt n0 s0
+    where
+      attempt n s = case ws of
+        -- The reads held at the snapshot.
+        Nil -> done s
+        _ -> case lock n s of
+          (# s1, 1# #)
+            | planted UnlockEarly s1 -> case unlock (n +# 2#) s1 of s2 -> case publish ws s2 of s3 -> done s3
+            | otherwise -> case publish ws s1 of
+                s2 -> case unlock (n +# 2#) s2 of s3 -> done s3
+          (# s1, _ #) -> case again l s1 of
+            (# s2, Conflict #) -> (# s2, Failed #)
+            (# s2, m #) -> attempt m s2
+      done s = case follow a l s of s1 -> (# s1, Done #)
 {-# OPAQUE commit #-}
 
-attempt :: Log -> Log -> Int# -> Exchange -> State# RealWorld -> (# State# RealWorld, Int#, Rest #)
-attempt l ws n x s = case x of
-  Stays -> case ws of
-    -- The reads held at the snapshot.
-    Nil -> (# s, Done, nowhere #)
-    _ -> case lock n s of
-      (# s1, 1# #)
-        | planted UnlockEarly s1 -> case unlock (n +# 2#) s1 of s2 -> case publish ws s2 of s3 -> (# s3, Done, nowhere #)
-        | otherwise -> case publish ws s1 of
-            s2 -> case unlock (n +# 2#) s2 of s3 -> (# s3, Done, nowhere #)
-      (# s1, _ #) -> again s1
-  Swap me rest target
-    | planted StoreBeforeCommit s -> case writeSmallArray# me 0# (unsafeCoerce# rest) (point s) of
-        s1 -> swapping me rest target s1
-    | planted TargetCheckedEarly s -> case readSmallArray# target 0# (point s) of
+-- | 'commit', and the first stack is left with this rest and the other entered, whose rest comes back.
+commitSwap :: Log -> Int# -> Slots -> Rest -> Slots -> State# RealWorld -> (# State# RealWorld, Int#, Rest #)
+commitSwap l n0 me rest target s0 = case effectsOf l of
+  (# ws, a #)
+    | planted StoreBeforeCommit s0 -> case writeSmallArray# me 0# (unsafeCoerce# rest) (point s0) of s1 -> attempt n0 s1
+    | planted TargetCheckedEarly s0 -> case readSmallArray# target 0# (point s0) of
         (# s1, k #) -> case isNowhere (unsafeCoerce# k) of
           1# -> (# s1, NotThere, nowhere #)
-          _ -> case lock n s1 of
-            (# s2, 1# #) -> exchange me rest target (unsafeCoerce# k) s2
-            (# s2, _ #) -> again s2
-    | otherwise -> swapping me rest target s
-  Parks me rest
-    | planted ReturnBeforeCommit s -> case writeSmallArray# me 0# (unsafeCoerce# rest) (point s) of
-        s1 -> attempt l ws n Stays s1
-    | otherwise -> case lock n s of
-        (# s1, 1# #) -> case writeSmallArray# me 0# (unsafeCoerce# rest) (point s1) of
+          _ -> case lock n0 s1 of
+            (# s2, 1# #) -> exchange n0 (unsafeCoerce# k) s2
+            (# s2, _ #) -> repeated s2
+    | otherwise -> attempt n0 s0
+    where
+      attempt n s = case lock n s of
+        (# s1, 1# #) -> case readSmallArray# target 0# (point s1) of
+          (# s2, k #) -> case isNowhere (unsafeCoerce# k) of
+            1# | not (planted TargetUnchecked s2) -> case unlock n s2 of s3 -> (# s3, NotThere, nowhere #)
+            _ -> exchange n (unsafeCoerce# k) s2
+        (# s1, _ #) -> repeated s1
+      exchange n k s = case writeSmallArray# target 0# (unsafeCoerce# nowhere) (point s) of
+        s1 -> case writeSmallArray# me 0# (unsafeCoerce# rest) (point s1) of
           s2 -> case publish ws s2 of
-            s3 -> case unlock (n +# 2#) s3 of s4 -> (# s4, Done, nowhere #)
-        (# s1, _ #) -> again s1
+            s3 -> case unlock (n +# 2#) s3 of
+              s4 -> case follow a l s4 of s5 -> (# s5, Done, k #)
+      {-# INLINE exchange #-}
+      repeated s = case again l s of
+        (# s1, Conflict #) -> (# s1, Failed, nowhere #)
+        (# s1, m #) -> attempt m s1
+{-# OPAQUE commitSwap #-}
+
+-- | 'commit', and this stack, which ran on no HEC, is suspended with this rest.
+commitParked :: Log -> Int# -> Slots -> Rest -> State# RealWorld -> (# State# RealWorld, Int# #)
+commitParked l n0 me rest s0
+  | planted ReturnBeforeCommit s0 = case writeSmallArray# me 0# (unsafeCoerce# rest) (point s0) of s1 -> commit l n0 s1
+  | otherwise = case effectsOf l of (# ws, a #) -> attempt a ws n0 s0
   where
-    swapping me rest target s0 = case lock n s0 of
-      (# s1, 1# #) -> case readSmallArray# target 0# (point s1) of
-        (# s2, k #) -> case isNowhere (unsafeCoerce# k) of
-          1# | not (planted TargetUnchecked s2) -> case unlock n s2 of s3 -> (# s3, NotThere, nowhere #)
-          _ -> exchange me rest target (unsafeCoerce# k) s2
-      (# s1, _ #) -> again s1
-    {-# INLINE swapping #-}
-    exchange me rest target k s0 = case writeSmallArray# target 0# (unsafeCoerce# nowhere) (point s0) of
-      s1 -> case writeSmallArray# me 0# (unsafeCoerce# rest) (point s1) of
+    attempt a ws n s = case lock n s of
+      (# s1, 1# #) -> case writeSmallArray# me 0# (unsafeCoerce# rest) (point s1) of
         s2 -> case publish ws s2 of
-          s3 -> case unlock (n +# 2#) s3 of s4 -> (# s4, Done, k #)
-    {-# INLINE exchange #-}
-    again s0
-      | planted CommitUnvalidated s0 = case snapshot s0 of (# s1, m #) -> attempt l ws m x s1
-      | otherwise = case revalidate l s0 of
-          (# s1, Conflict #) -> (# s1, Failed, nowhere #)
-          (# s1, m #) -> attempt l ws m x s1
+          s3 -> case unlock (n +# 2#) s3 of
+            s4 -> case follow a l s4 of s5 -> (# s5, Done #)
+      (# s1, _ #) -> case again l s1 of
+        (# s2, Conflict #) -> (# s2, Failed #)
+        (# s2, m #) -> attempt a ws m s2
+{-# OPAQUE commitParked #-}
+
+-- | Another transaction was committed since: the snapshot at which to try again, or 'Conflict'.
+again :: Log -> State# RealWorld -> (# State# RealWorld, Int# #)
+again l s
+  | planted CommitUnvalidated s = snapshot s
+  | otherwise = revalidate l s
+{-# INLINE again #-}
 
 -- | A snapshot at which all that was read still holds, or 'Conflict'. A commit while the reads
 -- are compared is noticed at the next read, or at the commit: a box that is still there was there
@@ -170,7 +183,14 @@ holds l s = case l of
   After _ r -> holds r s
   Mark _ r -> holds r s
 
--- | What follows a commit, in the order of the transaction.
+-- | What follows a commit: this number of actions of the log, and that the quiet is over.
+follow :: Int# -> Log -> State# RealWorld -> State# RealWorld
+follow a l s = case a of
+  0# -> endQuiet s
+  _ -> case afterwards l s of (# s1, () #) -> endQuiet s1
+{-# INLINE follow #-}
+
+-- | The actions of a log, in the order of the transaction.
 afterwards :: Log -> State# RealWorld -> (# State# RealWorld, () #)
 afterwards l s = case l of
   Nil -> (# s, () #)

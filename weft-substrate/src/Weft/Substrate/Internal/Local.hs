@@ -7,8 +7,9 @@
 -- Description : Stack-local state
 --
 -- A value for each stack and key. The dictionary of a stack is an array that hangs on it, indexed
--- by the numbers of keys, and is collected with it. A stack's own code reads and writes it.
-module Weft.Substrate.Internal.Local (SLSKey, newSLSKey, getSLS, getSLSIO, entryOf, setSLS, newSlots) where
+-- by the numbers of keys, and is collected with it. A stack's own code reads and writes it. What the library keeps in a
+-- stack that has made it is beside the dictionary.
+module Weft.Substrate.Internal.Local (SLSKey, newSLSKey, getSLS, getSLSIO, setSLS, newSlots, ownerOf) where
 
 import Data.IORef (IORef, atomicModifyIORef', newIORef)
 import Data.Primitive.SmallArray
@@ -80,9 +81,15 @@ setDictionary t (SmallArray d) = IO (\s -> case writeSmallArray# (dictionaries t
 dictionaries :: StackId -> SmallMutableArray# RealWorld (SmallArray# Entry)
 dictionaries (StackId a) = unsafeCoerce# a
 
--- | A new stack, which has set nothing, and of which this is to be run.
-newSlots :: Rest -> IO StackId
-newSlots rest = IO $ \s -> case noDictionary of
-  SmallArray none -> case newSmallArray# 2# none s of
+-- | A new stack, which has set nothing, of which this is to be run, and in which a library keeps something.
+newSlots :: Maybe owner -> Rest -> IO StackId
+newSlots owner rest = IO $ \s -> case noDictionary of
+  SmallArray none -> case newSmallArray# 3# none s of
     (# s1, a #) -> case unsafeCoerce# a of
-      (slots :: Slots) -> case writeSmallArray# slots 0# (unsafeCoerce# rest) s1 of s2 -> (# s2, StackId slots #)
+      (slots :: Slots) -> case writeSmallArray# slots 0# (unsafeCoerce# rest) s1 of
+        s2 -> case writeSmallArray# slots 2# (unsafeCoerce# owner) s2 of s3 -> (# s3, StackId slots #)
+
+-- | What the library keeps in a stack that has made it. Nothing tells of which type that is: for one library only.
+ownerOf :: StackId -> IO (Maybe owner)
+ownerOf (StackId slots) = IO $ \s -> case readSmallArray# slots 2# s of (# s1, a #) -> (# s1, unsafeCoerce# a #)
+{-# INLINE ownerOf #-}

@@ -18,7 +18,6 @@ module Weft.Substrate.Internal.Place
     -- * For transactions
     begin,
     failed,
-    succeeded,
   )
 where
 
@@ -79,11 +78,6 @@ failed k s = case k ># 7# of
   _ -> s
 {-# OPAQUE failed #-}
 
--- | A transaction is committed: what follows its commit.
-succeeded :: Log -> State# RealWorld -> State# RealWorld
-succeeded l s = case afterwards l s of (# s1, () #) -> endQuiet s1
-{-# OPAQUE succeeded #-}
-
 -- Note [To come back]
 -- ~~~~~~~~~~~~~~~~~~~
 -- A displaced stack runs on without a HEC until it needs one. It is not captured there, because it may be where GHC
@@ -117,7 +111,7 @@ comeBack = join . uninterruptibleMask_ $ do
       case hecGoverned given of
         Free -> pure ()
         Governed _ _ w -> carriedHere w >> userBegins w
-      pure (IO (\s -> case answer s of (# s1, go #) -> go () s1))
+      pure (IO answer)
 {-# OPAQUE comeBack #-}
 
 -- | The rest of a stack that waits on its OS thread.
@@ -134,6 +128,6 @@ park here@(StackId slots) (PTM m) rest = IO (run 0#)
         -- A conflict: on no HEC a transaction cannot sleep.
         (# s2, l, n1, _ #) -> case n1 <# 0# of
           1# -> case failed k s2 of s3 -> run (k +# 1#) s3
-          _ -> case commit l n1 (Parks slots rest) s2 of
-            (# s3, Done, _ #) -> case succeeded l s3 of s4 -> (# s4, () #)
-            (# s3, _, _ #) -> case failed k s3 of s4 -> run (k +# 1#) s4
+          _ -> case commitParked l n1 slots rest s2 of
+            (# s3, Done #) -> (# s3, () #)
+            (# s3, _ #) -> case failed k s3 of s4 -> run (k +# 1#) s4

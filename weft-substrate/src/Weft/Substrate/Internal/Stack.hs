@@ -7,8 +7,8 @@
 -- |
 -- Description : HECs, and the stacks that they run
 --
--- A HEC is a bound OS thread with a loop at its base, which enters a stack, gets it back when it
--- switches, commits the switch, and enters the next. Everything here is called on the HEC's own
+-- A HEC is a bound OS thread with a stack above its base. A switch captures the stack; at the base it is
+-- committed, and the next stack is entered. Everything here is called on the HEC's own
 -- OS thread.
 module Weft.Substrate.Internal.Stack
   ( -- * Stacks
@@ -29,14 +29,16 @@ module Weft.Substrate.Internal.Stack
     -- * Errors of use
     NotSuspended (..),
     CannotSwitch (..),
+    named,
   )
 where
 
 import Control.Concurrent (myThreadId, throwTo)
-import Control.Exception (Exception (..), SomeException, mask, throwIO)
+import Control.Exception (Exception (..), SomeException (..), handle, mask, throwIO)
 import Control.Exception.Base (NoMatchingContinuationPrompt (..))
 import Control.Monad (void, when)
 import Data.IORef (IORef, atomicModifyIORef', newIORef, readIORef, writeIORef)
+import Data.Typeable (cast)
 import GHC.Exts
 import GHC.IO (IO (..), unIO)
 import System.IO.Unsafe (unsafePerformIO)
@@ -53,6 +55,10 @@ import Weft.Substrate.Internal.Types
 -- ~~~~~~~~~~~~~~~~~~~~~~~~
 --     base of the HEC | prompt | frames of the stack ... | switch
 --                              '--- captured by control0# --'
+--
+-- What control0# calls runs at the base, without the prompt, and enters the next stack under a new prompt, in tail
+-- position: so the base does not grow, and no frame comes between. Of the capture GHC looks at each frame and copies it, so
+-- the operations here and in libraries leave few: a call in tail position leaves none.
 --
 -- A switch runs its transaction in the stack that switches: exceptions are raised there, and if
 -- it chooses that very stack it is committed without a capture. Otherwise it is captured, and
@@ -78,17 +84,15 @@ tag = unsafePerformIO (IO (\s -> case newTag s of (# s1, t #) -> (# s1, Tag t #)
 -- throws, the HEC ends that runs it then: a library ends the action with a 'switch' that does not
 -- come back. A stack that nothing refers to any more is collected; its finalizers do not run.
 newStack :: IO () -> IO StackId
-newStack = newStackIn unmaskAsyncExceptions#
+newStack = newStackIn Nothing unmaskAsyncExceptions#
 {-# INLINE newStack #-}
 
-type Step = State# RealWorld -> (# State# RealWorld, () #)
-
--- | A stack that begins in a masking state, which it enters from that of the base.
-newStackIn :: (Step -> Step) -> IO () -> IO StackId
-newStackIn begins (IO io) = newSlots first
+-- | A stack in which a library keeps something, and that begins in a masking state, which it enters from that of the base.
+newStackIn :: Maybe owner -> (Answer -> Answer) -> IO () -> IO StackId
+newStackIn owner begins (IO io) = newSlots owner first
   where
     first :: Rest
-    first answer s = case begins (\s0 -> case answer s0 of (# s1, go #) -> case go () s1 of (# s2, () #) -> io s2) s of
+    first answer s = case begins (\s0 -> case answer s0 of (# s1, () #) -> io s1) s of
       (# s1, () #) -> (# s1, Ended #)
 {-# INLINE newStackIn #-}
 
@@ -139,97 +143,92 @@ switching h here (PTM m) again = attempt 0#
           Asleep -> case goToSleep l s2 of s3 -> attempt 0# s3
           Away -> case unIO comeBack s2 of (# s3, () #) -> unIO again s3
           _
-            | target == here -> case commit l n1 Stays s2 of
-                (# s3, Done, _ #) -> case succeeded l s3 of s4 -> (# s4, () #)
-                (# s3, _, _ #) -> case failed k s3 of s4 -> attempt (k +# 1#) s4
-            | otherwise -> leave h l n1 target (PTM m) s2
+            | target == here -> case commit l n1 s2 of
+                (# s3, Done #) -> (# s3, () #)
+                (# s3, _ #) -> case failed k s3 of s4 -> attempt (k +# 1#) s4
+            | otherwise -> leave h here l n1 target (PTM m) s2
 {-# INLINE switching #-}
 
 -- | 'switch', told the own stack. (The 2007 workshop version of the substrate.)
 switchWith :: (StackId -> PTM StackId) -> IO ()
 switchWith f = switch (getStackId >>= f)
 
--- | Leave this stack, so that the base commits. The action that comes back through the handler is
--- performed outside of it, so the handler sees failures of the capture only.
-leave :: HEC -> Log -> Int# -> StackId -> PTM StackId -> State# RealWorld -> (# State# RealWorld, () #)
-leave h l0 n target m s0
-  | planted CommitBeforeCapture s0 = case commit l0 n Stays s0 of (# s1, _, _ #) -> leaving Nil s1
+-- | Leave this stack, and commit at the base. In tail position, so it adds no frame to what is captured.
+leave :: HEC -> StackId -> Log -> Int# -> StackId -> PTM StackId -> State# RealWorld -> (# State# RealWorld, () #)
+leave h here l0 n target m s0
+  | planted CommitBeforeCapture s0 = case commit l0 n s0 of (# s1, _ #) -> leaving Nil s1
   | otherwise = leaving l0 s0
   where
     leaving l s = case h of
-      HEC {hecTag = t} -> case catch# (\s1 -> control0# t (\k s2 -> (# s2, Switches k l n target m #)) (point s1)) cannotSwitch s of
-        (# s1, go #) -> go () s1
+      HEC {hecTag = t} -> control0# t (\mine s1 -> left h here mine l n target m s1) (point s)
     {-# INLINE leaving #-}
-{-# OPAQUE leave #-}
+{-# INLINE leave #-}
 
-cannotSwitch :: SomeException -> State# RealWorld -> (# State# RealWorld, a #)
-cannotSwitch e = unIO $ case fromException e of
-  Just NoMatchingContinuationPrompt -> throwIO CannotSwitch
-  Nothing -> throwIO e
+-- | At the base: a stack was left, and its rest is here, and only here, until its transaction is committed.
+left :: HEC -> StackId -> Rest -> Log -> Int# -> StackId -> PTM StackId -> State# RealWorld -> (# State# RealWorld, Leaving #)
+left h here mine l n target m s = case hecGoverned h of
+  Free -> settle h here mine l n target m 0# s
+  -- The stack may have been displaced meanwhile, and have got another HEC.
+  Governed {} -> case unIO stackHere s of (# s1, (now, _) #) -> settle now here mine l n target m 0# s1
+{-# OPAQUE left #-}
 
--- | Enter a stack, with an answer, and go on as it says until a stack ends.
-base :: HEC -> StackId -> Rest -> Answer -> State# RealWorld -> (# State# RealWorld, () #)
-base h here rest answer s = case pendingHere s of
-  (# s1, 0# #) -> enter h here rest answer s1
-  (# s1, _ #) -> case unIO pending s1 of (# s2, raised #) -> enter h here rest raised s2
-  where
-    -- Only one can be raised; the others were meant for the same OS thread.
-    pending = do
-      one <- newIORef answer
-      receivePending (\e -> writeIORef one (\s1 -> (# s1, \_ -> unIO (throwIO e) #)))
-      readIORef one
+-- | Commit a switch, which has failed this often here, and enter the next stack.
+settle :: HEC -> StackId -> Rest -> Log -> Int# -> StackId -> PTM StackId -> Int# -> State# RealWorld -> (# State# RealWorld, Leaving #)
+settle h here@(StackId slots) mine l n target@(StackId wanted) m k s =
+  case commitSwap l n slots mine wanted s of
+    (# s1, Done, rest #) -> case writeMutVar# (hecStack h) target s1 of
+      s2 -> case hecGoverned h of
+        Free -> base h rest goOn s2
+        Governed _ _ w -> case unIO (userBegins w) s2 of (# s3, () #) -> base h rest goOn s3
+    (# s1, Failed, _ #) -> case failed k s1 of s2 -> rerun h here mine m (k +# 1#) s2
+    (# s1, _, _ #) -> base h mine (unIO (throwIO NotSuspended)) s1
+{-# INLINE settle #-}
+
+-- | Enter a stack, with an answer.
+base :: HEC -> Rest -> Answer -> State# RealWorld -> (# State# RealWorld, Leaving #)
+base h rest answer s = case pendingHere s of
+  (# s1, 0# #) -> enter h rest answer s1
+  (# s1, _ #) -> case unIO (raisedHere answer) s1 of (# s2, raised #) -> enter h rest raised s2
+{-# INLINE base #-}
+
+-- | To raise what is pending; if nothing is any more, the given answer. Only one can be raised; the others were meant
+-- for the same OS thread.
+raisedHere :: Answer -> IO Answer
+raisedHere answer = do
+  one <- newIORef answer
+  receivePending (\e -> writeIORef one (unIO (throwIO e)))
+  readIORef one
+{-# OPAQUE raisedHere #-}
 
 -- | 'base' where no exception can be pending that this stack would have to be handed: one that begins masked
--- as the base is.
-enter :: HEC -> StackId -> Rest -> Answer -> State# RealWorld -> (# State# RealWorld, () #)
-enter h here rest answer s = case h of
-  HEC {hecTag = t} -> case prompt# t (\s1 -> rest answer s1) s of
-    (# s1, Ended #) -> (# s1, () #)
-    (# s1, Handed #) -> (# s1, () #)
-    (# s1, Switches left l n target m #) -> case hecGoverned h of
-      Free -> settle h here left l n target m 0# s1
-      -- The stack may have been displaced meanwhile, and have got another HEC.
-      Governed {} -> case unIO stackHere s1 of (# s2, (now, _) #) -> settle now here left l n target m 0# s2
+-- as the base is. Nothing follows the prompt: a capture takes the prompt away, and what commits the switch then
+-- enters the next stack in its place.
+enter :: HEC -> Rest -> Answer -> State# RealWorld -> (# State# RealWorld, Leaving #)
+enter HEC {hecTag = t} rest answer = prompt# t (\s -> rest answer s)
 {-# INLINE enter #-}
 
--- | Commit a switch, which has failed this often here. What is left of the stack is here, and only here, until that
--- is done.
-settle :: HEC -> StackId -> Rest -> Log -> Int# -> StackId -> PTM StackId -> Int# -> State# RealWorld -> (# State# RealWorld, () #)
-settle h here@(StackId slots) left l n target@(StackId wanted) m k s =
-  case commit l n (Swap slots left wanted) s of
-    (# s1, Done, rest #) -> case succeeded l s1 of
-      s2 -> case writeMutVar# (hecStack h) target s2 of
-        s3 -> case hecGoverned h of
-          Free -> base h target rest goOn s3
-          Governed _ _ w -> case unIO (userBegins w) s3 of (# s4, () #) -> base h target rest goOn s4
-    (# s1, Failed, _ #) -> case failed k s1 of s2 -> rerun h here left m (k +# 1#) s2
-    (# s1, _, _ #) -> base h here left (raising (throwIO NotSuspended)) s1
-
 goOn :: Answer
-goOn s = (# s, \_ s1 -> (# s1, () #) #)
+goOn s = (# s, () #)
 {-# OPAQUE goOn #-}
 
-raising :: IO () -> Answer
-raising (IO act) s = (# s, \_ s1 -> act s1 #)
-
 -- | Run the transaction of a switch, which has failed this often here, again at the base.
-rerun :: HEC -> StackId -> Rest -> PTM StackId -> Int# -> State# RealWorld -> (# State# RealWorld, () #)
-rerun h here left (PTM m) = run
+rerun :: HEC -> StackId -> Rest -> PTM StackId -> Int# -> State# RealWorld -> (# State# RealWorld, Leaving #)
+rerun h here mine (PTM m) = run
   where
     run k s = case begin s of
       (# s1, n #) -> case catch# (body n) (\e s2 -> (# s2, Raised e #)) s1 of
-        (# s2, Raised e #) -> base h here left (raising (throwIO e)) s2
+        (# s2, Raised e #) -> base h mine (unIO (throwIO e)) s2
         (# s2, Chose l n1 target #) -> case n1 of
           Conflict -> case failed k s2 of s3 -> run (k +# 1#) s3
           Asleep -> case catch# (asleep l) (\e s3 -> (# s3, Just (e :: SomeException) #)) s2 of
             (# s3, Nothing #) -> run 0# s3
-            (# s3, Just e #) -> base h here left (raising (throwIO e)) s3
-          Away -> base h here left (raising (switchClaiming (PTM m))) s2
+            (# s3, Just e #) -> base h mine (unIO (throwIO e)) s3
+          Away -> base h mine (unIO (switchClaiming (PTM m))) s2
           _
-            | target == here -> case commit l n1 Stays s2 of
-                (# s3, Done, _ #) -> case succeeded l s3 of s4 -> base h here left goOn s4
-                (# s3, _, _ #) -> case failed k s3 of s4 -> run (k +# 1#) s4
-            | otherwise -> settle h here left l n1 target (PTM m) k s2
+            | target == here -> case commit l n1 s2 of
+                (# s3, Done #) -> base h mine goOn s3
+                (# s3, _ #) -> case failed k s3 of s4 -> run (k +# 1#) s4
+            | otherwise -> settle h here mine l n1 target (PTM m) k s2
     body n s = case m (On h here) Nil n s of (# s1, l, n1, target #) -> (# s1, Chose l n1 target #)
     asleep l s = case goToSleep l s of s1 -> (# s1, Nothing #)
 {-# OPAQUE rerun #-}
@@ -250,10 +249,10 @@ data Chosen = Chose Log Int# StackId | Raised SomeException
 inCall :: IO a -> IO (Maybe a)
 inCall act = onCarrier $ mask $ \restore -> do
   result <- newIORef Nothing
-  first <- newStackIn id (restore act >>= writeIORef result . Just)
+  first <- newStackIn Nothing id (restore act >>= writeIORef result . Just)
   h <- newHEC first Free
   rest <- takeRest first
-  withPlace (Just h) (runStack h first rest >> elsewhere h)
+  withPlace (Just h) (runStack h rest >> elsewhere h)
   readIORef result
   where
     -- The HEC was given to another OS thread, where one of its stacks waits.
@@ -275,8 +274,11 @@ withStack h t = do
   IO (\s -> case newMutVar# t s of (# s1, v #) -> (# s1, h {hecBed = bed, hecStack = v} #))
 
 -- | Run a stack on a HEC, and all to which it switches, until one ends, or the HEC is given to another OS thread.
-runStack :: HEC -> StackId -> Rest -> IO ()
-runStack h t rest = IO (enter h t rest goOn)
+runStack :: HEC -> Rest -> IO ()
+runStack h rest =
+  handle (throwIO . named) (IO (enter h rest goOn)) >>= \case
+    Ended -> pure ()
+    Handed -> pure ()
 
 -- | The number of the next HEC.
 hecs :: IORef Int
@@ -304,7 +306,14 @@ instance Show NotSuspended where
 
 instance Exception NotSuspended
 
--- | A stack could not be captured. Nothing was written.
+-- Note [What GHC cannot capture]
+-- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
+-- control0# raises an exception of base where it finds no prompt. A handler around it would be two frames more in each
+-- stack that is left, at which every capture looks. So the exception is GHC's, handlers of `CannotSwitch`
+-- handle it, and where it leaves a stack it gets the name that it has here.
+
+-- | A stack could not be captured. Nothing was written. A handler of 'SomeException' may see GHC's own exception
+-- instead, 'NoMatchingContinuationPrompt', which handlers of this type handle, too.
 data CannotSwitch = CannotSwitch
   deriving stock (Eq)
 
@@ -312,4 +321,11 @@ instance Show CannotSwitch where
   show CannotSwitch =
     "switch: GHC cannot suspend the stack here: inside a value that is evaluated lazily (unsafePerformIO, runST), or in a callback from foreign code"
 
-instance Exception CannotSwitch
+instance Exception CannotSwitch where
+  fromException (SomeException e) = case cast e of
+    Just NoMatchingContinuationPrompt -> Just CannotSwitch
+    Nothing -> cast e
+
+-- | The same exception, as a 'CannotSwitch' if it is GHC's for that.
+named :: SomeException -> SomeException
+named e = maybe e (toException @CannotSwitch) (fromException e)

@@ -53,13 +53,13 @@ inCallWith :: Bool -> Handlers -> IO a -> IO (Maybe a)
 inCallWith preempts handlers act = mask $ \restore -> do
   result <- newIORef Nothing
   known <- newIORef Nothing
-  first <- newStackIn id (restore act >>= writeIORef result . Just)
+  first <- newStackIn Nothing id (restore act >>= writeIORef result . Just)
   running <- newPVarIO (Just first)
   withWatch preempts (\w -> readIORef known >>= mapM_ (stuck w)) $ \w -> do
     h <- newHEC first (Governed running handlers w)
     writeIORef known (Just h)
     rest <- takeRest first
-    forkCarrier (carry h first rest)
+    forkCarrier (carry h rest)
     let wait = passGate (hecEnd h) `catch` \e -> throwToCarrier w (e :: SomeException) >> wait
     wait >>= either throwIO pure
   readIORef result
@@ -113,19 +113,19 @@ takeOver h wanted reason decided = case hecGoverned h of
         _ -> pure ()
     decided
     won <- readIORef taken
-    unless (isNothing won) $ withStack h activation >>= \mine -> carry mine activation rest
+    unless (isNothing won) $ withStack h activation >>= \mine -> carry mine rest
   where
     isSleeperTaken = IO (\s -> (# s, planted SleeperDisplaced s #))
 
 -- | Be the OS thread of a HEC that is about to run this stack, until the HEC ends or is given to another. Masked; throws
 -- nothing.
-carry :: HEC -> StackId -> Rest -> IO ()
-carry h t rest = case hecGoverned h of
+carry :: HEC -> Rest -> IO ()
+carry h rest = case hecGoverned h of
   Free -> pure ()
   Governed _ _ w -> do
     carriedHere w
     userBegins w
-    withPlace (Just h) (try (runStack h t rest) >>= finish)
+    withPlace (Just h) (try (runStack h rest) >>= finish)
 
 -- | The stack that this OS thread runs has ended so, and with it its HEC. A stack that was displaced comes back before.
 finish :: Either SomeException () -> IO ()

@@ -77,30 +77,29 @@ readPVar p = case variable p of
       (# s1, l1, n1, Box a #) -> (# s1, l1, n1, unsafeCoerce# a #)
 {-# INLINE readPVar #-}
 
+-- | Slow path, kept out of line: what the transaction itself knows of the variable, or else what it holds.
 readLogged :: Variable -> Env -> Log -> Int# -> State# RealWorld -> (# State# RealWorld, Log, Int#, Box Any #)
-readLogged v e l n s = case find v l of
-  (# b | #) -> (# s, l, n, b #)
-  (# | (# #) #) -> case readMutVar# v (point s) of
-    (# s1, b #) -> case sequenceNow s1 of
-      (# s2, m #) -> case m ==# n of
-        1# -> logged b s2
-        _
-          | planted ReadUnvalidated s2 -> logged b s2
-          | otherwise -> case revalidate l s2 of
-              (# s3, Conflict #) -> (# s3, l, Conflict, b #)
-              (# s3, n1 #) -> readLogged v e l n1 s3
-      where
-        logged c s3 = let !l1 = Read v c l in case noted e l1 s3 of s4 -> (# s4, l1, n, c #)
+readLogged v e l n s = find l
+  where
+    find = \case
+      Nil -> fresh
+      Read w b r -> case reallyUnsafePtrEquality# v w of 1# -> (# s, l, n, b #); _ -> find r
+      Write w b r -> case reallyUnsafePtrEquality# v w of 1# -> (# s, l, n, b #); _ -> find r
+      After _ r -> find r
+      Mark _ r -> find r
+    fresh = case readMutVar# v (point s) of
+      (# s1, b #) -> case sequenceNow s1 of
+        (# s2, m #) -> case m ==# n of
+          1# -> logged b s2
+          _
+            | planted ReadUnvalidated s2 -> logged b s2
+            | otherwise -> case revalidate l s2 of
+                (# s3, Conflict #) -> (# s3, l, Conflict, b #)
+                (# s3, n1 #) -> readLogged v e l n1 s3
+    {-# INLINE fresh #-}
+    logged b s1 = let !l1 = Read v b l in case noted e l1 s1 of s2 -> (# s2, l1, n, b #)
+    {-# INLINE logged #-}
 {-# OPAQUE readLogged #-}
-
--- | What the transaction itself knows of a variable.
-find :: Variable -> Log -> (# Box Any | (# #) #)
-find v l = case l of
-  Nil -> (# | (# #) #)
-  Read w b r -> case reallyUnsafePtrEquality# v w of 1# -> (# b | #); _ -> find v r
-  Write w b r -> case reallyUnsafePtrEquality# v w of 1# -> (# b | #); _ -> find v r
-  After _ r -> find v r
-  Mark _ r -> find v r
 
 -- | The variable will hold this when the transaction is committed. Not evaluated.
 writePVar :: PVar a -> a -> PTM ()
@@ -291,9 +290,9 @@ atomicPTM (PTM m) = IO (run 0#)
           Conflict -> case failed k s2 of s3 -> run (k +# 1#) s3
           Asleep -> case goToSleep l s2 of s3 -> run 0# s3
           Away -> case unIO comeBack s2 of (# s3, () #) -> run 0# s3
-          _ -> case commit l n1 Stays s2 of
-            (# s3, Done, _ #) -> case succeeded l s3 of s4 -> (# s4, a #)
-            (# s3, _, _ #) -> case failed k s3 of s4 -> run (k +# 1#) s4
+          _ -> case commit l n1 s2 of
+            (# s3, Done #) -> (# s3, a #)
+            (# s3, _ #) -> case failed k s3 of s4 -> run (k +# 1#) s4
 {-# INLINE atomicPTM #-}
 
 -- | Commit the log of a transaction that has called 'sleepHEC', and sleep until woken. If it cannot
@@ -303,10 +302,9 @@ goToSleep l0 s0 = case unIO (mask_ (IO attempt)) s0 of (# s1, () #) -> s1
   where
     attempt s = case revalidate l s of
       (# s1, Conflict #) -> (# s1, () #)
-      (# s1, n #) -> case commit l n Stays s1 of
-        (# s2, Done, _ #) -> case succeeded l s2 of
-          s3 -> unIO (hecHere >>= late >>= sleeping) s3
-        (# s2, _, _ #) -> (# s2, () #)
+      (# s1, n #) -> case commit l n s1 of
+        (# s2, Done #) -> unIO (hecHere >>= late >>= sleeping) s2
+        (# s2, _ #) -> (# s2, () #)
     !l = case l0 of
       Write v b r | planted SleepDropsWrites s0 -> Write v b (readsSince 0# Nil r)
       _ -> l0

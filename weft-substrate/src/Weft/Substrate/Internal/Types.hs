@@ -82,7 +82,8 @@ data Log
   | -- | A 'Weft.Substrate.catchPTM' began here, inside this number of others.
     Mark Int# Log
 
--- | What a transaction knows of the place where it runs.
+-- | What a transaction knows of the place where it runs. Unlifted, so that a read need not evaluate it.
+type Env :: UnliftedType
 data Env
   = -- | Nothing: the OS thread has to be asked.
     Anywhere
@@ -194,8 +195,8 @@ data Reason
   deriving stock (Eq, Ord, Show)
 
 -- | What a stack is in memory: what is left to run of it ('Rest', or
--- 'Weft.Substrate.Internal.Commit.nowhere' while it runs and after its end), and its dictionary
--- of stack-local state.
+-- 'Weft.Substrate.Internal.Commit.nowhere' while it runs and after its end), its dictionary
+-- of stack-local state, and what the library keeps there that has made it.
 type Slots = SmallMutableArray# RealWorld Any
 
 -- | A stack: a computation that a HEC can switch to, once. (Li 2008, section 4.3.4.)
@@ -204,18 +205,14 @@ data StackId = StackId Slots
 instance Eq StackId where
   StackId a == StackId b = isTrue# (sameSmallMutableArray# a b)
 
--- | What a stack is told when it goes on: an action that it performs at once, outside of the
--- handler around its capture.
-type Answer = State# RealWorld -> (# State# RealWorld, () -> State# RealWorld -> (# State# RealWorld, () #) #)
+-- | What a stack is told when it goes on: an action that it performs at once.
+type Answer = State# RealWorld -> (# State# RealWorld, () #)
 
 type Rest = Answer -> State# RealWorld -> (# State# RealWorld, Leaving #)
 
--- | How a stack leaves its HEC.
+-- | How an OS thread ceases to carry a HEC.
 data Leaving
-  = -- | It has ended.
+  = -- | The stack that it ran has ended.
     Ended
   | -- | The HEC was given to the OS thread on which the entered stack waits.
     Handed
-  | -- | It switches: what is left of it, the log and the snapshot of its transaction and the
-    -- target that this has chosen, and the transaction to be run again if they are outdated.
-    Switches Rest Log Int# StackId (PTM StackId)
