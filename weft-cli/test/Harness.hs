@@ -93,7 +93,7 @@ withSite use = withSystemTempDirectory "weft-cli" $ \scratch -> do
   B.writeFile (site </> "large.bin") large
   B.writeFile (site </> "page.txt") (B.take 1_200 large)
   B.writeFile (site </> "medium.txt") (B.take 10_000 large)
-  -- What was changed just now has a weak tag.
+  -- A file that has just changed has a weak tag.
   callProcess "find" [site, "-type", "f", "-exec", "touch", "-d", "2020-02-02 12:00:00.5", "{}", "+"]
   use site
 
@@ -147,7 +147,7 @@ runWeft variables args = do
   let program = (proc "weft" args) {env = Just (variables <> filter ((`notElem` ("WEFT_BACKEND" : map fst variables)) . fst) old)}
   within "the program to end" (readCreateProcessWithExitCode program "")
 
--- | What the program has said on standard error.
+-- | The standard error of the program so far.
 serverErrors :: Server -> IO String
 serverErrors server = do
   said <- B.readFile (serverScratch server </> "stderr")

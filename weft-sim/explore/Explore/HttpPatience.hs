@@ -283,7 +283,7 @@ restingDrained weather wakes moment again = do
 
 -- Slow clients ---------------------------------------------------------------------
 
--- | What a client is slow in.
+-- | The part in which a client is slow.
 data Sloth = Heads | Bodies | Reading | Between | Silence | Protocol | Continue
   deriving stock (Eq, Show, Enum, Bounded)
 

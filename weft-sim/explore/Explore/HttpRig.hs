@@ -66,7 +66,7 @@ import Weft.Sim hiding (Exception)
 import Weft.Socket
 import Weft.Time
 
--- | What the world is like for a server.
+-- | The conditions of the network around a server.
 data Weather
   = Calm
   | Rough
@@ -109,7 +109,7 @@ data Rig = Rig
   { rigServer :: !Server,
     rigListener :: !Socket,
     rigAddress :: !SockAddr,
-    -- | What it told its operator.
+    -- | Its reports to the operator.
     rigReports :: !(IORef [String]),
     -- | Drain it, within the limits of its grace period; complaints if it takes longer.
     rigDrain :: Thread (Bool, Complaints)
@@ -171,7 +171,7 @@ servingBy setup body = do
       server <- case (setupApplication setup, setupPlain setup) of
         (Just application, _) -> newServerWith settings (const application)
         (_, Just application) -> newServerPlain settings (const application)
-        -- What other handlers have not put into the cache is not at hand.
+        -- A file is at hand only when another handler has put it into the cache.
         _ -> newServerAtHand settings $ \clock ->
           (,) (staticAtHand static clock) . setupHandler setup $ \request -> do
             liftIO (writeIORef ticks (tickSecond <$> readClock clock))
@@ -207,7 +207,7 @@ accounts server = do
         ]
     )
 
--- | What the operator was told.
+-- | The reports to the operator, oldest first.
 reportsOf :: Rig -> Thread [String]
 reportsOf rig = liftIO (reverse <$> readIORef (rigReports rig))
 

@@ -86,7 +86,7 @@ patience = do
         ["Value " <> show n, show (resultTime result `div` 1_000_000_000) <> " s in " <> show (resultSteps result) <> " steps"]
     _ -> assertFailure (tell result)
 
--- | What the page shows of the store: the search, and the replay of what it has written.
+-- | The search and the replay that the documentation shows of the store.
 mistake :: Assertion
 mistake = do
   (code, text) <- withSystemTempDirectory "weft-sim-test" $ \directory ->

@@ -43,7 +43,7 @@ tests =
       testCase "sums, names, and after the end" sums
     ]
 
--- | What this worker, the only one, has counted.
+-- | The counters of this worker, the only one.
 mine :: Thread WorkerCounters
 mine = total <$> counters
 

@@ -120,7 +120,7 @@ maskingNow = stateMasking . tcbState <$> self
 openDescriptors :: IO Int
 openDescriptors = length <$> descriptorTargets
 
--- | What they are, for a message.
+-- | The targets of the open descriptors, for a message.
 descriptorTargets :: IO [String]
 descriptorTargets = do
   names <- listDirectory "/proc/self/fd"

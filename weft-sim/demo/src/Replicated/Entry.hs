@@ -35,7 +35,7 @@ import Data.Word (Word64)
 -- | The name of a register.
 type Key = ByteString
 
--- | What a client puts into one.
+-- | The content of a register, as the client gives it.
 type Value = ByteString
 
 -- | Versions order the values of a register. Two clients may choose the same counter;
@@ -59,7 +59,7 @@ longestKey, longestValue :: Int
 longestKey = 256
 longestValue = 65536
 
--- | What is wrong with the size of a key or value, if anything is.
+-- | The fault in the size of a key or value, if there is one.
 sizeFault :: Key -> Value -> Maybe Text
 sizeFault key value
   | ByteString.length key > longestKey = Just (tooLong "a key" longestKey)

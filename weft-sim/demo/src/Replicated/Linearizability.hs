@@ -132,7 +132,7 @@ explain (Violation reason operations) = unlines $ sentences <> ["", draw operati
     inWords o = Text.unpack (operationClient o) <> "'s \"" <> describeAction (operationAction o) <> "\""
     valueIn o = maybe "nothing" Char8.unpack (o >>= valueOf . operationAction)
 
--- | What was put or found.
+-- | The value that was put or found.
 valueOf :: Action -> Maybe Value
 valueOf = \case
   Put value _ -> Just value

@@ -21,7 +21,7 @@ nameOf = \case
   AckBeforeSync -> "ack-before-sync"
   NoWriteBack -> "no-write-back"
 
--- | What is done wrong, and what comes of it.
+-- | The mistake and its consequence, for the command line.
 describe :: Mistake -> String
 describe = \case
   WallClockVersions ->

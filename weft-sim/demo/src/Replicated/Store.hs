@@ -57,7 +57,7 @@ withStore settings body = withLog (storeDirectory settings) $ \opened records ->
     _ <- forkDaemonIn scope (label "log" >> writeLog settings store opened)
     body store
 
--- | What a register holds; nothing if no value was ever put.
+-- | The content of a register; nothing if no value was ever put.
 lookupEntry :: Store -> Key -> Thread (Maybe Entry)
 lookupEntry store key = Map.lookup key <$> liftIO (readTVarIO (storeEntries store))
 

@@ -83,7 +83,7 @@ throws expected = \case
   Right _ -> liftIO (assertFailure "it should have failed")
   Left e -> holds ("unexpected: " <> show e) (expected e)
 
--- | What an operation that was cancelled fails with (on Linux).
+-- | The failure of an operation that was cancelled (on Linux).
 eCANCELED :: Errno
 eCANCELED = Errno 125
 

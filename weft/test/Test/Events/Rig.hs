@@ -85,7 +85,7 @@ socketLink = do
   number <- fromIntegral <$> unsafeFdSocket near
   let attempt :: IO a -> IO (Either IOError a)
       attempt = try
-      -- What would block waits inside of network: no more than is free at once.
+      -- A send that would block waits inside of network: no more than is free at once.
       choking = do
         setSocketOption near SendBuffer 4096
         let go = isWritable number >>= \room -> when room (send near (ByteString.replicate 1024 0) >> go)

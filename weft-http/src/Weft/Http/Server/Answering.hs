@@ -36,7 +36,7 @@ import Weft.Http.Server.Wire
 import Weft.Http.Status
 import Weft.Internal.Os.Report (exceptionText)
 
--- | What has become of a response, and what the connection does next.
+-- | The outcome of a response, and the next step of its connection.
 data After
   = -- | It was sent, and the connection is idle already.
     Waits
@@ -110,8 +110,7 @@ answered context c answering
 beginSending :: Server -> Connection -> IO Bool
 beginSending server c = revive server c Sending >> isDraining server
 
--- | What an application has answered is sent before it goes on, and then it may take as long as
--- it likes.
+-- | The responses of an application are sent before it goes on, so it may take as long as it likes.
 finished :: Context -> Connection -> (Bool, Output) -> Thread Bool
 finished context c (goesOn, output) = do
   flush context c output
@@ -158,7 +157,7 @@ appliedPlain context c (PlainApplication host application) possible@Answering {a
     outcome <- E.try (application way (answeringRequest possible) once)
     progress <- conclude exchange
     case (progress, outcome) of
-      -- What happens almost always.
+      -- The usual case.
       (Done True, Right ()) -> Left <$> settling
       _ -> pure (Right (progress, outcome))
   case outcome of
@@ -191,7 +190,7 @@ appliedPlain context c (PlainApplication host application) possible@Answering {a
       draining <- liftIO (beginSending server c)
       (transmit context c possible {answeringKeep = answeringKeep possible && not draining} response noOutput `catch` asItWas) >>= finished context c
 
--- | What has made a response fail, as the application has raised it.
+-- | Raise the exception that made a response fail, as the application has raised it.
 asItWas :: Aborted -> Thread a
 asItWas aborted@(Aborted _ why) = maybe (throwM aborted) throwM why
 

@@ -56,7 +56,7 @@ import Weft.Http.Internal.Types (Limits)
 data Heads k = Heads
   { -- | With which all are parsed.
     headsLimits :: !Limits,
-    -- | What is kept with a new entry.
+    -- | The value for a new entry.
     headsFirst :: !k,
     -- | The entries by place.
     headsEntries :: !(MutableArray RealWorld (Entry k)),
@@ -68,7 +68,7 @@ data Entry k
   = Vacant
   | Entry {-# UNPACK #-} !ByteString !(Reading k)
 
--- | What bytes say.
+-- | The parse of received bytes.
 data Reading k
   = -- | It refers to them.
     Fresh !Parsed
@@ -102,7 +102,7 @@ newHeads limits first = do
   entries <- newArray places Vacant
   pure (Heads limits first entries seen)
 
--- | What these bytes say, of which nothing was looked at before. Inlined: what is known is found without a call.
+-- | The parse of these bytes, of which nothing was looked at before. Inlined: a known head is found without a call.
 findHead :: Heads k -> ByteString -> IO (Reading k)
 findHead heads given = do
   let !hash = hashOf 128 given

@@ -56,7 +56,7 @@ data Input
 emptyInput :: Input
 emptyInput = NoInput
 
--- | What has come and was not used.
+-- | Received bytes that were not used.
 unread :: Input -> ByteString
 unread = \case
   NoInput -> mempty

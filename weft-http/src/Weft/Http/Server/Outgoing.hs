@@ -74,7 +74,7 @@ isEmptyOutput (Output waiting _) = null waiting
 mostGathered :: Int
 mostGathered = 256 * 1024
 
--- | What many pipelined requests are answered with must not gather in memory.
+-- | Send the output when it is large: responses to many pipelined requests must not gather in memory.
 bounded :: Context -> Connection -> Output -> Thread Output
 bounded context c waiting@(Output _ size)
   | size > mostGathered = noOutput <$ flush context c waiting
@@ -319,7 +319,7 @@ hasUsualContent :: Request -> Bool
 hasUsualContent request = not (isHead request || isConnect request)
 {-# INLINE hasUsualContent #-}
 
--- | What the client is told, given whether the connection goes on.
+-- | The persistence that the client is told, given whether the connection goes on.
 persistenceOf :: Request -> Bool -> Persistence
 persistenceOf request keep
   | not keep = Closing

@@ -289,7 +289,7 @@ withdraw m =
       for_ valids (`writeIORef` False)
     _ -> pure ()
 
--- | What was sent.
+-- | The flags of the interruptions that were sent.
 sent :: ServiceState -> [IORef Bool]
 sent = \case
   Interrupted _ valids -> valids

@@ -51,13 +51,12 @@ import Weft.Internal.Core.Buffer (unsafeFreeze)
 import Weft.Internal.Core.Trace (Thread (..))
 import Weft.Socket
 
--- | What all sessions of a server share.
+-- | State that all sessions of a server share.
 data Context = Context
   { contextServer :: !Server,
     -- | Are responses neither logged nor observed?
     contextQuiet :: !Bool,
-    -- | What is asked first for the requests of an idle connection, where they are neither counted
-    -- nor observed.
+    -- | Asked first for the requests of an idle connection, where they are neither counted nor observed.
     contextAtHand :: !(Maybe AtHand)
   }
 

@@ -34,7 +34,7 @@ data Watcher = Watcher
     watchReady :: Int -> BecomesReady,
     -- | A ready thread of this worker, the one that has been ready for longest.
     watchNext :: Int -> IO (Maybe Ready),
-    -- | What a thread does between two nodes.
+    -- | How a thread gives way between two nodes.
     watchPause :: FuelEnd,
     -- | Which threads of this worker are ready.
     watchVisit :: Int -> IO [Tcb],

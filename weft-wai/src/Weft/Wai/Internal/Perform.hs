@@ -42,7 +42,7 @@ import Weft.Http.Server.State (Interruption (..), Reason (BufferUnused))
 import Weft.IO (CannotSuspend (..), await, direct)
 import Weft.Outside (Runner, onGhcThread, runThread)
 
--- | What runs an application.
+-- | The way in which an application runs.
 data ApplicationStyle
   = -- | 'Direct' until the application blocks its workers, or an asynchronous exception of GHC hits
     -- the wrong thread; then 'OwnThread'. Returns to 'Direct' when requests have been quick for a

@@ -198,7 +198,7 @@ endless d number trace
   where
     i = number `rem` streakCount
 
--- | What 'endless' would answer.
+-- | The answer of 'endless', without counting a step.
 isTiring :: Driver -> Int -> Trace -> IO Bool
 isTiring d number trace = (\n -> n >= tiringSteps && not (isSystemCall trace)) <$> readPrimArray (driverStreaks d) (number `rem` streakCount)
 

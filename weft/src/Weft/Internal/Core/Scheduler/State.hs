@@ -74,7 +74,7 @@ data Scheduler = Scheduler
     schedulerFuelEnd :: !FuelEnd
   }
 
--- | What the end of its fuel means for a thread.
+-- | The scheduler's action when a thread's fuel ends.
 data FuelEnd
   = -- | It looks for a cancellation, and goes to the end of the queue.
     Preempts
