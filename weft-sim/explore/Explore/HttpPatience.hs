@@ -49,7 +49,7 @@ scenarios =
       sluggish (weatherOf seed) (draw seed (several 4 12 sloth))
   ]
 
--- | Where a request is when it is worked for.
+-- | The part of an answer that takes its time.
 data Place = InHandler | InStream | InProtocol
   deriving stock (Eq, Show, Enum, Bounded)
 

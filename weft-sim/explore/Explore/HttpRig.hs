@@ -76,7 +76,7 @@ data Weather
     Stormy
   deriving stock (Eq, Show)
 
--- | Which weather comes with a seed.
+-- | The weather of a seed.
 weatherOf :: Seed -> Weather
 weatherOf (Seed n) = case (n `shiftR` 3) .&. 3 of
   0 -> Calm
@@ -285,6 +285,6 @@ gather bodies = withScope $ \scope -> do
     forkInWith scope defaultForkOptions {forkWorker = Just i} body
   concat <$> mapM awaitChild children
 
--- | Where others find a server of this machine.
+-- | The address of this machine's server for others.
 addressOfHome :: Thread SockAddr
 addressOfHome = SockAddrInet 80 . machineAddress <$> thisMachine

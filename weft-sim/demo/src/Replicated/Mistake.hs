@@ -14,7 +14,7 @@ data Mistake
   | NoWriteBack
   deriving stock (Eq, Ord, Show, Read, Enum, Bounded)
 
--- | As it is called on the command line.
+-- | Its name on the command line.
 nameOf :: Mistake -> String
 nameOf = \case
   WallClockVersions -> "wall-clock-versions"

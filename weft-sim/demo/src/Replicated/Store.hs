@@ -25,7 +25,7 @@ import Weft.MVar
 import Weft.STM
 import Weft.Scope
 
--- | Where the registers are.
+-- | The place of the registers on the disk, and how they are kept.
 data StoreSettings = StoreSettings
   { -- | For the log, and nothing else.
     storeDirectory :: !ByteString,

@@ -67,7 +67,7 @@ data Link = Link
 rigs :: [Rig]
 rigs = realRigs <> [Rig "script" scriptedRig True True False]
 
--- | Those with a kernel, and that this build has.
+-- | The sources with a kernel that this build has.
 realRigs :: [Rig]
 realRigs =
   [ Rig "epoll" (real epoll) True True True,

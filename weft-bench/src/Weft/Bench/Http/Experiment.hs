@@ -43,7 +43,7 @@ data ExperimentName
     IdleBeside
   deriving stock (Eq, Ord, Show, Enum, Bounded)
 
--- | As the command line and the reports call it.
+-- | Its name on the command line and in reports.
 experimentName :: ExperimentName -> Text
 experimentName = \case
   PageLoad -> "page"

@@ -57,7 +57,7 @@ data Test
     Measured !Text !Bounds
   deriving stock (Eq, Show)
 
--- | Which figures, and within what.
+-- | The figures, and their tolerance.
 data Bounds = Bounds
   { -- | a field of the rows; @per_second@ and what contenders print have ratios. @failed@ is 1 where
     -- the contender has no figure, else 0

@@ -56,7 +56,7 @@ import Weft.Http.Internal.Types (Limits)
 data Heads k = Heads
   { -- | With which all are parsed.
     headsLimits :: !Limits,
-    -- | The value for a new entry.
+    -- | What is kept with a new entry.
     headsFirst :: !k,
     -- | The entries by place.
     headsEntries :: !(MutableArray RealWorld (Entry k)),

@@ -103,7 +103,7 @@ nextOf context c exchange ref state = case stateEnded state of
         phase <- afterPiece <$> liftIO phaseNow
         told <- informed phase `onException` free state
         receivedMore phase told decoder `onException` free told >>= nextOf context c exchange ref
-      -- That would have been gathered.
+      -- Not reached: 'gather' would have had the piece.
       Piece _ rest decoder -> nextOf context c exchange ref state {stateDecoder = decoder, statePending = rest}
     (pieces, rest, decoder) -> do
       let count = stateCount state + sum (map (fromIntegral . B.length) pieces)

@@ -216,7 +216,7 @@ data Observation
   | -- | A client was gone while its handler worked.
     ClientLost
 
--- | Which time limit.
+-- | The time limit that was exceeded.
 data Expiry
   = ExpiredIdle
   | ExpiredHead

@@ -105,7 +105,7 @@ data Open = Open
     -- | Acceptors that wait for room. Strict, as below: what each change leaves unevaluated
     -- would refer to the one before, and these lists are not looked at for days.
     openRoom :: ![Waiter ()],
-    -- | Those that wait until the server is not in use.
+    -- | Threads that wait until the server is not in use.
     openNone :: ![Waiter ()]
   }
 

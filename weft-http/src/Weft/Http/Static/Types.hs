@@ -104,7 +104,7 @@ data Fallback = Fallback
   }
   deriving stock (Eq, Show)
 
--- | Which errors a page is for.
+-- | The errors that a page is for.
 data ErrorSelector
   = -- | This status.
     ErrorStatus !Int
@@ -203,7 +203,7 @@ data Variant = Variant
     variantBusy :: {-# UNPACK #-} !(PrimVar RealWorld Int)
   }
 
--- | Where another coding comes from.
+-- | The origin of another coding.
 data Source
   = -- | A file beside the original.
     FromFile !Sibling

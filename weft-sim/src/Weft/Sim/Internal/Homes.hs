@@ -36,7 +36,7 @@ data Watcher = Watcher
     watchNext :: Int -> IO (Maybe Ready),
     -- | How a thread gives way between two nodes.
     watchPause :: FuelEnd,
-    -- | Which threads of this worker are ready.
+    -- | The ready threads of this worker.
     watchVisit :: Int -> IO [Tcb],
     -- | An action for this worker. From any OS thread.
     watchPost :: Int -> IO () -> IO (),

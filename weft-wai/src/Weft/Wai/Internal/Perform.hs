@@ -141,7 +141,7 @@ awaitOrHandOver runner operation = do
 -- but not before ten seconds, a time that doubles each time. All workers write the words without
 -- locks, which may lose a count but does no other harm.
 
--- | Which way applications run.
+-- | The current way in which applications run.
 data Chooser
   = -- | The style says so: nothing is timed.
     Always !Way
