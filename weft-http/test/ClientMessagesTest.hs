@@ -121,7 +121,7 @@ backPressure = do
   ((some, open), _) <- talk id [flood] $ \client base -> do
     to <- Client.url base
     some <- Client.withResponse client (Client.requestTo Get to) Client.receivePiece
-    -- What was not taken is given up with the connection.
+    -- The rest is given up with the connection.
     (,) some <$> Client.openConnections client
   assertBool "a piece" (not (B.null some))
   open @?= 0

@@ -1,5 +1,5 @@
 -- |
--- Description : What is explored
+-- Description : A program to explore, and its invariants
 --
 -- A scenario is a program that judges itself: it returns what is wrong, in sentences. What is
 -- wrong in any program (an unhandled exception, a deadlock, a race, a thread left

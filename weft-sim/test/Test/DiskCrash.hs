@@ -1,7 +1,7 @@
 {-# LANGUAGE OverloadedStrings #-}
 
 -- |
--- Description : What a crash leaves of simulated disks
+-- Description : The state of simulated disks after a crash
 --
 -- For many seeds: what was synced is there, what was not is there, lost or torn, and each
 -- of these occurs. The protocols that databases rely on hold, and those that they must not

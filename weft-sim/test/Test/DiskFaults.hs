@@ -71,7 +71,7 @@ fullDisk = do
       -- Partly: as much as fits.
       writeBufferAt f 0 buffer 0 30_000 ===> 5 * 4096
       failsWith eNOSPC (writeAt f 20_480 "x")
-      -- What is there may be written again.
+      -- Existing bytes may be written again.
       writeAt f 100 "again"
       -- A hole takes no room.
       setFileSize f 1_000_000

@@ -1,5 +1,5 @@
 -- |
--- Description : What docs/simulation.md says is so
+-- Description : The examples of docs/simulation.md
 --
 -- Its programs are compiled into the suite from @examples/Simulation@, and what it shows of their
 -- output is in files beside them: here both are compared. That the page shows these programs and

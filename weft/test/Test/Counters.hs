@@ -1,7 +1,7 @@
 {-# LANGUAGE OverloadedStrings #-}
 
 -- |
--- Description : What is counted is what has happened
+-- Description : Counters against the events that they count
 --
 -- Each test does something a number of times and finds that number counted. Where another OS
 -- thread or the operating system decides when, the test waits for the number.

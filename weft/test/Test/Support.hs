@@ -1,5 +1,5 @@
 -- |
--- Description : What the tests share
+-- Description : Common parts of the tests
 --
 -- Running threads under a chosen kernel, waiting without sleeping, and measuring
 -- what the process holds and uses. Nothing here is a test.

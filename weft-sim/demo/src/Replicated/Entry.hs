@@ -1,5 +1,5 @@
 -- |
--- Description : What a register holds
+-- Description : The content of a register
 --
 -- Keys, values and versions, with their binary form, which is the same on the wire and
 -- in the log. Sizes are bounded where bytes are read, before anything is allocated.

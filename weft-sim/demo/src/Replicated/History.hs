@@ -1,5 +1,5 @@
 -- |
--- Description : What clients did, and when
+-- Description : The operations of clients, and their times
 --
 -- A recorder is not part of the world: it sees the clients of all machines, and what it has
 -- recorded can be read when these are gone.

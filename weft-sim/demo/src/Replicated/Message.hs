@@ -1,5 +1,5 @@
 -- |
--- Description : What clients and replicas say to each other
+-- Description : The messages between clients and replicas
 --
 -- A message is a length of four bytes, and a body of that length.
 module Replicated.Message

@@ -1,5 +1,5 @@
 -- |
--- Description : What is checked in a thread
+-- Description : Checks within a thread
 --
 -- Assertions about what a thread has got, about errors, and about the order in which
 -- things happened.

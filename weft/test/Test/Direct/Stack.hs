@@ -1,5 +1,5 @@
 -- |
--- Description : What IO code may have on its stack when it suspends
+-- Description : Stacks of IO code that suspends
 --
 -- Handlers, brackets, callbacks, transformers, coroutines, a million frames.
 module Test.Direct.Stack (onTheStack) where

@@ -1,7 +1,7 @@
 {-# LANGUAGE BlockArguments #-}
 
 -- |
--- Description : What the tests of the event manager need of a source
+-- Description : A source as the tests of the event manager need it
 --
 -- A rig is a source, and a link: a descriptor with a far side that a test can make ready
 -- for this and that. With a script in place of a kernel, the far side is the script.

@@ -1,7 +1,7 @@
 {-# LANGUAGE OverloadedStrings #-}
 
 -- |
--- Description : What waits for descriptors and times, for GHC's threads
+-- Description : Event managers for GHC's threads
 --
 -- The event manager of Weft on each source, and the one that GHC's threads have: in this program, or,
 -- where it is linked without @-threaded@, its @select@. All are used by the same threads,

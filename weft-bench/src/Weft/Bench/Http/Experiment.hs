@@ -1,5 +1,5 @@
 -- |
--- Description : What is compared, and how thoroughly
+-- Description : The servers and loads of an experiment, and its length
 --
 -- The experiments by name: for each the content, the servers, the loads, and the
 -- server that the ratios are to. In two sizes: the whole, from which figures are

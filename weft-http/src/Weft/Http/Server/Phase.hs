@@ -1,7 +1,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- |
--- Description : What a connection is doing, and for how long it may
+-- Description : The phase of a connection, and its deadline
 --
 -- Setting a deadline is one store to memory that belongs to the connection: no
 -- timer is set or cancelled for a request (Note [Deadlines]).

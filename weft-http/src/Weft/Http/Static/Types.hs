@@ -1,7 +1,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- |
--- Description : What static files are made of
+-- Description : The types of static files
 --
 -- The settings of a served directory, and the types that the modules of "Weft.Http.Static" share.
 module Weft.Http.Static.Types

@@ -2,7 +2,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- |
--- Description : What the driver of a simulated run knows
+-- Description : The state of the driver of a simulated run
 --
 -- The plan of a run, what comes of it, and the state between two steps, with the small
 -- things that are done to it. Used by "Weft.Sim.Internal.Driver" and its parts.

@@ -1,7 +1,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- |
--- Description : What the simulated network consists of
+-- Description : The state of the simulated network
 --
 -- The tables of the network, and the states of sockets, connections and pipes. What
 -- happens to them is in the other modules. Everything is used by the simulating OS thread,

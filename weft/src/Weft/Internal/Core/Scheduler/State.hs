@@ -2,7 +2,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- |
--- Description : What a scheduler knows
+-- Description : The state of a scheduler
 --
 -- The record that "Weft.Internal.Core.Scheduler" and its parts work on, and its counters. All but
 -- the counters is for the carrier that owns the worker.
