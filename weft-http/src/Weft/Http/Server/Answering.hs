@@ -157,7 +157,7 @@ appliedPlain context c (PlainApplication host application) possible@Answering {a
     outcome <- E.try (application way (answeringRequest possible) once)
     progress <- conclude exchange
     case (progress, outcome) of
-      -- The usual case.
+      -- What happens almost always.
       (Done True, Right ()) -> Left <$> settling
       _ -> pure (Right (progress, outcome))
   case outcome of
@@ -190,7 +190,7 @@ appliedPlain context c (PlainApplication host application) possible@Answering {a
       draining <- liftIO (beginSending server c)
       (transmit context c possible {answeringKeep = answeringKeep possible && not draining} response noOutput `catch` asItWas) >>= finished context c
 
--- | Raise the exception that made a response fail, as the application has raised it.
+-- | What has made a response fail, as the application has raised it.
 asItWas :: Aborted -> Thread a
 asItWas aborted@(Aborted _ why) = maybe (throwM aborted) throwM why
 

@@ -319,7 +319,7 @@ hasUsualContent :: Request -> Bool
 hasUsualContent request = not (isHead request || isConnect request)
 {-# INLINE hasUsualContent #-}
 
--- | The persistence that the client is told, given whether the connection goes on.
+-- | What the client is told, given whether the connection goes on.
 persistenceOf :: Request -> Bool -> Persistence
 persistenceOf request keep
   | not keep = Closing

@@ -56,7 +56,8 @@ data Context = Context
   { contextServer :: !Server,
     -- | Are responses neither logged nor observed?
     contextQuiet :: !Bool,
-    -- | Asked first for the requests of an idle connection, where they are neither counted nor observed.
+    -- | What is asked first for the requests of an idle connection, where they are neither counted
+    -- nor observed.
     contextAtHand :: !(Maybe AtHand)
   }
 
