@@ -1,4 +1,4 @@
-# What can be done with a clone of Weft: `make help`.
+# The targets of a clone of Weft: `make help`.
 #
 # Every target does the set-up it needs first, which costs nothing when all is there.
 # The work is done by cabal and by the scripts in tools/; nothing is decided here.
@@ -146,7 +146,7 @@ setup-bench:
 setup-figures: setup-build
 	@tools/setup bench || echo 'make: not all peers are there' >&2
 
-# What cannot be installed is named in the table.
+# The table names the clients that cannot be installed.
 setup-interop:
 	@tools/setup interop || echo 'make: not all clients are there' >&2
 

@@ -197,7 +197,7 @@ def run(args, program, requests, count, duration, directory):
 def measure(args, name, directory):
     program, requests = ROWS[name]
     few, many = (n - n % CONNECTIONS for n in (FEW, MANY))
-    # What the server does once a second cancels out when both runs take as long.
+    # The server's work of each second cancels out when both runs take as long.
     after = run(args, program, requests, many, 0, directory)
     before = run(args, program, requests, few, after[3], directory)
     more = many - few

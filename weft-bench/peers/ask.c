@@ -62,7 +62,7 @@ struct connection {
   struct connection *next; /* in the queue of free ones */
 };
 
-/* ---- What was asked for ------------------------------------------------- */
+/* ---- The arguments ------------------------------------------------------ */
 
 static struct sockaddr_in server;
 static char before[REQUEST_BYTES], after[REQUEST_BYTES]; /* around the number */
@@ -73,7 +73,7 @@ static int connection_count = 1;
 static long requests_each; /* on one connection; 0: any number */
 static size_t skip;
 
-/* ---- What came of it ---------------------------------------------------- */
+/* ---- The results -------------------------------------------------------- */
 
 /* Buckets of a 1,024th of their power of two: three significant digits. */
 enum { SUB = 10, BUCKETS = (65 - SUB) << SUB };

@@ -262,7 +262,7 @@ static void *hold(void *with) {
   return NULL;
 }
 
-/* What this process may write to, or what of it is there, in bytes. */
+/* The writable memory of this process, mapped or resident, in bytes. */
 static double memory_of(const char *key) {
   char line[256];
   FILE *status = fopen("/proc/self/status", "r");

@@ -51,7 +51,7 @@ static void prepare_answer(void) {
       "Connection: close\r\n\r\n%s", BODY_BYTES, body);
 }
 
-/* ---- What the libraries call a connection, and how it is read, written and closed -------- */
+/* ---- Connections of each library: type, read, write, close ------------------------------- */
 
 #ifdef TOY_ST
 typedef st_netfd_t connection;

@@ -49,7 +49,7 @@ data Chart = Chart
     chartContent :: !Content
   }
 
--- | What is in it.
+-- | The curves or bars, and their axes.
 data Content
   = Lines !Axis !Axis ![Series]
   | -- | lines, and for each the ranges of its points: place, least, most
@@ -202,7 +202,7 @@ ticksOf scale values = case scale of
      in map (* step) [0 .. fromIntegral (ceiling (most / step - 1e-9) :: Int)]
   Logarithmic ->
     let (least, most) = (minimum values, maximum values)
-        -- What is a hundredth outside is inside: a load of 0.99 begins at 1.
+        -- A value up to a hundredth outside counts as inside: a load of 0.99 begins at 1.
         slack = 1.02
         exponent' = floor (logBase 10 (least * slack)) :: Int
         fine = [m * 10 ^^ e | e <- [exponent' .. exponent' + 20], m <- [1, 2, 5]]

@@ -133,7 +133,7 @@ def checks(table, servers):
                     connection.sendall(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
                     to_end(connection)
 
-        # What is made once, such as buffers, is there after the first of them.
+        # Memory that is allocated once, such as buffers, is there after the first of them.
         come_and_go(500)
         before = numbers()
         come_and_go(3000)

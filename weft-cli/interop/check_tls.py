@@ -82,7 +82,7 @@ def clients(table, server, chain, scratch):
         version = run(program, "env", "GOVERSION", env=environment).decode().strip()
         # The first time it compiles Go's own library.
         run(program, "build", "-o", str(scratch / "go-client"), ".", cwd=HERE / "clients" / "go-tls", timeout=300, env=environment)
-        # What the module's go line would leave out.
+        # The module's go line would leave this out.
         with_mlkem = {**environment, "GODEBUG": "tlsmlkem=1"}
         return f"{version}: " + run(str(scratch / "go-client"), f"{url}/hello.txt", chain, "40", timeout=120, env=with_mlkem).decode().strip()
 

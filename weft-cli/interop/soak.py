@@ -40,7 +40,7 @@ IDLE = 20
 # to sixteen at work): six for each capability. They come late, one by one, and stay.
 SPARE = 6 * (os.cpu_count() or 1)
 
-# What memory may grow by: noise of the collector and of malloc.
+# The growth of memory that passes: noise of the collector and of malloc.
 RESIDENT_SLACK = 24 << 20
 LIVE_SLACK = 1 << 20
 

@@ -156,7 +156,7 @@ malformed server = do
   refused 501 "BREW / HTTP/1.1\r\nHost: a\r\n\r\n"
   refused 501 "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip, chunked\r\n\r\n"
   refused 505 "GET / HTTP/2.0\r\nHost: a\r\n\r\n"
-  -- What came before is answered all the same.
+  -- Requests before the malformed one are answered all the same.
   withClient server $ \client -> do
     say client (request "GET" "/hello.txt" [] <> "nonsense\r\n\r\n" <> request "GET" "/hello.txt" [])
     statuses <- replicateM 2 (replyStatus <$> hear client)

@@ -1,4 +1,4 @@
--- | What is served: files, directories, conditions, ranges; and what never is.
+-- | Which paths are served: files, directories, conditions, ranges; and which never are.
 module FilesTest (tests) where
 
 import Control.Monad
@@ -176,7 +176,7 @@ outside server = do
     reply <- get server target
     assertBool (show target <> ": " <> show (replyStatus reply)) (replyStatus reply `elem` [400, 403, 404])
     assertBool (show target) (not ("secret\n" `B.isInfixOf` replyBody reply || "hidden\n" `B.isInfixOf` replyBody reply || "root:" `B.isInfixOf` replyBody reply))
-  -- What is not a path at all.
+  -- A target that is not a path at all.
   withClient server $ \client -> do
     say client "GET ../outside/secret HTTP/1.1\r\nHost: test\r\n\r\n"
     reply <- hear client

@@ -49,7 +49,13 @@ import Data.ByteString qualified as B
 import Data.ByteString.Char8 qualified as C
 import Data.Char (isDigit)
 import Data.IORef
+import Data.Int (Int64)
 import Data.Maybe (fromMaybe, isNothing, listToMaybe)
+import Foreign.C.Types (CInt (..))
+import Foreign.Marshal.Alloc (alloca)
+import Foreign.Marshal.Array (allocaArray)
+import Foreign.Ptr (Ptr)
+import Foreign.Storable (peek, peekElemOff)
 import Network.Socket
 import Network.Socket.ByteString (recv, sendAll)
 import System.Environment (getEnvironment)
@@ -58,6 +64,7 @@ import System.FilePath ((</>))
 import System.IO
 import System.IO.Temp (withSystemTempDirectory)
 import System.Posix.Signals (Signal, sigKILL, signalProcess)
+import System.Posix.Types (CPid (..))
 import System.Process
 import Test.Tasty.HUnit
 import Weft.Test.Loopback (untilEmpty)
@@ -93,7 +100,7 @@ withSite use = withSystemTempDirectory "weft-cli" $ \scratch -> do
   B.writeFile (site </> "large.bin") large
   B.writeFile (site </> "page.txt") (B.take 1_200 large)
   B.writeFile (site </> "medium.txt") (B.take 10_000 large)
-  -- What was changed just now has a weak tag.
+  -- A file that has just changed has a weak tag.
   callProcess "find" [site, "-type", "f", "-exec", "touch", "-d", "2020-02-02 12:00:00.5", "{}", "+"]
   use site
 
@@ -147,7 +154,7 @@ runWeft variables args = do
   let program = (proc "weft" args) {env = Just (variables <> filter ((`notElem` ("WEFT_BACKEND" : map fst variables)) . fst) old)}
   within "the program to end" (readCreateProcessWithExitCode program "")
 
--- | What the program has said on standard error.
+-- | The standard error of the program so far.
 serverErrors :: Server -> IO String
 serverErrors server = do
   said <- B.readFile (serverScratch server </> "stderr")
@@ -161,17 +168,19 @@ stopWith signal server = getPid (serverProcess server) >>= mapM_ (signalProcess 
 waitForExit :: Server -> IO ExitCode
 waitForExit server = within "the program to end" (waitForProcess (serverProcess server))
 
--- | Processor time that the program has used, user and system.
+-- | Processor time that the program has used, user and system, also by threads that have ended.
 cpuMilliseconds :: Server -> IO Int
 cpuMilliseconds server =
   getPid (serverProcess server) >>= \case
     Nothing -> assertFailure "the program has ended"
-    Just pid -> do
-      -- Seconds in nanoseconds, exact where /proc/PID/stat has hundredths.
-      names <- lines <$> readProcess "ls" ["/proc/" <> show pid <> "/task"] ""
-      times <- forM names $ \task ->
-        (C.words <$> B.readFile ("/proc/" <> show pid <> "/task/" <> task <> "/schedstat")) `catch` \(_ :: IOException) -> pure []
-      pure (sum [maybe 0 fst (C.readInt ns) | ns : _ <- times] `div` 1_000_000)
+    Just pid -> alloca $ \clock -> allocaArray 2 $ \time -> do
+      failed <- (+) <$> c_clock_getcpuclockid pid clock <*> (peek clock >>= \number -> c_clock_gettime number time)
+      failed @?= 0
+      (\seconds nanoseconds -> fromIntegral (1_000 * seconds + nanoseconds `div` 1_000_000)) <$> peek time <*> peekElemOff time 1
+
+foreign import ccall unsafe "clock_getcpuclockid" c_clock_getcpuclockid :: CPid -> Ptr CInt -> IO CInt
+
+foreign import ccall unsafe "clock_gettime" c_clock_gettime :: CInt -> Ptr Int64 -> IO CInt
 
 -- | A connection, and what has come on it and was not taken.
 data Client = Client Socket (IORef ByteString)

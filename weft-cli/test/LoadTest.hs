@@ -73,7 +73,7 @@ has value expected = forM_ expected $ \(path, n) -> assertEqual path n (number (
 urlOf :: Server -> String -> String
 urlOf server path = "http://127.0.0.1:" <> show (serverPort server) <> path
 
--- | What the access log has, when the server has ended.
+-- | The lines of the access log, when the server has ended.
 logged :: Server -> FilePath -> IO [ByteString]
 logged server path = stopWith sigTERM server >> waitForExit server >> C.lines <$> B.readFile path
 

@@ -97,7 +97,7 @@ reloaded = withPlace $ \site place -> do
   withServerIn [] [] site ["--tls-cert", place </> "served.pem", "--tls-key", place </> "served.key"] $ \server -> do
     ask server (place </> "served.pem") "a.test" [] >>= (@?= (ExitSuccess, "0123456789abcdef"))
     callProcess "cp" [place </> "served.pem", place </> "kept.pem"]
-    -- What cannot be loaded changes nothing.
+    -- A file that cannot be loaded changes nothing.
     writeFile (place </> "served.pem") "nothing"
     stopWith sigHUP server
     _ <- hGetLine (serverOutput server)

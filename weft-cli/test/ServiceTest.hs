@@ -1,4 +1,4 @@
--- | What runs beside the service: metrics and probes, logs and their rotation, the service
+-- | Functions beside the service: metrics and probes, logs and their rotation, the service
 -- manager, inherited sockets, proxies in front, and limits.
 module ServiceTest (tests) where
 

@@ -1,4 +1,4 @@
--- | What a configuration file makes of the service, from the outside: hosts, codings,
+-- | A service with a configuration file, from the outside: hosts, codings,
 -- fields, error pages, the fallback, and options on top.
 module SitesTest (tests) where
 
@@ -90,7 +90,7 @@ byHost server = do
   -- The authority of the target counts.
   r <- on server "other.org" "GET" "http://blog.example/" []
   replyBody r @?= page
-  -- What one site has the others have not.
+  -- A file of one site is not in the others.
   other <- on server "www.example" "GET" "/assets/app.js" []
   replyStatus other @?= 404
 

@@ -108,10 +108,9 @@ secondSignal server = bracket (connectSmall server) closeClient $ \client -> do
   _ <- hearHead client
   stopWith sigTERM server
   untilStopping server
-  -- The program listens for the second one soon after it said so.
-  repeater <- forkIO (forever (stopWith sigINT server >> threadDelay 100_000))
+  -- It is kept until the program asks for it.
+  stopWith sigINT server
   within "the second signal to end it" (waitForExit server) >>= (@?= ExitSuccess)
-  killThread repeater
 
 -- | A signal that comes late finds an orderly stop, and leaves it one.
 signalsToTheEnd :: Server -> IO ()

@@ -1,4 +1,4 @@
-// What stands in for functions of base (stand_ins.cmm).
+// Stand-ins for functions of base (stand_ins.cmm).
 
 // For RTLD_DEFAULT.
 #define _GNU_SOURCE
@@ -24,7 +24,7 @@ ORIGINAL(TIMEOUT, timeout1)
        ? (StgPtr)&__real_##module##_##function##_closure \
        : (StgPtr)dlsym(RTLD_DEFAULT, #module "_" #function "_closure"))
 
-// What the originals refer to must not be collected. Their callers refer to the stand-ins,
+// The originals' references must not be collected. Their callers refer to the stand-ins,
 // which GHC's collector does not follow to the originals; so these are roots from the start, as
 // functions are that are exported to C.
 static struct ForeignExportsList originals = {.n_entries = 4, .exports = {0, 0, 0, 0}};

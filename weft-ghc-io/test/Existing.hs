@@ -1,7 +1,7 @@
 -- |
 -- Description : Code that knows nothing of Weft
 --
--- What a library or a program written for GHC's threads does: the package network, handles,
+-- Operations of libraries and programs written for GHC's threads: the package network, handles,
 -- delays. Nothing of Weft is imported here.
 module Existing
   ( listenLocally,

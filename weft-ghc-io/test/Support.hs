@@ -1,5 +1,5 @@
 -- |
--- Description : What the tests share
+-- Description : Common parts of the tests
 module Support
   ( onWorkers,
     osThreads,

@@ -1,6 +1,6 @@
 {-# OPTIONS_GHC -O2 #-}
 
--- | What a line of the access log says, and that none is lost, doubled or made up while the
+-- | The lines of the access log, of which none is lost, doubled or made up while the
 -- log is written, rotated, full, or broken.
 module AccessLogTest (tests) where
 

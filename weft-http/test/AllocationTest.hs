@@ -45,7 +45,7 @@ tests =
 
     packed s = s {staticPrecompressed = [Brotli, Gzip]}
 
--- | What the handler of files allocates for a page of 305 bytes that is in the cache,
+-- | The bytes that the handler of files allocates for a page of 305 bytes that is in the cache,
 -- averaged over many calls with one request. The request comes from a server, as
 -- requests do.
 cached :: (StaticSettings -> StaticSettings) -> [ByteString] -> Int64 -> Assertion

@@ -96,7 +96,7 @@ prop_fixed = forAll (resize 60 (listOf arbitraryASCIIChar)) $ \text ->
           answer = feed (bodyDecoder defaultLimits framing) (pieces ++ [""])
        in answer === ChunksEnd (take n text) (drop n text)
 
--- | What is gathered is what would be decoded piece by piece.
+-- | A gathered body has the bytes of one decoded piece by piece.
 prop_gather :: Property
 prop_gather = forAll genChunks $ \(content, encoded) ->
   forAll (genPieces (C.pack (encoded ++ "GET /"))) $ \pieces ->

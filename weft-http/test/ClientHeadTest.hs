@@ -28,7 +28,7 @@ tests =
       testCase "persistence" persistence
     ]
 
--- | What both say: wait, refuse, or version, status, fields, extent, and what was used.
+-- | The answer of both parsers: wait, refuse, or version, status, fields, extent, and the bytes used.
 data Verdict = Wait | Refuse | Accept (Int, Int, [(String, String)], Maybe (Maybe Integer)) Int
   deriving stock (Eq, Show)
 

@@ -24,7 +24,7 @@ tests =
       testCase "references" references
     ]
 
--- | What users of the places do; the numbers choose among what is there.
+-- | Actions of users of the places; the numbers choose among the places there are.
 data Act = Ask Int | Return Int | Break Int | Withdraw Int | Expire Int
   deriving stock (Show)
 

@@ -62,7 +62,7 @@ tests peers conversations =
         forM_ [(0, 4000), (1, 2000), (2, 3000), (3, 1000)] $ \(what, least) -> often what least lengths
         often False 3000 bodies,
       testCase "the engine reads what the parser reads" $ do
-        -- What it does not know in Expect is answered before a handler is asked.
+        -- An unknown value of Expect is answered before a handler is asked.
         let strange text = let (before, rest) = C.breakSubstring "Expect: 100-continue\r\n" text in mentions before || (not (C.null rest) && strange (C.drop 22 rest))
             mentions = C.isInfixOf "xpect" . C.map toLower
             texts = filter (not . strange) (map conversationOf [100_001 .. 104_000])

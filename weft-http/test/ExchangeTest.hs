@@ -21,7 +21,7 @@ tests =
       testCase "of a claim and the end of the application one is first" concluded
     ]
 
--- | What is done to an exchange.
+-- | An action on an exchange.
 data Deed = Claims | Settles Bool | Begins | Takes | Rests | Closes | Fails | Concludes | Informs | Receives | Released | Stops
   deriving stock (Eq, Show)
 
@@ -34,7 +34,7 @@ data Stage = Unanswered | Sending | Resting | Closing | Settled Bool | Over
 -- | The stage, whether the head is out, whether a thread receives, whether the body is over.
 data Model = Model Stage Bool Bool Bool
 
--- | What each deed answers is what the model says.
+-- | Each action answers as the model does.
 stages :: [Deed] -> Property
 stages deeds = ioProperty $ do
   exchange <- newExchange

@@ -126,7 +126,7 @@ rules = do
   fieldsOf [styles, every] "/a.css" @?= [Field "Content-Type" "x", Field "X-A" "1", Field "Cache-Control" "no-cache"]
   fieldsOf [every, without] "/a.css" @?= [Field "Content-Type" "x", Field "Cache-Control" "no-cache"]
   fieldsOf [every, styles] "/a.js" @?= [Field "Content-Type" "x", Field "X-A" "1", Field "Cache-Control" "no-cache"]
-  -- What the server says of an answer stays.
+  -- Fields that the server sets for an answer stay.
   overriding [Field "Vary" "Origin"] [Field "Vary" "Accept-Encoding"] @?= [Field "Vary" "Accept-Encoding, Origin"]
   overriding [Field "Vary" ""] [Field "Vary" "Accept-Encoding"] @?= [Field "Vary" "Accept-Encoding"]
   where

@@ -1,5 +1,5 @@
--- | What a program is given it may keep: all that a handler can reach of a request, and all that
--- a client is told, is compared when the connection has carried hundreds of other messages.
+-- | A program may keep its values: all that a handler can reach of a request, and all that
+-- a client receives, is compared when the connection has carried hundreds of other messages.
 module KeptTest (tests) where
 
 import Control.Monad (forM, forM_, void, zipWithM_)
@@ -122,7 +122,7 @@ strings request =
     <> concat [[n, v] | Field n v <- requestFields request]
     <> catMaybes [conditionIfNoneMatch (requestConditions request), conditionRange (requestConditions request)]
 
--- | What a handler has kept of a request. Not strict: what it has not looked at may be made late.
+-- | The parts of a request that a handler has kept. Not strict: parts that it has not looked at may be made late.
 data Kept = Kept Request [ByteString] [ByteString] [Field]
 
 keeping :: IORef [Kept] -> Handler
@@ -184,7 +184,7 @@ inGroups n = \case
   [] -> []
   some -> let (group, rest) = splitAt n some in group : inGroups n rest
 
--- | What an access log is given may be written later, by another thread.
+-- | Entries of an access log may be written later, by another thread.
 entries :: Assertion
 entries = do
   logged <- newIORef []

@@ -1,6 +1,6 @@
--- | What threads that outlive their application can do with what it has given them:
--- nothing, when their request was answered. Nor can two threads send one response. And when a body can be
--- received: again after an interruption, beside the response, and after it.
+-- | Threads that outlive their application can use neither its sink nor its body once their request
+-- was answered. Nor can two threads send one response. And when a body can be received: again after
+-- an interruption, beside the response, and after it.
 module LeftBehindTest (tests) where
 
 import Control.Exception (ErrorCall (..), IOException, SomeException, displayException, throwIO)
@@ -163,7 +163,7 @@ bodyKept = do
     Just (Left e) -> has "was answered before" (foldMap (B.singleton . fromIntegral . fromEnum) (show (e :: IOException)))
     other -> assertFailure (show other)
 
--- | What the connections are doing.
+-- | The phases of all connections.
 phasesOf :: IORef (Maybe Server) -> Thread [Phase]
 phasesOf ref = liftIO $ do
   server <- readIORef ref >>= maybe (throwIO (userError "no server")) pure

@@ -57,7 +57,7 @@ linksAreServed (Names names) = cover 20 (any (odd' . fst) names) "a name that no
       let path = C.pack dir <> "/" <> name
       if directory' then Posix.createDirectory path 0o755 else Posix.createFile path 0o644 >>= Posix.closeFd
 
--- | What the rows of a listing link, but for the parent.
+-- | The links of a listing's rows, but for the parent.
 links :: ByteString -> [ByteString]
 links page = case B.breakSubstring "<td><a href=\"" page of
   (_, rest)

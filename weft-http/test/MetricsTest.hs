@@ -187,7 +187,7 @@ twice = do
   throwing (DuplicateName "a_total") (newCounter registry "a_total" "x")
   _ <- newHistogram registry "h_bytes" "x" Units [1]
   throwing (DuplicateName "g") (register registry [Description "g" "x" GaugeKind, Description "g" "x" GaugeKind] (pure [[], []]))
-  -- What is refused changes nothing.
+  -- A refused registration changes nothing.
   readGauge registry "g" "x" (pure 5)
   families <- scraped registry
   Map.keys families @?= ["a_total", "g", "h_bytes"]

@@ -1,4 +1,4 @@
--- | What clients accept.
+-- | Codings that clients accept.
 module NegotiationTest (tests) where
 
 import Data.ByteString (ByteString)
@@ -37,7 +37,7 @@ codings = do
   [Brotli, Gzip] `given` ["*, br;q=0"] `is` Gzip
   [Gzip] `given` ["gzip;q=0"] `is` Identity
   [Gzip] `given` ["gzip;q=0.000"] `is` Identity
-  -- What is asked for more than to be packed.
+  -- The plain form is preferred to a packed one.
   [Gzip] `given` ["gzip;q=0.5, identity"] `is` Identity
   [Gzip] `given` ["gzip;q=0.5, identity;q=0.5"] `is` Gzip
   [Gzip] `given` ["gzip;q=0.5, *"] `is` Identity

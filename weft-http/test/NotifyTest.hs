@@ -1,4 +1,4 @@
--- | What the service manager is told, and how it is found.
+-- | Messages to the service manager, and how it is found.
 module NotifyTest (tests) where
 
 import Control.Monad (forM_, replicateM)

@@ -37,7 +37,7 @@ tests =
       testCase "every fault has a text and a status from 400 up" faults
     ]
 
--- | What both parsers say, in the reference's terms.
+-- | The answer of either parser, in the reference's terms.
 observe :: Parsed -> Answer
 observe = \case
   Incomplete _ -> Wait

@@ -27,7 +27,7 @@ import Weft.Socket
 import Weft.Test.Loopback (connected, servingListener, tryToEnd)
 import Weft.Test.Observing (recorder)
 
--- | What a server has told its log and its observer, oldest first.
+-- | The log and the observations of a server, oldest first.
 data Seen = Seen
   { -- | Status and octets of each response.
     seenEntries :: [(Int, Int)],

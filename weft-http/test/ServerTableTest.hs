@@ -1,4 +1,4 @@
--- | What goes in and what comes out, byte for byte: one server, many conversations, each
+-- | Conversations byte for byte, each with one server,
 -- whole and cut in two at every place.
 module ServerTableTest (tests) where
 
@@ -126,7 +126,7 @@ table =
     ("trailers that can be sent", get "/trailing" <> get "/ok", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: Sum\r\n\r\n3\r\nabc\r\n0\r\nSum: 3\r\n\r\n" <> whole "ok")
   ]
 
--- | What is answered with an error, and how the whole conversation ends.
+-- | Conversations that get an error, and how each ends.
 faulty :: [(String, ByteString, [ByteString])]
 faulty =
   [ ("no host", "GET /ok HTTP/1.1\r\n\r\n" <> get "/ok", ["400"]),

@@ -1,26 +1,22 @@
--- | What the server does while it is being talked to: bodies that are waited for, streams
--- that fail, other protocols, applications, limits, layers.
+-- | The server in the middle of a conversation: bodies that are waited for, streams that fail,
+-- and other protocols.
 module ServerTalkTest (tests) where
 
 import Control.Exception (ErrorCall (..), throwIO)
-import Control.Monad (forM_, join, replicateM_, unless, void, when, zipWithM_)
-import Data.Bits (xor)
+import Control.Monad (forM_, unless, void, when)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.ByteString.Builder (byteString)
 import Data.IORef
 import Data.List (isInfixOf)
-import Data.Primitive.PrimVar (readPrimVar, writePrimVar)
-import Foreign.Storable (pokeElemOff)
+import ServerApplicationsTest (applications, surroundings)
+import ServerLimitsTest (limited)
 import ServerRig
+import ServerTalk
 import Test.Tasty
 import Test.Tasty.HUnit
 import Weft
-import Weft.Buffer
-import Weft.Event qualified as Event
-import Weft.File (OpenMode (ReadOnly), closeFile, openFile)
 import Weft.Http.Server
-import Weft.Http.Server.State (Server (..))
 import Weft.Http.Status
 import Weft.Socket hiding (Raw)
 import Weft.Test.Loopback (toEnd, untilFound)
@@ -31,20 +27,6 @@ tests :: TestTree
 tests =
   localOption (mkTimeout 180_000_000) $
     testGroup "server talk" [bodies, streams, protocols, applications, limited, surroundings]
-
--- | Talk to a server with this handler; nothing may be left unhandled.
-talking :: Handler -> (Rig -> Thread a) -> IO (a, Seen)
-talking = talkingWith id
-
-talkingWith :: (ServerSettings -> ServerSettings) -> Handler -> (Rig -> Thread a) -> IO (a, Seen)
-talkingWith settings handler body = do
-  (a, seen) <- withHandler settings handler body
-  seenUncaught seen @?= []
-  pure (a, seen)
-
--- | Answers with the body it was sent.
-echo :: Handler
-echo request = plain ok200 [] <$> readBody 1_000_000 request
 
 waiting :: ByteString -> ByteString
 waiting target = post target ["Content-Length: 5", "Expect: 100-continue"] ""
@@ -243,238 +225,3 @@ protocols =
     tunnels s = s {serverLimits = defaultLimits {limitConnect = True}}
     switching status _ = pure (Response status [Field "Upgrade" "echo" | status /= ok200] (Switch echoing) Nothing)
     echoing duplex = duplexReceive duplex >>= \piece -> unless (B.null piece) (duplexSend duplex [piece] >> echoing duplex)
-
--- Applications ---------------------------------------------------------------------
-
-applications :: TestTree
-applications =
-  testGroup
-    "applications"
-    [ testCase "hold what they hold until the response was sent, and let go of it once" $ do
-        log' <- newIORef ([] :: [String])
-        let say what = liftIO (modifyIORef' log' (what :))
-            application _ respond = bracket_ (say "take") (say "give") (respond (streamed ok200 [] (\sink -> say "make" >> sinkWrite sink "x")))
-        (answer, _) <- applying application (\rig -> conversation rig [get "/", get "/"])
-        statuses answer @?= ["200", "200"]
-        readIORef log' >>= (@?= concat (replicate 2 ["take", "make", "give"])) . reverse,
-      testCase "what was sent was sent" $ do
-        -- The client lets the application go on, when it has the response.
-        (answer, _) <- gated $ \gate ->
-          (\_ respond -> respond (plain ok200 [] "here") >>= \sent -> sent <$ Event.wait gate, Event.set gate)
-        statuses answer @?= ["200"],
-      testCase "answer once" $ do
-        refusals <- newIORef (0 :: Int)
-        let application _ respond = do
-              sent <- respond (plain ok200 [] "one")
-              again <- try (respond (plain ok200 [] "two"))
-              case again of
-                Left (_ :: IOError) -> liftIO (modifyIORef' refusals (+ 1))
-                Right _ -> pure ()
-              pure sent
-        (answer, _) <- applying application (\rig -> conversation rig [get "/" <> get "/"])
-        statuses answer @?= ["200", "200"]
-        readIORef refusals >>= (@?= 2),
-      testCase "answer once, and the file of another answer is released" $ do
-        released <- newIORef (0 :: Int)
-        let application _ respond = do
-              sent <- respond (plain ok200 [] "one")
-              file <- openFile "/dev/null" ReadOnly
-              let release = closeFile file >> liftIO (modifyIORef' released (+ 1))
-              _ <- try @_ @IOError (respond (Response ok200 [] (FileBody file [] "two" release) Nothing))
-              pure sent
-        (answer, _) <- applying application (\rig -> conversation rig [get "/"])
-        statuses answer @?= ["200"]
-        readIORef released >>= (@?= 1),
-      testCase "that fail before their response are answered with 500" $ do
-        (answer, seen) <- applying (\_ _ -> throwM (userError "boom")) (\rig -> conversation rig [get "/", get "/"])
-        statuses answer @?= ["500", "500"]
-        length (seenReports seen) @?= 2,
-      testCase "that fail after their response have answered, and the operator is told" $ do
-        (answer, seen) <- applying (\_ respond -> respond (plain ok200 [] "") >> throwM (userError "boom")) (\rig -> conversation rig [get "/", get "/"])
-        statuses answer @?= ["200", "200"]
-        length (seenReports seen) @?= 2,
-      testCase "that fail while their response is sent end the connection" $ do
-        (answer, seen) <- applying (\_ respond -> respond (streamed ok200 [] (\sink -> sinkWrite sink "a" >> sinkFlush sink >> liftIO (throwIO (ErrorCall "boom"))))) (\rig -> conversation rig [get "/", get "/"])
-        statuses answer @?= ["200"]
-        assertBool (show answer) ("1\r\na\r\n" `B.isSuffixOf` answer)
-        assertBool (show seen) (any ("boom" `isInfixOf`) (seenReports seen)),
-      testCase "and bodies" $ do
-        (answer, _) <- applying (\r respond -> readBody 100 r >>= respond . plain ok200 []) (\rig -> conversation rig [post "/" ["Content-Length: 5"] "hello" <> post "/" ["Transfer-Encoding: chunked"] "2\r\nab\r\n0\r\n\r\n", getLast "/"])
-        statuses answer @?= ["200", "200", "200"]
-    ]
-  where
-    applying application body = do
-      (a, seen) <- withApplication id application body
-      seenUncaught seen @?= []
-      pure (a, seen)
-    gated make = do
-      chosen <- newIORef (\_ respond -> respond (plain ok200 [] ""))
-      applying (\r respond -> liftIO (readIORef chosen) >>= \application -> application r respond) $ \rig -> do
-        gate <- Event.newEvent
-        let (application, open) = make gate
-        liftIO (writeIORef chosen application)
-        rigClient rig $ \client -> do
-          sendAll client (getLast "/")
-          here <- untilFound client "here"
-          () <- open
-          (here <>) <$> toEnd client
-
--- Limits ---------------------------------------------------------------------------
-
-limited :: TestTree
-limited =
-  testGroup
-    "limits"
-    [ testCase "requests of a connection" $ do
-        (answer, _) <- talkingWith (\s -> s {serverMaxRequests = 2}) echo (\rig -> conversation rig [get "/" <> get "/" <> get "/"])
-        statuses answer @?= ["200", "200"]
-        has "Connection: close\r\n" answer,
-      testCase "connections of a peer" $ do
-        (answers, seen) <- talkingWith (\s -> s {serverMaxPerPeer = 1}) echo $ \rig -> do
-          (first, second) <- rigClient rig $ \client -> do
-            sendAll client (get "/")
-            first <- untilFound client "\r\n\r\n"
-            second <- conversation rig [get "/"]
-            sendAll client (getLast "/")
-            _ <- toEnd client
-            pure (first, second)
-          third <- eventually (conversation rig [get "/"]) ((== ["200"]) . statuses)
-          pure (map statuses [first, second, third])
-        answers @?= [["200"], ["503"], ["200"]]
-        assertBool (show seen) ("refused" `elem` seenObserved seen),
-      testCase "one more connection is refused at once; one more when there is room is served" $ do
-        (answers, _) <- talkingWith (\s -> s {serverMaxConnections = 1, serverOverload = RefuseQuickly 7}) echo $ \rig -> do
-          (first, second) <- rigClient rig $ \client -> do
-            sendAll client (get "/")
-            first <- untilFound client "\r\n\r\n"
-            second <- rigClient rig toEnd
-            sendAll client (getLast "/")
-            _ <- toEnd client
-            pure (first, second)
-          untilM ((== 0) <$> liftIO (connectionCount (rigServer rig)))
-          third <- conversation rig [get "/"]
-          has' "Retry-After: 7\r\n" second
-          pure (map statuses [first, second, third])
-        answers @?= [["200"], ["503"], ["200"]],
-      testCase "that the limit of connections is reached is counted, and said once a minute" $ do
-        (due, seen) <- talkingWith (\s -> s {serverMaxConnections = 1}) echo $ \rig -> do
-          let several = replicateM_ 3 (conversation rig [get "/"])
-              said = serverFullSaid (rigServer rig)
-          several
-          since <- liftIO (readPrimVar (serverSince (rigServer rig)))
-          due <- subtract (fromIntegral since) <$> liftIO (readPrimVar said)
-          -- A minute goes by.
-          liftIO (writePrimVar said (fromIntegral since)) >> several
-          pure due
-        assertBool (show due) (due > 50_000_000_000 && due <= 60_000_000_000)
-        length (filter (== "limit") (seenObserved seen)) @?= 6
-        seenReports seen @?= replicate 2 "the limit of 1 connections is reached; more wait in the listen queue",
-      testCase "the system keeps little of what a client does not take" $ do
-        taken <- newIORef (0 :: Int)
-        let making sink = replicateM_ 64 (sinkWrite sink (byteString (B.replicate 16_384 0x61)) >> sinkFlush sink >> liftIO (modifyIORef' taken (+ 16_384)))
-        void . talkingWith id (\r -> pure (if requestPath r == "/" then plain ok200 [] "" else streamed ok200 [] making)) $ \rig -> do
-          -- Then it has begun to serve.
-          _ <- conversation rig [get "/"]
-          rigClient rig $ \client -> do
-            sendAll client (getLast "/much")
-            -- The first byte is there when the maker has been stopped, or is not any more.
-            _ <- receive client 1
-            replicateM_ 200 yield
-            n <- liftIO (readIORef taken)
-            liftIO (assertBool (show n) (n > 0 && n < 700_000))
-            _ <- toEnd client
-            liftIO (readIORef taken >>= (@?= 64 * 16_384)),
-      testCase "handlers at work" $ do
-        gate <- newIORef (pure ())
-        working <- newIORef (pure ())
-        let handler r = case requestPath r of
-              "/slow" -> do
-                join (liftIO (readIORef working))
-                join (liftIO (readIORef gate))
-                pure (plain ok200 [] "")
-              _ -> pure (plain ok200 [] "")
-        (answers, seen) <- talkingWith (\s -> s {serverMaxHandlers = 1}) handler $ \rig -> do
-          opened <- Event.newEvent
-          began <- Event.newEvent
-          liftIO (writeIORef gate (Event.wait opened) >> writeIORef working (Event.set began))
-          rigClient rig $ \client -> do
-            sendAll client (getLast "/slow")
-            Event.wait began
-            second <- conversation rig [post "/" ["Content-Length: 2"] "hi" <> get "/"]
-            Event.set opened
-            first <- toEnd client
-            third <- conversation rig [get "/"]
-            pure (map statuses [first, second, third])
-        answers @?= [["200"], ["503", "503"], ["200"]]
-        length (filter (== "shed") (seenObserved seen)) @?= 2,
-      testCase "a client that is slow to take a file holds up no handler" $ do
-        (answers, _) <- talkingWith (\s -> s {serverMaxHandlers = 1}) aFile $ \rig -> rigClient rig $ \slow -> do
-          sendAll slow (getLast "/file")
-          head' <- untilFound slow "\r\n\r\n"
-          second <- conversation rig [get "/"]
-          _ <- toEnd slow
-          pure (map statuses [head', second])
-        answers @?= [["200"], ["200"]]
-    ]
-  where
-    has' part bytes = liftIO (has part bytes)
-    aFile r
-      | requestPath r == "/file" = do
-          file <- openFile "/proc/self/exe" ReadOnly
-          -- More than the socket's buffers take.
-          pure (Response ok200 [] (FileBody file (replicate 20 (FilePart "" 0 1_000_000)) "" (closeFile file)) Nothing)
-      | otherwise = pure (plain ok200 [] "")
-    eventually act good = act >>= \a -> if good a then pure a else yield >> eventually act good
-    untilM test = test >>= \done -> unless done (yield >> untilM test)
-
--- Surroundings ---------------------------------------------------------------------
-
-surroundings :: TestTree
-surroundings =
-  testGroup
-    "surroundings"
-    [ testCase "observers that fail do not matter" $ do
-        (answer, _) <- talkingWith (\s -> s {serverObserver = Just (const failing), serverAccessLog = Just (const failing), serverReport = const failing}) (\r -> if requestPath r == "/bad" then throwM (userError "boom") else echo r) (\rig -> conversation rig [get "/", get "/bad", get "/"])
-        statuses answer @?= ["200", "500", "200"],
-      testCase "a report is one line, whatever a client puts into it" $ do
-        (_, seen) <- talking (\_ -> throwM (userError "no file a\nweft: forged\r\ESC[2K")) (\rig -> conversation rig [get "/"])
-        seenReports seen @?= ["a handler failed: user error (no file a\\nweft: forged\\r\\ESC[2K)"],
-      testCase "a rendered response that asks to close closes" $ do
-        let rendered = (plain ok200 [Field "Connection" "close"] "body") {responseRendered = Just (Rendered "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nbody" [])}
-        -- Alone, when it is sent at once, and before another request.
-        forM_ [get "/", get "/" <> get "/"] $ \requests' -> do
-          (answer, _) <- talking (\_ -> pure rendered) $ \rig -> rigClient rig $ \client -> do
-            sendAll client requests'
-            told <- untilFound client "body"
-            _ <- try @_ @IOError (sendAll client (get "/") >> shutdown client ShutdownSend)
-            (told <>) <$> toEnd client
-          statuses answer @?= ["200"]
-          has "Connection: close\r\n" answer,
-      testCase "a layer that fails ends its connection" $ do
-        (answer, seen) <- talkingWith (\s -> s {serverLayers = [\_ _ _ -> liftIO failing]}) echo (\rig -> conversation rig [get "/"])
-        answer @?= ""
-        assertBool (show seen) ("layer failed" `elem` seenObserved seen),
-      testCase "a transport that fails ends its connection" $ do
-        (answer, _) <- talkingWith (\s -> s {serverLayers = [\_ transport client -> pure (transport {transportSend = \_ -> liftIO failing}, client)]}) echo (\rig -> conversation rig [get "/"])
-        answer @?= "",
-      testCase "bytes go through all layers" $ do
-        (answer, _) <- talkingWith (\s -> s {serverLayers = [veil 1, veil 2]}) echo (\rig -> B.map (xor 3) <$> conversation rig (map (B.map (xor 3)) [post "/" ["Content-Length: 5"] "hello" <> get "/", get "/"]))
-        statuses answer @?= ["200", "200", "200"]
-        has "\r\n\r\nhello" answer
-    ]
-  where
-    failing = throwIO (ErrorCall "observer")
-    veil key _ transport client =
-      pure
-        ( transport
-            { transportReceive = \buffer offset count -> do
-                own <- liftIO (newBuffer 100)
-                n <- transportReceive transport own 0 (min 100 (min count (bufferSize buffer - offset)))
-                bytes <- B.map (xor key) <$> liftIO (copyBuffer own 0 n)
-                n <$ liftIO (withBuffer buffer (\p -> zipWithM_ (pokeElemOff p) [offset ..] (B.unpack bytes))),
-              transportSend = \pieces -> do
-                let bytes = B.take 70 (B.concat pieces)
-                transportSend transport [B.map (xor key) bytes]
-            },
-          client
-        )

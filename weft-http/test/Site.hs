@@ -26,7 +26,7 @@ import Weft.Socket
 import Weft.Test.Loopback (connected, serving, toEnd)
 import Weft.Test.Message (Reply (..), get, replyTo, request)
 
--- | What a test works with.
+-- | The site and server of a test.
 data Site = Site
   { -- | Method, target and more fields.
     fetch :: ByteString -> ByteString -> [ByteString] -> Thread Reply,
@@ -34,7 +34,7 @@ data Site = Site
     tick :: Thread (),
     directory :: FilePath,
     opened :: Static,
-    -- | What an operator was told.
+    -- | Reports to the operator.
     reports :: IORef [String],
     address :: SockAddr
   }

@@ -38,10 +38,9 @@ instance Arbitrary Step where
 name :: Int -> ByteString
 name n = C.pack ("/" <> show n)
 
--- | What is found is what was put there last; it may have been thrown out, but what
+-- | A lookup finds the value that was put there last; it may have been thrown out, but a value that
 -- was deleted does not come back.
---
--- What the cache lets go of it hands back, once: so that what holds descriptors is closed.
+-- The cache hands each value that it lets go back, once: so that values with descriptors are closed.
 model :: [Step] -> Property
 model steps = monadicIO $ do
   let limit = 3000

@@ -153,7 +153,7 @@ joined = forM_ [id, \s -> s {staticLargestHashed = 0}, \s -> s {staticOpenFiles 
       part <- get site "/large.bin" ["Range: bytes=50000-", "If-Range: " <> fromMaybe "" (header validator first)]
       liftIO ((replyStatus part, replyBody part) @?= (200, B.replicate 100_000 0x62))
 
--- | What the server packed, and a file beside the original, in memory and open. Whether a second
+-- | Responses that the server packed, and a file beside the original, in memory and open. Whether a second
 -- change leaves all times as they are is up to the system's clock, so the cache is given what
 -- it would have then: other bytes for the same status.
 unseenCodings :: Assertion
@@ -193,7 +193,7 @@ plain reply = case header "content-encoding" reply of
   Just "gzip" -> L.toStrict (GZip.decompress (L.fromStrict (replyBody reply)))
   _ -> replyBody reply
 
--- | What happens to a site: one of its files gets a version (by a number, at once or by
+-- | An event at a site: one of its files gets a version (by a number, at once or by
 -- renaming), or a second goes by, or a client asks: for all of it, or for a half, which it joins
 -- to the other if it has that.
 data Step
@@ -290,7 +290,7 @@ precisions = forM_ cases $ \(original, beside, sent) ->
   where
     cases =
       [ (1_000.123456789, 1_000.123456789, True),
-        -- What brotli and others keep, which set times by seconds or by microseconds.
+        -- Times set by seconds or by microseconds, as brotli and others do.
         (1_000.123456789, 1_000, True),
         (1_000.123456789, 1_000.123456, True),
         (1_000.123456789, 1_000.123, True),

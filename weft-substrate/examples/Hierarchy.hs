@@ -10,7 +10,7 @@ import Data.Sequence (Seq (..), (<|), (|>))
 import Data.Sequence qualified as Seq
 import Weft.Substrate
 
--- | What a scheduler is to those above it: the stack that runs next, if one is ready. If none is, it
+-- | A scheduler, for those above it: the stack that runs next, if one is ready. If none is, it
 -- changes nothing.
 type Next = PTM (Maybe StackId)
 

@@ -11,7 +11,7 @@ import Data.Sequence (Seq (..), (|>))
 import Data.Sequence qualified as Seq
 import Weft.Substrate
 
--- | What the HECs share: each other, how many threads have not ended, and which HECs sleep.
+-- | The state that the HECs share: each other, how many threads have not ended, and which HECs sleep.
 data Pool = Pool {workers :: PVar (Map HEC Worker), alive :: PVar Int, asleep :: PVar [HEC]}
 
 -- | A HEC: the stacks that are ready there, and its first stack, which looks for work elsewhere when none is.
@@ -34,7 +34,7 @@ join p = do
     w <- (`Worker` queue) <$> getHEC <*> getStackId
     readPVar (workers p) >>= \ws -> writePVar (workers p) $! Map.insert (hec w) w ws
 
--- | What the first stack of a HEC does.
+-- | The first stack of a HEC.
 look :: Pool -> IO ()
 look p = do
   switch (nextOr p (steal p))

@@ -33,7 +33,7 @@ main =
       localOption (QuickCheckTests 40) (testProperty "what random programs show is allowed" randomPrograms)
     ]
 
--- | What is seen at the end of a schedule; 'Nothing' if it does not end.
+-- | The observation at the end of a schedule; 'Nothing' if it does not end.
 type Seen = Maybe (Outcome, Bool)
 
 allowed :: Program Model () -> Set.Set Seen

@@ -181,7 +181,7 @@ longest Library {..} = do
   out <- newEmptyMVar
   t <- forkIO ((putMVar ready () >> threadDelay maxBound >> putMVar out "ended") `catch` \e -> putMVar out (show (e :: AsyncException)))
   takeMVar ready
-  -- What had ended before this one would have been woken before it.
+  -- A shorter delay would have ended before this one.
   threadDelay 1000
   throwTo t ThreadKilled
   takeMVar out >>= (@?= "thread killed")

@@ -264,7 +264,7 @@ toldAsleep = do
   let collected = tryTakeMVar r >>= maybe (performMajorGC >> yield >> collected) pure
   collected >>= either (\BlockedIndefinitelyOnMVar -> pure ()) (\() -> assertFailure "woken")
 
--- What the first attempt has read is changed before the base commits it, so the second is made at the base.
+-- The value that the first attempt has read is changed before the base commits it, so the second is made at the base.
 endsSleepAtBase :: Assertion
 endsSleepAtBase = do
   v <- newPVarIO (0 :: Int)
@@ -330,7 +330,7 @@ long = do
 -- Each of the first attempts has what it has read changed, and sees it at its next read.
 quietEnds :: Assertion
 quietEnds = do
-  -- What a transaction that was given up has asked for is over after 16 milliseconds at most.
+  -- The wait that a transaction asked for before it was given up is over after 16 milliseconds at most.
   let over = mustWait >>= \n -> unless (n == 0) over
   over
   v <- newPVarIO (0 :: Int)

@@ -26,7 +26,7 @@ tests =
       testCase "a HEC that is kept is stolen from" (limited stolen)
     ]
 
--- | What an example says is what the documentation says.
+-- | The output of an example is the one in the documentation.
 says :: FilePath -> ((String -> IO ()) -> IO ()) -> Assertion
 says file example = do
   said <- newIORef []

@@ -1,7 +1,7 @@
 {-# LANGUAGE RecordWildCards #-}
 
 -- |
--- Description : What GHC's own tests of concurrency ask, of the concurrency libraries
+-- Description : GHC's own tests of concurrency, for the concurrency libraries
 --
 -- The questions of @testsuite\/tests\/concurrent\/should_run@ in GHC's repository, by their names
 -- there, asked in other words: no test waits for a time to pass. docs/substrate.md lists them all, with

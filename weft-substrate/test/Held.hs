@@ -47,7 +47,7 @@ held = do
           sum <$> mapM (fmap length . readPVarIO . ready) ws
       }
 
--- | What is wrong at the end of a run.
+-- | The violations at the end of a run.
 wrong :: Held -> IO [String]
 wrong h = do
   ends <- sort <$> readIORef (heldEnds h)

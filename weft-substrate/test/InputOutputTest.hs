@@ -185,7 +185,7 @@ interrupting Library {..} = do
   takeMVar ready
   throwTo t UserInterrupt
   takeMVar out >>= (@?= UserInterrupt)
-  -- What comes later is for the next.
+  -- Later bytes are for the next reader.
   _ <- forkIO (get r 2 >> putMVar out ThreadKilled)
   give w 2
   takeMVar out >>= (@?= ThreadKilled)

@@ -10,7 +10,7 @@ import Test.Tasty.HUnit
 import Weft.ConcLib.MP qualified as MP
 import Weft.ConcLib.OS qualified as OS
 
--- | What differs between the libraries.
+-- | The operations in which the libraries differ.
 data Library t = Library
   { with :: forall a. IO a -> IO a,
     -- | Does a thread run until it waits, yields or ends?

@@ -11,7 +11,7 @@ import Control.Monad (forM_, unless)
 import Test.QuickCheck
 import Weft.Substrate.Program
 
--- | What the main stack, the two other stacks and one or two other HECs do.
+-- | The statements of the main stack, the two other stacks and one or two other HECs.
 data Plan = Plan [Statement] [Statement] [Statement] [[Statement]]
   deriving stock (Show)
 

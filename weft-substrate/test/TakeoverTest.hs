@@ -96,7 +96,7 @@ outCalling = do
   (next, back) <- returning
   told <- newPVarIO []
   m <- newEmptyMVar
-  -- What frees the call is done once the other stack has been chosen, or the HEC sleeps.
+  -- The call is freed once the other stack has been chosen, or the HEC sleeps.
   r <- unwatched (\why _ -> writePVar told [why] >> afterCommit (void (tryPutMVar m 'a')) >> next) back $ do
     h <- atomicPTM getHEC
     x <- outCall (takeMVar m)

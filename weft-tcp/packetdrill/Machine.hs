@@ -1,7 +1,7 @@
 -- |
 -- Description : A machine with connections, in virtual time
 --
--- What a kernel keeps of connections: which there are, their payload, the packets that go out.
+-- A kernel's state of connections: which there are, their payload, the packets that go out.
 -- 'Sockets' has the calls of programs.
 module Machine
   ( World (..),
@@ -82,7 +82,7 @@ data Conn = Conn
     -- | Bytes from 'cOutFrom' on.
     cOut :: ByteString,
     cOutFrom :: Seq,
-    -- | What came, by its distance from the first byte.
+    -- | Received bytes, by their distance from the first.
     cIn :: M.Map Int ByteString,
     cFirst :: Maybe Seq,
     -- | A failure that was not told yet.
@@ -231,7 +231,7 @@ apply i s payload st = do
     let at = fromIntegral (distance (cOutFrom c) (segmentSeq g))
         bytes' = if segmentLength g == 0 then B.empty else B.take (fromIntegral (segmentLength g)) (B.drop at (cOut c))
     emit (cLocal c) (cRemote c) (cClass c) bytes' g
-  -- What was acknowledged goes after the segments were cut out of it.
+  -- Acknowledged bytes go after the segments were cut out of them.
   forM_ [n | Acknowledged n <- stepAnswers st] $ \n ->
     change (\x -> x {cOut = B.drop (fromIntegral n) (cOut x), cOutFrom = cOutFrom x `advance` n})
   when (tcbState (stepTcb st) == Closed) (drop' i)

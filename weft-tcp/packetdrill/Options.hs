@@ -134,7 +134,7 @@ settingsFromFlags = List.foldl' word linux . split
       "notlp" -> s {settingTailProbe = False}
       "notimestamps" -> s {settingTimestamps = False}
       "noscale" -> s {settingScaling = False}
-      -- What Google's scripts set.
+      -- The settings of Google's scripts.
       "google" -> s {settingReceiveBuffer = 270000, settingReceiveLimit = 15728640}
       _ -> s
 

@@ -258,7 +258,7 @@ lingers fd = gets $ \w -> case I.lookup fd (wSockets w) of
 lingering :: Int -> Sim Bool
 lingering i = gets (maybe False ((`elem` [FinWait1, Closing, LastAck]) . tcbState . cTcb) . I.lookup i . wConns)
 
--- What will not be accepted is reset; a half-open connection is forgotten.
+-- Connections that will not be accepted are reset; a half-open connection is forgotten.
 endListener :: Int -> [Int] -> Sim ()
 endListener fd q = do
   forM_ q $ \i -> getConn i >>= \c -> setConn i c {cParent = Nothing} >> input Abort B.empty i >> drop' i
@@ -320,7 +320,7 @@ inQueue fd = gets $ \w -> do
       pure (fromIntegral (readable t), B.length (cOut c), fromIntegral (unsent t))
     _ -> Nothing
 
--- | What poll says of a descriptor.
+-- | The answer of poll for a descriptor.
 pollMask :: Int -> Sim Int
 pollMask fd = gets $ \w -> case I.lookup fd (wSockets w) of
   Nothing -> 0x20

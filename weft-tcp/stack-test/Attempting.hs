@@ -95,7 +95,7 @@ portIn = \case
 say :: Stack -> Socket -> ByteString -> SockAddr -> IO (Verdict Int)
 say st s bytes to = sendToSock st s bytes to Nothing 1 <* finish st Nothing 1
 
--- | What is received, at most the given number of bytes.
+-- | Receive at most the given number of bytes.
 hear :: Stack -> Socket -> Int -> IO (Either (Maybe CInt) (ByteString, SockAddr))
 hear st s n = allocaBytes n $ \p ->
   receiveFromSock st s p n Nothing 1 >>= \case

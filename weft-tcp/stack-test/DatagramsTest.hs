@@ -345,7 +345,7 @@ unreachable = do
   sendToSock st s "x" (toSockAddr AF_INET6 peer6 9) Nothing 1 >>= gives (failed eAFNOSUPPORT)
   sendToSock st six "x" (toSockAddr AF_INET6 peer6 9) Nothing 1 >>= gives (failed eNETUNREACH)
   sendToSock st s "x" (toSockAddr AF_INET (Address4 0xe0000001) 9) Nothing 1 >>= gives (failed eNETUNREACH)
-  -- What leaves the host does not come from its loopback address.
+  -- A datagram that leaves the host cannot come from its loopback address.
   (home, _) <- boundTo st AF_INET (here 0)
   sendToSock st home "x" (toSockAddr AF_INET peer4 9) Nothing 1 >>= gives (failed eINVAL)
   listenSock st s 1 >>= gives (failed eOPNOTSUPP)
@@ -364,7 +364,7 @@ seen = do
   (b, _) <- boundTo st AF_INET (here 4002)
   say st s "four" (here 4002) >>= gives (Right 4)
   listed <- infoOf st
-  -- What came before the socket was connected is forgotten.
+  -- Datagrams from before the socket was connected are forgotten.
   [(infoReceiveQueue i, infoSendQueue i, infoLocal i, infoPeer i) | i <- take 2 listed, infoState i == "UDP"]
     @?= [(0, 0, "127.0.0.1:4000", "127.0.0.1:4001"), (4, 0, "127.0.0.1:4002", "")]
   mapM (describeSocket st) [a, b] >>= (@?= [Just "peer 127.0.0.1:4001", Just "127.0.0.1:4002"])

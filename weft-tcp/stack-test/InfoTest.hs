@@ -1,7 +1,7 @@
 {-# LANGUAGE OverloadedStrings #-}
 
 -- |
--- Description : What an operator sees
+-- Description : An operator's view
 --
 -- The list of connections, and the file with the packets of a device.
 module InfoTest (tests) where

@@ -81,7 +81,7 @@ tests = do
       (status, out, err) <- readProcessWithExitCode "unshare" ["-rn", self, partArgument, name] ""
       assertEqual (out <> err) ExitSuccess status
 
--- | What the process does that was started with these arguments.
+-- | The part of a process that was started with these arguments.
 part :: [String] -> Maybe (IO ())
 part = \case
   [first, name] | first == partArgument -> lookup name parts

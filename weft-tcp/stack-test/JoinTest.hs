@@ -1,7 +1,7 @@
 -- |
 -- Description : Segments that leave as one
 --
--- What a device cuts again is what a connection sent.
+-- The segments that a device cuts are those that a connection would have sent.
 module JoinTest (tests) where
 
 import Data.Word (Word32)

@@ -1,7 +1,7 @@
 -- |
 -- Description : Connections from cookies
 --
--- What a cookie brings back is what the SYN said, and a segment of another sender brings nothing.
+-- A cookie brings back the SYN's options, and a segment of another sender brings nothing.
 module CookieTest (tests) where
 
 import Data.Bits (rotateL, xor)

@@ -18,7 +18,7 @@ import Weft.Tcp.Internal.Tcb
 import Weft.Tcp.Segment
 import Weft.Tcp.Sequence
 
--- | What happens next, before it is known which numbers the connection has.
+-- | The next event, before it is known which numbers the connection has.
 data Move
   = Segment' Int Int Word Flags Word Word Int [(Int, Int)]
   | Passes Int

@@ -56,7 +56,7 @@ tidy rs = not (any isEmpty rs) && and (zipWith (\x y -> rangeEnd x `before` rang
 apart :: [Range] -> Bool
 apart rs = not (any isEmpty rs) && and [not (touches x y) | (i, x) <- zip [0 :: Int ..] rs, (j, y) <- zip [0 ..] rs, i < j]
 
--- | What happens to a book.
+-- | An event for a book.
 data Move = New Int Int | Arrives Span | Acknowledges Int | Repairs | Finds Int | Misses | TimesOut | Undoes
   deriving stock (Show)
 

@@ -31,7 +31,7 @@ import Weft.Tcp.Segment
 import Weft.Tcp.Sequence
 import World.Plan (draw)
 
--- | What is simulated. Times are in microseconds.
+-- | The simulated network. Times are in microseconds.
 data Net = Net
   { netSettings :: Settings,
     netFlows :: Int,
@@ -43,7 +43,7 @@ data Net = Net
     netMtu :: Instant -> Int64,
     -- | There and back, without waiting.
     netRoundTrip :: Int64,
-    -- | What is counted begins and ends here.
+    -- | The time in which bytes and segments are counted.
     netFrom, netUntil :: Instant
   }
 

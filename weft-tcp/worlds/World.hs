@@ -33,14 +33,14 @@ import Weft.Tcp.Segment
 import Weft.Tcp.Sequence
 import World.Plan
 
--- | What is done to each step, to see that a mistake is found.
+-- | A mistake made at each step, to see that it is found.
 data Mistake = Mistake String (Input -> Step -> Step)
 
 -- | The protocol as it is.
 noMistake :: Mistake
 noMistake = Mistake "none" (const id)
 
--- | What is wrong in a world, and what happened until then, newest first.
+-- | The fault of a world, and the events until then, newest first.
 data Wrong = Wrong {wrongWhat :: String, wrongSide :: Side, wrongLog :: [Logged]}
 
 -- | How a world ended, when all went well.
@@ -230,7 +230,7 @@ runWorld mistake plan = go (0 :: Int) world
         if endSlow x == 0
           then reads' s (maybe 0 readable (endTcb x1)) w1
           else Right (if endReading x then w1 else after (endSlow x) (Read' s) (setEnd s x1 {endReading = True} w1))
-    -- What is there at least, read or not.
+    -- The bytes that are there at least, read or not.
     endRead' x = endRead x + maybe 0 (fromIntegral . readable) (endTcb x)
 
     -- The user takes bytes, which must be the peer's.
@@ -306,7 +306,7 @@ takeBytes n at m
        in (now' <> more, m')
   | otherwise = (B.empty, m)
 
--- | What holds after each step.
+-- | The invariants after each step.
 check :: End -> Maybe (Input, Tcb) -> Tcb -> [Segment] -> Either String ()
 check x before' t segments = do
   must "una after nxt" (sndUna t `upTo` sndNxt t)

@@ -94,7 +94,7 @@ tests w =
       testCase "a stream that is cut off is not one that has ended" $ world $ \served -> do
         tls <- trusting
         connected (servedAddress served) $ \socket -> do
-          -- What comes after this number of bytes is withheld.
+          -- Bytes after this number are withheld.
           left <- liftIO (newIORef (100_000 :: Int))
           let plainly = socketTransport socket
               cut buffer offset count = do

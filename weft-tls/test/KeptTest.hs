@@ -1,4 +1,4 @@
--- | What came over TLS may be kept like any other bytes.
+-- | Bytes received over TLS may be kept like any others.
 module KeptTest (tests) where
 
 import Control.Monad (forM_)

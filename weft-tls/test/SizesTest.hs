@@ -91,7 +91,7 @@ tests w =
 largest :: Int
 largest = 16_384 + 2048
 
--- | What messages consist of. The first two are headers of the shortest and the longest
+-- | The contents of messages. The first two are headers of the shortest and the longest
 -- record for a reader that looks for a header in the wrong place, the third of one that is
 -- sometimes there.
 fillings :: [Int -> ByteString]

@@ -1,4 +1,4 @@
--- | What the tests share: keys and certificates, made with @openssl@ for each run of the
+-- | The common ground of the tests: keys and certificates, made with @openssl@ for each run of the
 -- tests; a server with a few handlers; programs as clients.
 module World
   ( -- * Certificates

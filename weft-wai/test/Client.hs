@@ -54,7 +54,7 @@ say (Connected s) = sendAll s
 hear :: Connected -> IO ByteString
 hear (Connected s) = recv s 65_536
 
--- | What comes, until it contains this, or ends.
+-- | Received bytes, until they contain this or end.
 hearUntil :: Connected -> ByteString -> IO ByteString
 hearUntil c what = go B.empty
   where

@@ -119,7 +119,7 @@ tests =
           openBelow dir >>= (@?= [])
     ]
 
--- | What the server says of a file that becomes shorter is of no interest here.
+-- | Without the server's reports of a file that becomes shorter, which are of no interest here.
 quiet :: Settings -> Settings
 quiet = setOnException (\_ _ -> pure ()) . setServer (\server -> server {serverReport = \_ -> pure ()})
 
@@ -138,7 +138,7 @@ inFiles act = run $ do
   files <- liftIO newFiles
   IO.direct (act files) `finally` closeFiles files
 
--- | What is in a file, as it is found in this second.
+-- | The content of a file, as it is found in this second.
 content :: Files -> Int64 -> FilePath -> IO ByteString
 content files second path =
   bracket (acquire files IO.await second (C.pack path)) (release IO.await) (\found -> IO.await (readAt (foundFile found) 0 100))

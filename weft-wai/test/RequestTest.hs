@@ -1,4 +1,4 @@
--- | What an application is told of a request.
+-- | The request that an application is given.
 module RequestTest (tests) where
 
 import Client

@@ -1,4 +1,4 @@
--- | What becomes of responses.
+-- | Responses of applications, as clients receive them.
 module ResponseTest (tests) where
 
 import Client

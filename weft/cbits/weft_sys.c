@@ -260,7 +260,7 @@ static int64_t deadline_of(int64_t timeout) {
   return timeout > INT64_MAX - now ? INT64_MAX : now + timeout;
 }
 
-/* What is left of a limit when a signal has interrupted the wait. */
+/* The rest of a limit when a signal has interrupted the wait. */
 static int64_t left_until(int64_t deadline, int64_t timeout) {
   if (timeout <= 0) return timeout;
   int64_t left = deadline - weft_monotonic();
@@ -287,8 +287,8 @@ intptr_t weft_epoll_watch(int epfd, int fd, uint64_t key, intptr_t trigger,
   if (trigger == WEFT_EDGE) e.events |= EPOLLPRI;
   if (bits & WEFT_WRITABLE) e.events |= EPOLLOUT;
   if (bits & WEFT_PEER_CLOSED) e.events |= EPOLLRDHUP;
-  /* What is watched once is mostly watched again: its registration is still there,
-     disarmed. What is watched for longer mostly is new. */
+  /* A descriptor that is watched once is mostly watched again: its registration is there,
+     disarmed. One that is watched for longer mostly is new. */
   int first = trigger == WEFT_ONCE ? EPOLL_CTL_MOD : EPOLL_CTL_ADD;
   intptr_t r = epoll_ctl(epfd, first, fd, &e);
   /* A predecessor of this number can still be there when its open file is also

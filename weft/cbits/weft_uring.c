@@ -280,7 +280,7 @@ static struct io_uring_sqe *next(struct weft_uring *r, int opcode, int fd, uint6
   return s;
 }
 
-/* What next gave is complete. The kernel reads it when it is entered. */
+/* The entry that next gave is complete. The kernel reads it when it is entered. */
 static int done(struct weft_uring *r) {
   r->tail++;
   STORE(r->sq_tail, r->tail);
@@ -402,7 +402,7 @@ void weft_uring_wake(struct weft_uring *r) {
 
 /* Submissions ---------------------------------------------------------------- */
 
-/* What each request is to the kernel, and the flags that it always has. */
+/* The kernel's operation for each request, and the flags that it always has. */
 static const struct {
   uint8_t opcode;
   uint16_t priority;

@@ -14,7 +14,7 @@
 
 struct weft_uring;
 
-/* What a completion says: the number given with the submission, and the result. */
+/* A completion: the number given with the submission, and the result. */
 struct weft_uring_event {
   uint64_t user_data;
   int64_t result;
@@ -69,7 +69,7 @@ uint64_t weft_uring_count_wake_writes(const struct weft_uring *r);
 /* For tests: a held ring does not submit when its queue is full. */
 void weft_uring_hold(struct weft_uring *r, int held);
 
-/* What is asked of the kernel, in the order of Weft.Internal.Backend.Uring.Ring. An argument
+/* The requests to the kernel, in the order of Weft.Internal.Backend.Uring.Ring. An argument
  * that is not named is 0. */
 enum weft_uring_request {
   WEFT_URING_RECEIVE,         /* address, size; it waits before it tries, as do the next three */

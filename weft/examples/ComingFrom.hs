@@ -64,7 +64,7 @@ greetAll = do
       name <- liftThread ((!! i) <$> awaitChild names)
       Char8.length name <$ liftIO (logLine (Char8.unpack name))
 
--- What in STM would be `(Left <$> readTQueue urgent) \`orElse\` (Right <$> readTQueue normal)`.
+-- In STM: `(Left <$> readTQueue urgent) \`orElse\` (Right <$> readTQueue normal)`.
 firstJob :: Channel a -> Channel b -> Thread (Either (Maybe a) (Maybe b))
 firstJob urgent normal = select [Left <$> onReceive urgent, Right <$> onReceive normal]
 

@@ -51,7 +51,7 @@ listenOn host port = do
   listen listener 128
   pure listener
 
--- What a client says, and what it hears. The server runs in the thread of the manager.
+-- Send each piece and receive its answer. The server runs in the thread of the manager.
 conversation :: [ByteString] -> IO [ByteString]
 conversation said = bracket (listenOn "127.0.0.1" 0) close \listener ->
   withLoop epoll \manager -> do

@@ -25,7 +25,7 @@
 --     session client peer
 -- @
 --
--- What there is:
+-- The modules of this package:
 --
 -- [The operating system] Sockets are in "Weft.Socket", files in "Weft.File", time in
 --   "Weft.Time", pipes in "Weft.Pipe", signals in "Weft.Signal", memory for input in
@@ -180,7 +180,7 @@ exit = Thread (\_ -> Throw (toException ThreadExit))
 -- the one that it waits in, as soon as its masking state allows ('mask'). Does not
 -- wait for that. Cancelling an ended thread does nothing.
 --
--- What a cancelled system call had already done is not lost: when it had succeeded,
+-- The result of a cancelled system call is not lost: when the call had succeeded,
 -- it returns, and the exception is raised at the next.
 cancel :: ThreadId -> Thread ()
 cancel t = cancelWith t Cancelled

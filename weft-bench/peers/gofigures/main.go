@@ -194,7 +194,7 @@ func stm() {
 	}
 }
 
-// What this process may write to, and what of it is there, in bytes.
+// The writable memory of this process, mapped and resident, in bytes.
 func held() (virtual, resident float64) {
 	debug.FreeOSMemory()
 	status, err := os.ReadFile("/proc/self/status")

@@ -2,7 +2,7 @@
 //
 //	gohttp --port P --root DIR | --version
 //
-// What the comparison asks of all: the page of DIR from memory, a greeting at
+// The comparison's server: the page of DIR from memory, a greeting at
 // /hello, and the other files of DIR with http.FileServer. Give it GOMAXPROCS=1.
 package main
 

@@ -3,8 +3,7 @@
  *
  *   tcp-lwip DEVICE ADDRESS
  *
- * What the libraries of distributions are built with (liblwip-dev) is what is measured. Runs until
- * it is killed. */
+ * It measures lwIP as distributions build it (liblwip-dev). Runs until it is killed. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <linux/if_tun.h>

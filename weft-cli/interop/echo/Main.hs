@@ -53,11 +53,11 @@ serving = do
     settings =
       defaultServerSettings
         { serverTimeouts = defaultTimeouts {timeoutHead = seconds 5, timeoutBody = seconds 5, timeoutIdle = seconds 20, timeoutWrite = seconds 5},
-          -- What fails here fails on purpose.
+          -- Failures here are on purpose.
           serverReport = \_ -> pure ()
         }
 
--- | What is asked for is in the path, and how much of it in the query.
+-- | The path says which response is asked for, and the query how much of it.
 handler :: Handler
 handler request = case requestPath request of
   "/" -> pure (plain ok200 html "<!DOCTYPE html><title>echo</title><p>echo</p>\n")

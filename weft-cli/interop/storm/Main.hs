@@ -46,7 +46,7 @@ main =
     backends = [("epoll", Epoll), ("io_uring", Uring), ("poll", Poll)]
     kinds = [("connect", connects), ("accept", accepts), ("receive", streams True), ("send", streams False), ("file", files)]
 
--- | What all kinds share.
+-- | The settings and counts of a storm of any kind.
 data Storm = Storm
   { stormTotal :: Int,
     stormWorkers :: Int,
@@ -75,7 +75,7 @@ storm kind body choice backend workers total limit = do
                 raiseSignal sigUSR1
                 threadDelay 2_000_000
                 exitImmediately (ExitFailure 1)
-  -- What the run-time system opens once is open.
+  -- Let the run-time system open the descriptors that it keeps.
   runWith settings (pure ())
   before <- descriptors
   _ <- forkIO (watch (0, 0) 0)

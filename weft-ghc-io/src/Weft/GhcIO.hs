@@ -23,7 +23,8 @@
 -- main = GhcIO.'install' >> IO.run serve
 -- @
 --
--- What is not replaced, and what it does instead, is in @docs\/ghc-io.md@: an 'Control.Concurrent.MVar' or an @atomically@
+-- @docs\/ghc-io.md@ has the operations that are not replaced, and their behaviour: an
+-- 'Control.Concurrent.MVar' or an @atomically@
 -- that blocks, and a blocking foreign call, occupy an OS thread, and the worker goes on with another.
 --
 -- The idea that a program need not change for its waits to scale is that of O'Sullivan &

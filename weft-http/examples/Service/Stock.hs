@@ -25,7 +25,7 @@ stock request = case (requestMethod request, requestPath request) of
     body <- readBody 100_000 request
     pure (plain ok200 [text] (B.map upper body))
   (Post, "/echo") ->
-    -- What has come goes back while more is coming: the slower of the two sides sets the pace.
+    -- The body goes back while more of it is coming: the slower of the two sides sets the pace.
     pure . streamed ok200 [text] $ \sink ->
       forBody_ request (\piece -> sinkWrite sink (byteString piece) >> sinkFlush sink)
   (Get, "/prices") ->

@@ -1,5 +1,5 @@
 -- |
--- What the server makes of a conversation: the requests that its handler sees, and the
+-- The server's reading of a conversation: the requests that its handler sees, and the
 -- statuses that the client gets. It must be what the parser and the decoder of bodies read
 -- ("Differential.Weft"), although the server has its buffers, its phases and its skipping of
 -- bodies between them and the socket.
@@ -25,7 +25,7 @@ import Weft.Http.Status
 import Weft.Test.Loopback (connected, serving, tryConverse)
 import Weft.Test.Message (statuses)
 
--- | What was seen at both ends.
+-- | The observations at both ends.
 data Answers = Answers
   { answersMessages :: [Message],
     -- | Without interim responses.
@@ -64,7 +64,7 @@ copied m =
       messageFields = [(B.copy name, B.copy value) | (name, value) <- messageFields m]
     }
 
--- | What the engine has to answer to what was read: everything that may be right.
+-- | All answers of the engine that are right for a reading.
 expectedOf :: Reading Fault -> [Answers]
 expectedOf (Reading messages ending) = case ending of
   Refused fault -> [Answers messages (good <> [statusCode (faultStatus fault)])]

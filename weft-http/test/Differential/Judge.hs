@@ -16,7 +16,7 @@ import Differential.Reasons
 import Differential.Weft
 import Weft.Http.RequestHead (Fault)
 
--- | What came of one conversation.
+-- | The verdict on one conversation.
 data Judged = Judged
   { judgedConversation :: ByteString,
     judgedOurs :: Reading Fault,
@@ -24,7 +24,7 @@ data Judged = Judged
     judgedComparisons :: [(String, Comparison)],
     -- | If h11 and llhttp refuse what Weft accepts: do 'weftAccepts' explain it?
     judgedExplained :: Maybe Bool,
-    -- | What must not be.
+    -- | Violations of the rules.
     judgedWrong :: [String]
   }
 

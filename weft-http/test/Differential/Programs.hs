@@ -99,7 +99,7 @@ answer line = case C.words line of
       _ -> Nothing
     pairs text = [(unhex name, unhex (C.drop 1 value)) | pair <- C.split ',' text, not (B.null pair), (name, value) <- [C.break (== '=') pair]]
 
--- | What was written in hexadecimal.
+-- | Decode hexadecimal digits.
 unhex :: ByteString -> ByteString
 unhex text = B.pack [fromIntegral (16 * digit i + digit (i + 1)) | i <- [0, 2 .. C.length text - 2]]
   where

@@ -1,5 +1,5 @@
 -- |
--- What a parser reads in a conversation, and the rules by which two readings are compared.
+-- A parser's reading of a conversation, and the rules by which two readings are compared.
 --
 -- A server that answers another request than the one a proxy has let pass is how requests
 -- are smuggled. So when both accept, they must agree on every part of a request and, by
@@ -74,13 +74,13 @@ data Peer = Peer
   { peerName :: String,
     -- | Reads conversations, in order.
     peerRead :: [ByteString] -> IO [Reading String],
-    -- | What is left of one of our messages when this peer tells it.
+    -- | The part of one of our messages that this peer reports.
     peerView :: Message -> Message,
     -- | Does it look for the end of a trailer section before it tells of the message?
     peerEndsTrailers :: Bool
   }
 
--- | What came of a comparison.
+-- | The outcome of a comparison.
 data Comparison
   = Agree
   | -- | The peer refuses the message of this number, which we accept.

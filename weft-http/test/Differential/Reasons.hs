@@ -85,7 +85,7 @@ weftAccepts =
 -- | In which parser, in which conversations (with our reading of them), and what.
 data Misreading = Misreading String (ByteString -> Reading Fault -> Bool) String
 
--- | What others are known to read wrongly. Where it may come into play they are not asked.
+-- | Known misreadings of others. Where one may come into play, that parser is not asked.
 misreadings :: [Misreading]
 misreadings =
   [ Misreading "warp" (\text _ -> blankAfterChunked (C.map toLower text)) "warp leaves blanks at the end of a value: `chunked` followed by one is not chunked for it, and the body is the next request",

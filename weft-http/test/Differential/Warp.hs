@@ -1,5 +1,5 @@
 -- |
--- What warp reads in a conversation: its server on connections that are made of memory,
+-- Warp's reading of a conversation: its server on connections that are made of memory,
 -- with an application that notes what it is asked.
 module Differential.Warp (withWarp) where
 

@@ -1,5 +1,5 @@
 -- |
--- What Weft reads in a conversation: the parser of heads and the decoder of bodies, as the
+-- Weft's reading of a conversation: the parser of heads and the decoder of bodies, as the
 -- server uses them one after the other.
 module Differential.Weft
   ( readWeft,

@@ -1,4 +1,4 @@
-// What node's HTTP parser (llhttp, strict) sees in a conversation: one line of answer for
+// The reading of a conversation by node's HTTP parser (llhttp, strict): one line of answer for
 // each line asked. The form of both is described in read_h11.py.
 //
 // The parser is asked directly, without sockets around it, because then its answer is

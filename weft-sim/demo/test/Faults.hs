@@ -10,7 +10,7 @@ import Weft
 import Weft.Internal.Core.Trace (Trace (Throw))
 import Weft.Kernel
 
--- | What to answer instead of the truth.
+-- | The answer that replaces the true one.
 data Instead a = Instead a | Raise IOError | TheTruth
 
 -- | Run a thread whose calls are first shown to the function.

@@ -1,4 +1,4 @@
--- | What is recorded.
+-- | The record of operations.
 module HistoryTest (tests) where
 
 import Data.Foldable (for_)

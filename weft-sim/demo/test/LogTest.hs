@@ -1,4 +1,4 @@
--- | What a log holds after a crash.
+-- | The content of a log after a crash.
 module LogTest (tests) where
 
 import Control.Exception (try)

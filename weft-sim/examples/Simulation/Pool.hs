@@ -40,7 +40,7 @@ carelessly permits register body = do
   register 1
   body `finally` uninterruptibleMask_ (register (-1) >> release permits 1)
 
--- | What was taken is given back, whatever comes.
+-- | The permit is given back however the body ends.
 safely :: Semaphore -> (Int -> Thread ()) -> Thread () -> Thread ()
 safely permits register body =
   bracket_ (acquire permits 1) (release permits 1) $

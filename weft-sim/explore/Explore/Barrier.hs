@@ -44,7 +44,7 @@ random = do
     mapM_ cancel threads
     quiet
     later <- said log'
-    -- What is left of it is a barrier still.
+    -- The barrier still works with the remaining parties.
     again <- newLog
     _ <- spread (replicate n (arrive barrier >>= say again))
     quiet

@@ -101,7 +101,7 @@ with' = do
   quiet
   expectEqual "exceptions" [ErrorCall "stop"] <$> said log'
 
--- | What a thread does; what it must never do is checked while it does it.
+-- | A step of a thread. Each checks its own invariants while it runs.
 data Act
   = Yields
   | Sleeps
@@ -122,7 +122,7 @@ drawAct depth =
   where
     parts = several 0 3 (drawAct (depth - 1))
 
--- | What is acquired, and what is wrong.
+-- | The resources that are open, and the complaints.
 data World = World {worldOpen :: !(IORef Int), worldWrong :: !(Log String), worldVar :: !(MVar ())}
 
 random :: Draw (Thread Complaints)

@@ -30,7 +30,7 @@ import Explore.Transactions qualified as Transactions
 catalogue :: [Scenario]
 catalogue = primitives <> Http.scenarios
 
--- | What the runtime consists of.
+-- | Scenarios of the runtime's own operations.
 primitives :: [Scenario]
 primitives =
   concat

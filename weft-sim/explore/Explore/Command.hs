@@ -44,7 +44,7 @@ understood = \case
     | (text, ExitFailure _) <- renderFailure failure "" -> mistake (unwords (takeWhile (not . null) (lines text)) <> " (see --help)")
   result -> handleParseResult result
 
--- | What the system refuses, as where to write to, is no find: status 2.
+-- | A file that the system refuses to write is no find: status 2.
 refusing :: IO () -> IO ()
 refusing act =
   try (act >> hFlush stdout) >>= \case

@@ -35,7 +35,7 @@ data Model obj op res st = Model
     -- | All that an operation of a client may come to; nothing: it waits.
     modelStep :: st -> Int -> op -> [(st, res)],
     modelOps :: Draw op,
-    -- | What the main thread does at the end, to see what is left. Must not wait.
+    -- | The operations of the main thread at the end, which show the final state. They must not wait.
     modelLast :: [op],
     modelWaits :: Waits
   }
@@ -67,7 +67,7 @@ data Client op = Client
 -- | A blow falls on a client, after this number of turns.
 data Blow = Blow !Int !Int
 
--- | What a client is about, or has done.
+-- | The current operation of a client, and the completed ones.
 data Report op res = Report !(IORef Int) !(IORef (IntMap.IntMap (Int, op))) !(IORef [Done op res])
 
 -- | A program of such clients.

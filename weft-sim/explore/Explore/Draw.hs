@@ -31,7 +31,7 @@ instance Applicative Draw where
 instance Monad Draw where
   Draw run >>= f = Draw (\g -> let (a, g') = run g; Draw next = f a in next g')
 
--- | What this seed draws.
+-- | The value that this seed draws.
 draw :: Seed -> Draw a -> a
 draw (Seed n) (Draw run) = fst (run (mkSMGen (n * 0x9e3779b97f4a7c15 + 1)))
 

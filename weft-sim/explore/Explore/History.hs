@@ -37,7 +37,7 @@ linearizations step start history = Set.toList (snd (explore (start, Map.map (co
       | otherwise = List.foldl' (flip explore) (Set.insert here seen, ends) successors
       where
         heads = [d | (c, ds) <- Map.toList clients, d : _ <- [drop (Map.findWithDefault 0 c at) ds]]
-        -- What was called when another had returned comes after it.
+        -- An operation that was called after another had returned comes after it.
         limit = minimum (map doneReturned heads)
         successors =
           [ (st', Map.adjust (+ 1) (doneClient d) at)

@@ -3,8 +3,8 @@
 -- |
 -- Description : Applications that hold something, and servers that are cut off
 --
--- What an application holds around its response it lets go of, once, whatever becomes of its
--- client, of itself or of the server.
+-- An application releases the resources it holds around its response, once, however its client, it
+-- itself or the server ends.
 module Explore.HttpApplications (scenarios) where
 
 import Control.Monad (forM, forM_, replicateM_, unless, void)
@@ -38,7 +38,7 @@ scenarios =
       cuttingOff True (draw seed (several 1 6 guest)) (draw seed (between 0 60_000))
   ]
 
--- | What an application does with its response.
+-- | The behaviour of an application towards its response.
 data Deed
   = -- | Send it.
     Sends
@@ -115,7 +115,7 @@ applications weather clients = do
 
 -- Cutting off ----------------------------------------------------------------------
 
--- | What a client is at when the server ends.
+-- | A client by its number, and its activity when the server ends.
 data Guest = Guest Int Activity
 
 data Activity = Uploading | Downloading | Working | Conversing | Asking | Idling | Refusing

@@ -46,7 +46,7 @@ scenarios =
     -- Some of the clients send fewer octets a second than a server asks for by default.
     atAnyPace = (answering echoing) {setupServer = \s -> s {serverBodyRate = Nothing, serverResponseRate = Nothing}}
 
--- | What a handler does with a body.
+-- | The use that a handler makes of a body.
 data Use
   = -- | It sends back what it reads, while it reads.
     Back
@@ -138,7 +138,7 @@ uploading = do
 
 -- 100 Continue ---------------------------------------------------------------------
 
--- | What a client does that has asked whether to go on.
+-- | The behaviour of a client after it has sent @Expect: 100-continue@.
 data Patience
   = -- | It waits for the answer.
     Waits

@@ -141,7 +141,7 @@ announced client@(Client socket pending) = do
       piece <- receive socket 65_536
       if ByteString.null piece then pure Nothing else liftIO (writeIORef pending (bytes <> piece)) >> announced client
 
--- | What a body in chunks is.
+-- | A body in chunks, decoded.
 data Unchunked
   = Unfinished
   | NoChunks
@@ -179,7 +179,7 @@ answers client = go []
         Left end -> pure (reverse done, Just end)
         Right a -> go (a : done) rest
 
--- | What else comes, until the server ends the connection.
+-- | The remaining bytes, until the server ends the connection.
 untilEnd :: Client -> Thread ByteString
 untilEnd (Client socket pending) = do
   first <- liftIO (readIORef pending)

@@ -90,7 +90,7 @@ visitor = do
       ]
   pure (Visitor micros visit)
 
--- | What has begun in the handler, and which whole answers clients have: by target.
+-- | The targets of requests that reached the handler, and of responses that clients have in full.
 data Score = Score (Log ByteString) (Log ByteString)
 
 -- | Each visitor asks for targets of its own, which the handler writes down and answers
@@ -148,7 +148,7 @@ visit' (Score _ whole) rig number (Visitor micros what) = onNewMachine (Text.pac
         fst <$> expected client 1
       Silent -> [] <$ untilEnd client
 
--- | What was begun was answered, if connections last.
+-- | Every request that reached the handler was answered, if connections last.
 settled :: Weather -> Score -> Thread Complaints
 settled weather (Score begun whole) = do
   begun' <- said begun

@@ -41,7 +41,7 @@ scenarios =
       strays Calm False [1_000] [ExpectsLate 0, Answers]
   ]
 
--- | What an application does for a request; threads begin after the given number of yields.
+-- | The behaviour of an application; threads begin after the given number of yields.
 data Deed
   = Answers
   | -- | Several threads answer.
@@ -97,7 +97,7 @@ strays weather inIO sizes deeds = do
     onNewMachine "client" $
       attempt (withClient (rigAddress rig) (\client -> talk client [] (zip [0 ..] deeds))) >>= \case
         Right wrong -> pure wrong
-        -- What has begun to be answered late is cut off, and a client that still sends sees a reset.
+        -- A late answer that has begun is cut off, and a client that still sends sees a reset.
         Left e -> pure (expect (show e) (weather == Stormy || any mayCut deeds))
   several' <- said twice
   pure (wrong <> expect ("answered by several, or by none: " <> show several') (null several'))

@@ -3,8 +3,8 @@
 -- |
 -- Description : Files that change, shrink and vanish; disks that fail
 --
--- What is sent is what a file was at one moment, or the connection ends: never a mixture that
--- looks whole.
+-- A response has the bytes that a file had at one moment, or the connection ends: never a mixture
+-- that looks whole.
 module Explore.HttpFiles (scenarios) where
 
 import Control.Monad (forM, forM_, replicateM)

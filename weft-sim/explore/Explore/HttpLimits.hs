@@ -1,7 +1,7 @@
 {-# LANGUAGE OverloadedStrings #-}
 
 -- |
--- Description : What a server takes on, and what it sends away
+-- Description : The limits of a server: connections and requests that it refuses
 --
 -- No client has more connections than one peer may have; more connections than there may be are
 -- refused only while there are that many; and when twice as much is asked of a server as it can

@@ -36,11 +36,11 @@ scenarios =
       givingUp (draw seed (between 1 50_000))
   ]
   where
-    -- What a client does is all that makes it slow.
+    -- Nothing but the client slows a connection down.
     calmly name about program =
       (weathered name about program) {scenarioConfig = \seed -> (inWeather Calm (configOf seed)) {configRaces = False}}
 
--- | What a client is slow in.
+-- | The part in which a client is slow.
 data Way
   = -- | The first line of a head, which has no end.
     Heading
@@ -73,7 +73,7 @@ habit = do
 paceOf :: Habit -> Int
 paceOf (Habit _ size gap) = size * 1_000 `div` gap
 
--- | What a response must be read with, in octets a second.
+-- | The least rate at which a client has to read a response, in octets a second.
 rateRead :: Int
 rateRead = 2_000
 
@@ -173,7 +173,7 @@ one h@(Habit kind size gap) client = case kind of
         then expect ("read " <> show n <> " bytes") (n < large) <> between' "reading" 4_900 cutOffAfter took
         else expect ("read " <> show n <> " bytes") (n > large)
   where
-    -- What is on its way counts as taken, and is read when the server has gone.
+    -- Bytes on their way count as taken, and are read when the server has gone.
     cutOffAfter = 1_000 * (5 * rateRead + underWay) `div` (rateRead - paceOf h) + 1_000 * underWay `div` paceOf h + gap + 3_500
     -- Enough for two minutes of a slow one.
     size' = if isSlow h then paceOf h * 120 + 200 else max 10 (min 100_000 (paceOf h * 40))

@@ -49,7 +49,7 @@ scenarios =
       sluggish (weatherOf seed) (draw seed (several 4 12 sloth))
   ]
 
--- | Where a request is when it is worked for.
+-- | The part of an answer that takes its time.
 data Place = InHandler | InStream | InProtocol
   deriving stock (Eq, Show, Enum, Bounded)
 
@@ -283,7 +283,7 @@ restingDrained weather wakes moment again = do
 
 -- Slow clients ---------------------------------------------------------------------
 
--- | What a client is slow in.
+-- | The part in which a client is slow.
 data Sloth = Heads | Bodies | Reading | Between | Silence | Protocol | Continue
   deriving stock (Eq, Show, Enum, Bounded)
 

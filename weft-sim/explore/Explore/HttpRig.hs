@@ -66,7 +66,7 @@ import Weft.Sim hiding (Exception)
 import Weft.Socket
 import Weft.Time
 
--- | What the world is like for a server.
+-- | The conditions of the network around a server.
 data Weather
   = Calm
   | Rough
@@ -76,7 +76,7 @@ data Weather
     Stormy
   deriving stock (Eq, Show)
 
--- | Which weather comes with a seed.
+-- | The weather of a seed.
 weatherOf :: Seed -> Weather
 weatherOf (Seed n) = case (n `shiftR` 3) .&. 3 of
   0 -> Calm
@@ -109,7 +109,7 @@ data Rig = Rig
   { rigServer :: !Server,
     rigListener :: !Socket,
     rigAddress :: !SockAddr,
-    -- | What it told its operator.
+    -- | Its reports to the operator.
     rigReports :: !(IORef [String]),
     -- | Drain it, within the limits of its grace period; complaints if it takes longer.
     rigDrain :: Thread (Bool, Complaints)
@@ -171,7 +171,7 @@ servingBy setup body = do
       server <- case (setupApplication setup, setupPlain setup) of
         (Just application, _) -> newServerWith settings (const application)
         (_, Just application) -> newServerPlain settings (const application)
-        -- What other handlers have not put into the cache is not at hand.
+        -- A file is at hand only when another handler has put it into the cache.
         _ -> newServerAtHand settings $ \clock ->
           (,) (staticAtHand static clock) . setupHandler setup $ \request -> do
             liftIO (writeIORef ticks (tickSecond <$> readClock clock))
@@ -207,7 +207,7 @@ accounts server = do
         ]
     )
 
--- | What the operator was told.
+-- | The reports to the operator, oldest first.
 reportsOf :: Rig -> Thread [String]
 reportsOf rig = liftIO (reverse <$> readIORef (rigReports rig))
 
@@ -285,6 +285,6 @@ gather bodies = withScope $ \scope -> do
     forkInWith scope defaultForkOptions {forkWorker = Just i} body
   concat <$> mapM awaitChild children
 
--- | Where others find a server of this machine.
+-- | The address of this machine's server for others.
 addressOfHome :: Thread SockAddr
 addressOfHome = SockAddrInet 80 . machineAddress <$> thisMachine

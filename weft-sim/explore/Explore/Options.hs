@@ -40,7 +40,7 @@ data Options = Options
     optList :: Bool
   }
 
--- | What the arguments say. Mistakes end the program with status 2.
+-- | The parser of the arguments. Mistakes end the program with status 2.
 parseOptions :: ParserInfo Options
 parseOptions =
   info

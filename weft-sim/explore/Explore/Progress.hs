@@ -1,5 +1,5 @@
 -- |
--- Description : What the explorer has done so far, for people to see
+-- Description : The explorer's progress, for people
 --
 -- Counts runs and failures of all jobs. On a terminal one line is rewritten every second;
 -- elsewhere a line is written now and then.

@@ -32,7 +32,7 @@ import System.FilePath ((<.>), (</>))
 import Weft.Sim hiding (Exception)
 import Weft.Sim.Internal.Search (foundConfig, foundProblem)
 
--- | What is to be done.
+-- | The scenarios to run, and how.
 data Plan = Plan
   { planScenarios :: [Scenario],
     planRange :: Range,
@@ -42,7 +42,7 @@ data Plan = Plan
     planOut :: FilePath
   }
 
--- | What was found: the command that repeats it, the problem in a line, the report in full.
+-- | A find: the command that repeats it, the problem in a line, the report in full.
 data Report = Report
   { reportAgain :: String,
     reportProblem :: String,
@@ -106,7 +106,7 @@ explorePlan progress stop plan = do
           announce progress . intercalate "\n" $
             [ scenarioName scenario <> " went wrong with seed " <> show n <> ":",
               indent (reportProblem report),
-              -- What was found is not lost where nothing can be written.
+              -- The find is printed even where no file can be written.
               either (\e -> "  no report: " <> show (e :: IOException)) (const ("  report: " <> file)) written,
               "  again:  " <> reportAgain report
             ]
@@ -150,7 +150,7 @@ reportOn scenario n workers failure = do
   where
     program = scenarioProgram scenario (Seed n)
 
--- | What to give to @--replay@.
+-- | The argument of @--replay@.
 replayText :: Scenario -> Word64 -> Maybe Int -> Failure a -> String
 replayText scenario n workers (Failure found) =
   scenarioName scenario <> ":" <> show n <> case (workers, configStrategy (foundConfig found)) of

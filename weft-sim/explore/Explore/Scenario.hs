@@ -1,5 +1,5 @@
 -- |
--- Description : What is explored
+-- Description : A program to explore, and its invariants
 --
 -- A scenario is a program that judges itself: it returns what is wrong, in sentences. What is
 -- wrong in any program (an unhandled exception, a deadlock, a race, a thread left
@@ -36,14 +36,14 @@ import Explore.Draw
 import Weft
 import Weft.Sim hiding (Exception)
 
--- | What is wrong, in sentences.
+-- | Violated invariants, in sentences.
 type Complaints = [String]
 
 -- | Something to explore.
 data Scenario = Scenario
   { -- | As @mutex/fair@.
     scenarioName :: String,
-    -- | What must hold, in a line.
+    -- | The invariant, in a line.
     scenarioAbout :: String,
     scenarioKind :: Kind,
     -- | How a seed is simulated: 'configOf', or what it needs instead.
@@ -51,7 +51,7 @@ data Scenario = Scenario
     scenarioProgram :: Seed -> Thread Complaints
   }
 
--- | What a seed means for it.
+-- | The meaning of a seed for a scenario.
 data Kind
   = -- | The program is always the same: all its schedules with this number of preemptions can be
     -- explored.
@@ -103,7 +103,7 @@ expect sentence holds = [sentence | not holds]
 expectEqual :: (Eq a, Show a) => String -> a -> a -> Complaints
 expectEqual what wanted got = [what <> ": " <> show got <> ", and not " <> show wanted | got /= wanted]
 
--- | What threads say, in order.
+-- | The messages of threads, in order.
 newtype Log a = Log (IORef [a])
 
 -- | Nothing said.

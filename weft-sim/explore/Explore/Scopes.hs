@@ -131,7 +131,7 @@ data Leaf
   | Fails
   | Exits
 
--- | What a body does with its scope.
+-- | A step of a body within its scope.
 data Twig
   = Child !Bool Branch
   | Daemon Branch
@@ -163,7 +163,7 @@ drawTwig depth =
       (2, Then <$> drawLeaf)
     ]
 
--- | What the whole tree has done.
+-- | Counts of the whole tree.
 data Tally = Tally {tallyBegun, tallyEnded, tallyAlive :: !(IORef Int), tallyWrong :: !(Log String)}
 
 trees :: Draw (Thread Complaints)

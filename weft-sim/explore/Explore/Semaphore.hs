@@ -47,7 +47,7 @@ order = do
   semaphore <- newSemaphore 0
   log' <- newLog
   forM_ [1 .. 3 :: Int] $ \i -> forkOn 0 (acquire semaphore 1 >> say log' i) >> quiet
-  -- What is released while the others are about to wait is for the first of them.
+  -- A permit that is released while the others are about to wait is for the first of them.
   _ <- spread [release semaphore 1 >> quiet >> release semaphore 1]
   quiet
   quiet

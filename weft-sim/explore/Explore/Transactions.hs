@@ -48,7 +48,7 @@ waitingLong = do
   _ <- spread (replicate 2 (atomically (readTVar var >>= check . (> 0))))
   [] <$ quiet
 
--- | Which of two accounts, and how much.
+-- | One of two accounts, and an amount.
 data Op = Deposit Bool Int | Withdraw Bool Int | Transfer Bool Int | Either Int | Look
   deriving stock (Show)
 

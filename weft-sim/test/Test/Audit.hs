@@ -1,7 +1,7 @@
 {-# LANGUAGE OverloadedStrings #-}
 
 -- |
--- What a program does outside of its simulation is told, where it can be seen.
+-- Effects of a program outside of its simulation are reported, where they can be seen.
 module Test.Audit (tests) where
 
 import Control.Concurrent (threadDelay)

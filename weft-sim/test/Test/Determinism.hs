@@ -37,7 +37,7 @@ tests =
       testCase "a long record takes time as it is long" longRecord
     ]
 
--- | What is simulated is what runs: plain writes with one worker, atomic steps with several.
+-- | A simulation runs the production code: plain writes with one worker, atomic steps with several.
 sameCode :: Assertion
 sameCode = forM_ [1, 2] $ \workers -> do
   result <- simulate 0 defaultConfig {configWorkers = workers} (internal (\home _ -> pure (homeAlone home)))

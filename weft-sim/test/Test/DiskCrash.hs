@@ -1,7 +1,7 @@
 {-# LANGUAGE OverloadedStrings #-}
 
 -- |
--- Description : What a crash leaves of simulated disks
+-- Description : The state of simulated disks after a crash
 --
 -- For many seeds: what was synced is there, what was not is there, lost or torn, and each
 -- of these occurs. The protocols that databases rely on hold, and those that they must not
@@ -48,7 +48,7 @@ tests =
       testCase "many unsynced writes are written back by themselves, oldest first" writtenBack
     ]
 
--- | What was seen over many seeds is exactly this.
+-- | The outcomes over many seeds are exactly these.
 seenExactly :: (Ord a, Show a) => [a] -> [a] -> Assertion
 seenExactly wanted outcomes = sort (nub outcomes) @?= sort wanted
 
@@ -62,7 +62,7 @@ page = Char8.replicate 4096
 data Page = Old | New | Torn [Bool]
   deriving stock (Eq, Ord, Show)
 
--- | What became of a page; it must be one of the three.
+-- | The state of a page after the crash; it must be one of the three.
 classify :: (HasCallStack) => Char -> Char -> ByteString -> IO Page
 classify old new bytes = case nub (Char8.unpack bytes) of
   [c] | c == old -> pure Old
@@ -94,7 +94,7 @@ pages = do
         outcomes <- mapM (classify 'o' 'n') [b, c]
         let lost = length (filter (== Old) outcomes)
             torn = length [() | Torn _ <- outcomes]
-        -- What is said is what has happened.
+        -- The note says how many writes were lost and torn.
         toldNotes told @?= ["disk of home: crash: /tmp/f: of 2 unsynced page writes " <> show lost <> " lost, " <> show torn <> " torn"]
         pure outcomes
       _ -> assertFailure "three pages"
@@ -246,7 +246,7 @@ protocol safe = do
   where
     version :: Int -> ByteString
     version i = Char8.replicate (3000 * i) (toEnum (96 + i))
-    -- What is wrong with the file after the crash.
+    -- The fault of the file after the crash.
     attempt :: Int -> Thread (Maybe String)
     attempt n = do
       let path = Char8.pack ("/tmp/f" <> show n)
@@ -286,7 +286,7 @@ comesBack = do
     homeSteer (\sim m -> setDiskCapacity (simDisks sim) m 4096)
     room <- errnoOf (withFile "/tmp/h" WriteOnly (\f -> writeAt f 0 "x"))
     let Errno full = eNOSPC
-    -- What is left of the other file takes room, too.
+    -- The rest of the other file takes room, too.
     pure (["f"] == there, room == Left full)
   assertBool "came back" ((True, True) `elem` outcomes)
   assertBool "did not" ((False, False) `elem` outcomes)

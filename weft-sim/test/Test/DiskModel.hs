@@ -174,7 +174,7 @@ expected = go start
       Left (Errno e) -> let (rs, m') = go m rest in (Left e : rs, m')
       Right (m1, v) -> let (rs, m') = go m1 rest in (Right v : rs, m')
 
--- | What is there, looked at.
+-- | The content of the disk, read through the public operations.
 observe :: Thread Model
 observe = Map.fromList <$> go []
   where

@@ -52,7 +52,7 @@ links = do
   readWhole 9 "/tmp/directory/../d/f" ===> "content"
   failsWith eNOTDIR (pathStatus "/tmp/file/")
   (statusKind <$> pathStatus "/tmp/directory/") ===> DirectoryFile
-  -- What is about the name is about the link.
+  -- Operations on a name concern the link itself.
   failsWith eEXIST (makeDirectory "/tmp/broken")
   failsWith eEXIST (openFileAt CurrentDirectory "/tmp/broken" WriteOnly defaultOpenFlags {openExclusive = True})
   renamePath "/tmp/file" "/tmp/d/moved"

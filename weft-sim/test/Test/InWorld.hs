@@ -43,7 +43,7 @@ import Weft.Sim.Internal.Random
 import Weft.Sim.Internal.Ticket
 import Weft.Sim.Internal.World
 
--- | What came of a run, and what the world recorded and warned of.
+-- | The result of a run, and the notes and warnings of its world.
 data Told a = Told {toldResult :: a, toldNotes :: [String], toldWarnings :: [String]}
   deriving stock (Eq, Show)
 

@@ -57,7 +57,7 @@ tests =
       testCase "no more often than allowed" most
     ]
 
--- | What is done with a permit, and the body that does it.
+-- | Runs a body with a permit, which it registers.
 type Pool = Semaphore.Semaphore -> Mutex -> Ref Int -> Thread () -> Thread ()
 
 -- | Between 'Semaphore.acquire' and 'finally' nothing gives the permit back.

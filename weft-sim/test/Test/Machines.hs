@@ -3,7 +3,7 @@
 -- |
 -- Description : Machines that start, crash and start again
 --
--- What threads on them notice, beside disks and networks: nothing, they are gone.
+-- Threads on a machine that crashes, beside disks and networks: they are gone without notice.
 module Test.Machines (tests) where
 
 import Control.Monad (forever, replicateM, replicateM_, void)

@@ -44,7 +44,7 @@ import Weft.Timeout (timeout)
 newtype Program = Program [[Step]]
   deriving stock (Show)
 
--- | What a thread does. The numbers choose between two objects of the kind.
+-- | A step of a thread. The numbers choose between two objects of the kind.
 data Step
   = Locking Int [Step]
   | TryLocking Int [Step]
@@ -163,7 +163,7 @@ forks (Program threads) = any (any forking) threads
       Directly s -> any forking s
       _ -> False
 
--- | What the threads share.
+-- | The objects that the threads share.
 data Shared = Shared
   { mutexes :: Int -> Mutex,
     places :: Int -> MVar Int,
@@ -176,7 +176,7 @@ data Shared = Shared
     variables :: Int -> Ref Int,
     -- | How plain accesses are made.
     guarding :: Thread () -> Thread (),
-    -- | What they have seen, latest first.
+    -- | Results that the threads have seen, latest first.
     seen :: Ref [Int]
   }
 

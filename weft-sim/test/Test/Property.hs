@@ -68,7 +68,7 @@ quickly amounts seed = ioProperty $ do
   result <- simulate (fromIntegral seed) roughConfig (transferring amounts)
   pure (counterexample (tell result) (fmap problemText (flawlessAnd balanced result) QuickCheck.=== Nothing))
 
--- | What is sent comes in this order; and one that says it does not fails.
+-- | Values arrive in the order of sending; and a property that says otherwise fails.
 hedgehog :: Assertion
 hedgehog = do
   checked (Hedgehog.property (sending >>= \(sent, received) -> received === sent)) >>= \case

@@ -1,7 +1,7 @@
 {-# LANGUAGE OverloadedStrings #-}
 
 -- |
--- Description : What a person gets to read
+-- Description : The reports for people
 --
 -- The lines that matter of a report, for each kind of failure; and that the line which says how to see
 -- it again can be taken at its word.

@@ -1,7 +1,7 @@
 -- |
 -- Description : Simulated runs use neither the network nor the file system
 --
--- What is simulated is what runs, so nothing may go past the simulated kernel. The scenarios
+-- A simulation runs the production code, so nothing may go past the simulated kernel. The scenarios
 -- run in a process of their own, in which such a system call is fatal (@test\/cbits\/seal.c@). That
 -- process is this program, started with @WEFT_TEST_SEALED@.
 module Test.Sealed (tests, sealed) where
@@ -41,7 +41,7 @@ inside what = do
   (code, output, _) <- readCreateProcessWithExitCode (proc self []) {env = Just (("WEFT_TEST_SEALED", what) : others)} ""
   pure (code, last ("" : [l | l <- lines output, not (null l)]))
 
--- | What such a process does.
+-- | The body of such a process.
 sealed :: String -> IO ()
 sealed what = do
   -- Whatever is loaded when it is first used.

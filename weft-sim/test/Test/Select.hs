@@ -1,5 +1,5 @@
 -- |
--- Description : What is lost by a race and not by a select
+-- Description : Losses of a race, which a select does not have
 --
 -- The same program in two ways: a race of two receives loses a value in some
 -- schedule, and the exploration finds one; a select loses none in any.

@@ -1,5 +1,5 @@
 -- |
--- Description : What docs/simulation.md says is so
+-- Description : The examples of docs/simulation.md
 --
 -- Its programs are compiled into the suite from @examples/Simulation@, and what it shows of their
 -- output is in files beside them: here both are compared. That the page shows these programs and
@@ -86,7 +86,7 @@ patience = do
         ["Value " <> show n, show (resultTime result `div` 1_000_000_000) <> " s in " <> show (resultSteps result) <> " steps"]
     _ -> assertFailure (tell result)
 
--- | What the page shows of the store: the search, and the replay of what it has written.
+-- | The search and the replay that the documentation shows of the store.
 mistake :: Assertion
 mistake = do
   (code, text) <- withSystemTempDirectory "weft-sim-test" $ \directory ->

@@ -1,5 +1,5 @@
 -- |
--- Description : What the tests of the simulation have in common
+-- Description : Common parts of the tests of the simulation
 --
 -- Small programs are put together with 'together'; a program is explored with 'within'. No test
 -- looks at a real clock.

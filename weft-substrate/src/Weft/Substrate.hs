@@ -1,5 +1,5 @@
 -- |
--- Description : What concurrency libraries are made of
+-- Description : The parts of concurrency libraries
 --
 -- A substrate: the mechanisms of concurrency, without a policy. What a thread is, which thread runs next,
 -- what waiting means are for a library on it, which is ordinary Haskell. (Li 2008, chapter 4.)

@@ -1,5 +1,5 @@
 -- |
--- Description : What a world of two connections is like
+-- Description : The plan of a world of two connections
 --
 -- The settings of both ends, what their users do and what the link does to packets. A plan is drawn
 -- from a seed; a failing one is made smaller ("World.Shrink").
@@ -139,13 +139,13 @@ drawPlan seed =
           settingUserTimeout = if breaks then 100000000 else 100000000000
         }
 
--- | What happened at an end, and when. A packet has a number.
+-- | An event at an end, and its time. A packet has a number.
 data Logged
   = Called Int64 Side Call
   | -- | And what the link did to it.
     Sent Int64 Side Int Segment String
   | Came Int64 Side Int Segment
 
--- | What a user does, or is told.
+-- | A call of a user, or an answer to it.
 data Call = Connects | Accepts | Writes Int | Reads Int | Shuts | Aborts
   deriving stock (Eq, Show)

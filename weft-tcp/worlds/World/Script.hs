@@ -1,7 +1,7 @@
 -- |
 -- Description : A world as a script for packetdrill
 --
--- What one end did and what came to it, in the language of packetdrill's scripts
+-- The actions of one end and the segments that came to it, in the language of packetdrill's scripts
 -- (@weft-tcp\/packetdrill@). Sequence numbers are relative, as they are there.
 module World.Script (script) where
 

@@ -63,7 +63,7 @@ simpler p =
         <> [s {settingMss = 1460} | settingMss s /= 1460]
         <> [s {settingReceiveBuffer = 65535} | settingReceiveBuffer s /= 65535]
 
--- | What to say of the world of a seed that goes wrong: what, and a script for packetdrill of the
+-- | The report on the world of a seed that goes wrong: the fault, and a script for packetdrill of the
 -- smallest world that goes wrong in that way, as the end sees it where it does.
 report :: Mistake -> Word64 -> Wrong -> String
 report mistake seed wrong = unlines ["seed " <> show seed <> ": " <> wrongWhat wrong <> ", at " <> show (wrongSide wrong)] <> script plan smaller

@@ -1,5 +1,5 @@
 -- |
--- Description : What threads and their system calls mean, as tests
+-- Description : The meaning of threads and their system calls, as tests
 --
 -- One suite for all kernels: the real ones of this package,
 -- and simulated ones. It is about meaning only, never about cost; what it needs beside

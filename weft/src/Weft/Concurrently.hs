@@ -79,7 +79,7 @@ concurrently_ left right = asOneCall $ \scope -> do
 -- | Run both until one of them has ended; cancel the other, and wait for its end.
 -- The one that ends first decides, by its result or by its exception.
 --
--- What the other one has come to is dropped, even if it had ended, too. So
+-- The result of the other one is dropped, even if it had ended, too. So
 -- @race ('Weft.Channel.receive' a) ('Weft.Channel.receive' b)@ loses a value whenever both have
 -- received one: for the first of several operations there is "Weft.Select", and for a time
 -- limit "Weft.Timeout", which lose nothing.

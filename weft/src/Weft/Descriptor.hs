@@ -3,7 +3,7 @@
 -- was inherited, a socket of another library. The program reads, writes and closes them by
 -- itself; a worker waits for them with its own event source, and no OS thread is occupied.
 --
--- What Weft has opened is waited for with 'Weft.Socket.awaitReadable', and mostly not at all,
+-- For descriptors that Weft has opened there is 'Weft.Socket.awaitReadable', which is seldom needed,
 -- because its operations wait by themselves.
 --
 -- The idea is that of @threadWaitRead@ in GHC's event manager (O'Sullivan & Tibell 2010).

@@ -4,7 +4,7 @@
 --
 -- Paths are bytes, as the system has them, without NUL; 'System.FilePath' strings
 -- are encoded with 'Data.ByteString.Char8.pack' or a better-suited encoder.
--- What the system refuses is an 'IOError' with the operation, the path and the
+-- A refusal of the system is an 'IOError' with the operation, the path and the
 -- @errno@.
 module Weft.File
   ( -- * Opening

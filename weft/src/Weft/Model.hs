@@ -63,7 +63,7 @@ runModel answer program = do
           identity <- identify new
           let born = Tcb identity state {stateFrames = NoFrames}
           schedule (new + 1) (((tcb, rest (ThreadId identity)) :<| others) |> (born, child ()))
-        -- Those that the outside world answers.
+        -- Calls that the outside world answers.
         Call place request rest ->
           try (answer request) >>= \case
             Left e -> goOn (Throw e)

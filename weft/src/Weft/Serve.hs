@@ -111,7 +111,7 @@ serveTcp settings host port session =
 -- of that socket, such as that another thread closes it, is raised, and the sessions are cancelled.
 serveOn :: ServeSettings -> Socket -> (Socket -> SockAddr -> Thread ()) -> Thread ()
 serveOn settings listener session = flip finally (closeSocket listener) $ do
-  -- Those that are accepted inherit it. Sockets of the Unix domain have no such option.
+  -- Accepted sockets inherit it. Sockets of the Unix domain have no such option.
   when (serveNoDelay settings) (setOption listener NoDelay 1 `catch` \(_ :: IOError) -> pure ())
   places <- newSemaphoreNamed "places for connections" (max 1 (serveMaxConnections settings))
   withScope $ \sessions -> do

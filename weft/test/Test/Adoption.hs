@@ -137,7 +137,7 @@ ended make = withRig make \rig -> withRoom 70_000 \p -> withScratch \dir -> with
     assertBool (show numbers) (all (>= 0) numbers && and (zipWith (/=) numbers (drop 1 numbers)))
     for_ numbers (Sys.close . fromIntegral)
     mapM_ N.close callers
-    -- What the send took is what arrives beside what was there.
+    -- The bytes of this send arrive beside those that were there.
     withRoom 65_536 \q -> do
       let drain n = do
             k <- Sys.recv (descriptorNumber (far full)) q 65_536

@@ -3,8 +3,8 @@
 -- |
 -- Description : Files that are answered from memory
 --
--- What is tried on the worker must answer as the backend does, and hand on what it
--- must not answer.
+-- An operation tried on the worker must answer as the backend does, and hand on every operation
+-- that it must not answer.
 module Test.AtOnce (tests) where
 
 import Control.Monad (forM_, replicateM_)

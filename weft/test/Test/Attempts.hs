@@ -139,7 +139,7 @@ refused = do
   isHeld d >>= (@?= False)
   mapM_ Sys.close [far, one, other]
 
--- | What each of the attempts answers. The file is in memory: it is being run.
+-- | The answer of each attempt. The file is in memory: it is being run.
 eachWay :: Socket -> B.ByteString -> Buffer -> IO [Int]
 eachWay s bytes buffer =
   bracket (openFd "/proc/self/exe" ReadOnly defaultFileFlags) closeFd $ \(Fd fd) -> do

@@ -45,7 +45,7 @@ data Lane = Lane
     laneTaken :: IORef Int
   }
 
--- | What to do with a result that is not a cancellation.
+-- | A pending operation, and the handler of a result that is not a cancellation.
 type Running = (Pending, Int -> IO ())
 
 cancellations :: Int
@@ -130,7 +130,7 @@ storm rig = withScratch \dir -> withDoor (dir <> "/door") \door address -> withR
         unless done $ yield >> threadDelay 100 >> writer (i + 1)
   _ <- forkIO (writer 0 `finally` putMVar over ())
   rounds `finally` (writeIORef stop True >> takeMVar over)
-  -- What is left can still be read.
+  -- The rest can still be read.
   for_ (zip [0 ..] sockets <> zip [20 ..] pipes) \(i, l) -> do
     let rest = do
           w <- readIORef (laneWritten l)

@@ -1,5 +1,5 @@
 -- |
--- Description : What waiting and working cost
+-- Description : The costs of waiting and working
 --
 -- An idle program uses no CPU time, and the hot path allocates a bounded number of
 -- bytes. Bytes are repeatable on a noisy machine, unlike times; the bounds are the

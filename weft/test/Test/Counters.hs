@@ -1,7 +1,7 @@
 {-# LANGUAGE OverloadedStrings #-}
 
 -- |
--- Description : What is counted is what has happened
+-- Description : Counters against the events that they count
 --
 -- Each test does something a number of times and finds that number counted. Where another OS
 -- thread or the operating system decides when, the test waits for the number.
@@ -43,7 +43,7 @@ tests =
       testCase "sums, names, and after the end" sums
     ]
 
--- | What this worker, the only one, has counted.
+-- | The counters of this worker, the only one.
 mine :: Thread WorkerCounters
 mine = total <$> counters
 

@@ -1,28 +1,20 @@
 -- |
 -- Description : Direct threads: suspension inside plain IO
 --
--- What 'IO' code may have on its stack when it suspends (handlers, masks, brackets,
--- callbacks, transformers, ten thousand frames), where it cannot suspend and how
--- it is told, and that a continuation goes on once. Random programs and the masks
--- are in "Test.Direct.Programs".
+-- Results, exceptions and turns between direct and monadic code, cancellation, and that
+-- a continuation goes on once. The stack of a suspended thread is in "Test.Direct.Stack",
+-- places without one in "Test.Direct.Unsuspendable", random programs and the masks in
+-- "Test.Direct.Programs".
 module Test.Direct (tests) where
 
-import Control.Concurrent (forkIO)
-import Control.Concurrent qualified as Concurrent
 import Control.Exception
 import Control.Monad
-import Control.Monad.STM (atomically)
-import Control.Monad.Trans.Class (lift)
-import Control.Monad.Trans.Reader (ReaderT, ask, runReaderT)
-import Control.Monad.Trans.State.Strict (StateT, execStateT, get, modify', put)
 import Data.ByteString.Char8 qualified as Char8
 import Data.IORef
-import Data.List (intercalate, isInfixOf, isPrefixOf, partition)
-import Foreign.Ptr (FunPtr, freeHaskellFunPtr)
-import GHC.Conc (BlockReason (..), ThreadStatus (..), threadStatus, unsafeIOToSTM)
 import System.IO.Temp (withSystemTempDirectory)
-import System.IO.Unsafe (unsafePerformIO)
 import System.Mem (getAllocationCounter)
+import Test.Direct.Stack (onTheStack)
+import Test.Direct.Unsuspendable (message, pending, unsuspendable)
 import Test.Program (Fault (..))
 import Test.Support
 import Test.Tasty
@@ -47,29 +39,15 @@ tests =
       testGroup "sockets and files" [testCase (describeConfig c) (socketsAndFiles c) | c <- configurations],
       testCase "two workers share direct threads" shared,
       testCase "the result of a segment is as lazy as in IO" lazyResult,
-      testGroup
-        "what may be on the stack"
-        [ testCase "a suspended release, handler and finally, in order" finalizers,
-          testCase "the exception of an awaited operation, raised at its await" raisedAtAwait,
-          testCase "a callback (withFile-shaped)" callback,
-          testCase "StateT over IO, and ReaderT" transformers,
-          testCase "a pipeline of coroutines" pipeline,
-          testCase "10,000 frames" (deep 10_000),
-          testCase "1,000,000 frames, over many chunks of stack" (deep 1_000_000)
-        ],
+      onTheStack,
       testGroup "a cancellation" (map cancelled cancellations),
       testGroup
         "cancelled at random, every bracket is released once"
         [testCase (describeConfig c) (storm c) | c <- configurations],
-      testGroup "where it cannot suspend it says so, at that call" (map cannot unsuspendable),
+      unsuspendable,
       testCase "the message says what to do" message,
       testCase "a continuation goes on once" once,
-      testGroup
-        "an asynchronous exception of GHC is pending for the worker (GHC's test T27651)"
-        [ testCase "masked: raised at the await" (pendingAt mask_ "boom at the await"),
-          testCase "masked uninterruptibly: the await fails, the exception comes after the mask" (pendingAt uninterruptibleMask_ (show ExceptionPending <> ", boom after the mask")),
-          testCase "a continuation captured unmasked inside a mask goes on while another is masked" pendingElsewhere
-        ],
+      pending,
       testCase "bytes allocated by a yield" yieldAllocation
     ]
 
@@ -175,142 +153,6 @@ lazyResult = do
     pure (length [x, y])
   n @?= 2
 
--- * On the stack
-
-finalizers :: Assertion
-finalizers = do
-  said <- newIORef []
-  let say x = modifyIORef' said (x :)
-      release x = say ("release " <> x) >> yield >> say ("released " <> x)
-  r <- runningQuietly . direct . try $ do
-    bracket (yield >> say "acquired" >> pure 'r') (const (release "outer")) $ \_ -> do
-      yield
-      (bracket_ yield (release "inner") (await (Weft.yield >> Weft.throwM (Fault 1))) `catch` \(Fault n) -> yield >> say ("caught " <> show n) >> yield >> throwIO (Fault 2))
-        `finally` release "middle"
-  r @?= (Left (Fault 2) :: Either Fault ())
-  readIORef said
-    >>= (@?= ["acquired", "release inner", "released inner", "caught 1", "release middle", "released middle", "release outer", "released outer"]) . reverse
-
-raisedAtAwait :: Assertion
-raisedAtAwait = do
-  (before, got, state) <- runningQuietly . direct $ do
-    ref <- newIORef (0 :: Int)
-    got <- try @Fault . forM_ [1 .. 5 :: Int] $ \i -> do
-      await (if i == 3 then Weft.throwM (Fault 3) else Weft.yield)
-      modifyIORef' ref (+ 1)
-    before <- readIORef ref
-    _ <- try @Fault (await (Weft.throwM (Fault 4)))
-    state <- getMaskingState
-    pure (before, got, state)
-  (before, got, show state) @?= (2, Left (Fault 3), "Unmasked")
-
--- | A library that opens, calls back, and closes; it knows nothing of threads.
-withThing :: IORef [String] -> (Int -> IO a) -> IO a
-withThing said = bracket (modifyIORef' said ("open" :) >> pure 7) (\_ -> modifyIORef' said ("close" :))
-
-callback :: Assertion
-callback = do
-  said <- newIORef []
-  (a, b) <- runningQuietly . direct $ do
-    a <- withThing said (\x -> yield >> pure (x + 1))
-    b <- try @Fault (withThing said (\_ -> yield >> await (Weft.throwM (Fault 1))))
-    _ <- withThing said (\_ -> traverse (<$ yield) [1 .. 100 :: Int])
-    pure (a, b)
-  (a, b) @?= (8, Left (Fault 1) :: Either Fault ())
-  readIORef said >>= (@?= concat (replicate 3 ["close", "open"]))
-
-transformers :: Assertion
-transformers = do
-  n <- runningQuietly . direct $ runReaderT body (10 :: Int)
-  n @?= (110, 10)
-  where
-    body :: ReaderT Int IO (Int, Int)
-    body = do
-      step <- ask
-      s <- lift (execStateT (replicateM_ 10 (add step)) 10)
-      turns' <- lift (await (pure 10))
-      pure (s, turns')
-    add :: Int -> StateT Int IO ()
-    add k = do
-      lift yield
-      s <- get
-      lift (mask_ yield)
-      put s
-      modify' (+ k)
-
--- | A conduit in miniature: a producer, a transformer and a consumer, each written as
--- sequential code over an effect of its own.
-data Pipe i o m r
-  = Finished r
-  | Perform (m (Pipe i o m r))
-  | Emit o (Pipe i o m r)
-  | Demand (Maybe i -> Pipe i o m r)
-
-instance (Monad m) => Functor (Pipe i o m) where
-  fmap = liftM
-
-instance (Monad m) => Applicative (Pipe i o m) where
-  pure = Finished
-  (<*>) = ap
-
-instance (Monad m) => Monad (Pipe i o m) where
-  p >>= f = case p of
-    Finished r -> f r
-    Perform m -> Perform (fmap (>>= f) m)
-    Emit o rest -> Emit o (rest >>= f)
-    Demand k -> Demand (k >=> f)
-
-perform :: (Monad m) => m a -> Pipe i o m a
-perform m = Perform (Finished <$> m)
-
--- | The consumer drives.
-fuse :: (Monad m) => Pipe i x m () -> Pipe x o m r -> Pipe i o m r
-fuse up down = case down of
-  Finished r -> Finished r
-  Perform m -> Perform (fuse up <$> m)
-  Emit o rest -> Emit o (fuse up rest)
-  Demand k -> case up of
-    Finished () -> fuse up (k Nothing)
-    Perform m -> Perform (fmap (`fuse` down) m)
-    Emit x rest -> fuse rest (k (Just x))
-    Demand k' -> Demand (\i -> fuse (k' i) down)
-
-runPipe :: (Monad m) => Pipe () () m r -> m r
-runPipe = \case
-  Finished r -> pure r
-  Perform m -> m >>= runPipe
-  Emit () rest -> runPipe rest
-  Demand k -> runPipe (k Nothing)
-
-pipeline :: Assertion
-pipeline = do
-  total <- runningQuietly . direct $ do
-    (r, w) <- openPipe
-    fork_ (forM_ [1 .. 50 :: Int] (\i -> writePipe w (Char8.pack (show i <> "\n")) >> yield) `finally` closePipe w)
-    runPipe (bytesOf r `fuse` linesOf Char8.empty `fuse` summing 0) `finally` closePipe r
-  total @?= (1275 :: Int)
-  where
-    bytesOf r = do
-      b <- perform (readPipe r 3)
-      unless (Char8.null b) (Emit b (bytesOf r))
-    linesOf rest = case Char8.elemIndex '\n' rest of
-      Just i -> Emit (Char8.take i rest) (linesOf (Char8.drop (i + 1) rest))
-      Nothing -> Demand (maybe (pure ()) (linesOf . (rest <>)))
-    summing n = Demand $ \case
-      Nothing -> pure n
-      Just line -> perform (await Weft.yield) >> summing (n + maybe 0 fst (Char8.readInt line))
-
--- | Suspend, twice, at the bottom of the given number of calls that are not finished.
-deep :: Int -> Assertion
-deep frames = do
-  n <- runningQuietly . direct $ go frames
-  n @?= frames
-  where
-    go :: Int -> IO Int
-    go 0 = 0 <$ (yield >> await (pure ()))
-    go n = (+ 1) <$> go (n - 1)
-    {-# NOINLINE go #-}
-
 -- * Cancelled
 
 -- | A body that says when it has begun; what is said of the cancellation that comes
@@ -391,69 +233,6 @@ storm c = do
   where
     threads = 2000
 
--- * Where it cannot
-
-foreign import ccall "wrapper" wrapCallback :: IO () -> IO (FunPtr (IO ()))
-
-foreign import ccall safe "dynamic" callBack :: FunPtr (IO ()) -> IO ()
-
--- | Each runs its argument in a place where a thread cannot suspend, and answers what
--- it raised there.
-unsuspendable :: [(String, IO () -> IO (Either SomeException ()))]
-unsuspendable =
-  [ ("unsafePerformIO", try . evaluate . hidden),
-    ( "a value that is evaluated lazily",
-      \act -> do
-        ref <- newIORef (hidden act)
-        value <- readIORef ref
-        try (evaluate value)
-    ),
-    ("atomically", try . atomically . unsafeIOToSTM),
-    ("a foreign callback", elsewhere (\act -> bracket (wrapCallback act) freeHaskellFunPtr callBack)),
-    ("forkIO", elsewhere (void . forkIO)),
-    ("a blocking action", try . blocking),
-    ("an effect of the monadic style", await . suspending)
-  ]
-  where
-    hidden act = unsafePerformIO act
-    {-# NOINLINE hidden #-}
-    -- On another stack: what was raised there comes back through a variable.
-    elsewhere :: (IO () -> IO ()) -> IO () -> IO (Either SomeException ())
-    elsewhere how act = do
-      box <- Concurrent.newEmptyMVar
-      how (try act >>= Concurrent.putMVar box)
-      Concurrent.takeMVar box
-    -- On a worker, but in an effect of the monadic style.
-    suspending act = Weft.liftIO (try act)
-
-cannot :: (String, IO () -> IO (Either SomeException ())) -> TestTree
-cannot (name, place) = testGroup name [testCase what (check operation) | (what, operation) <- ways]
-  where
-    ways = [("yield", yield), ("await", await (Weft.liftIO (pure ()))), ("masked", mask_ yield), ("masked uninterruptibly", uninterruptibleMask_ (await Weft.yield))]
-    check operation = do
-      -- The thread goes on afterwards, suspends again, and the order of things shows
-      -- that the failure came out of that very call.
-      said <- newIORef []
-      let say x = modifyIORef' said (x :)
-      r <- runningQuietly . direct $ do
-        yield
-        r <- place (say "before" >> operation >> say "after")
-        say "handled"
-        yield
-        state <- getMaskingState
-        state @?= Unmasked
-        pure r
-      either (\e -> fromException e @?= Just NothingToSuspend) (\_ -> assertFailure "it suspended") r
-      readIORef said >>= (@?= ["before", "handled"]) . reverse
-
-message :: Assertion
-message = do
-  r <- try yield
-  case r of
-    Left e -> forM_ ["direct", "unsafePerformIO", "atomically", "callback", "forkIO"] $ \word ->
-      assertBool word (word `isInfixOf` displayException (e :: CannotSuspend))
-    Right () -> assertFailure "it suspended"
-
 -- | A thread that goes on twice, once in a child.
 twice :: Thread Int
 twice = Trace.Thread (\k -> Fork Nothing (\_ -> k 2) (\_ -> k 1))
@@ -468,60 +247,6 @@ once = do
     replicateM_ 3 yield
   readIORef seen >>= (@?= [1, 0])
   readIORef uncaught >>= (@?= [Just ResumedTwice]) . map fromException
-
--- * Pending exceptions
-
-data Boom = Boom
-  deriving stock (Show)
-
-instance Exception Boom
-
--- | Have another GHC thread throw at the worker, which is masked, and wait until it
--- is waiting to be heard.
-provoke :: IO ()
-provoke = do
-  worker <- Concurrent.myThreadId
-  thrower <- forkIO (Concurrent.throwTo worker Boom)
-  let wait =
-        threadStatus thrower >>= \case
-          ThreadBlocked BlockedOnException -> pure ()
-          _ -> Concurrent.yield >> wait
-  -- The other capability has sent its message; this one's scheduler is to read it.
-  wait >> Concurrent.yield
-
-pendingAt :: (forall a. IO a -> IO a) -> String -> Assertion
-pendingAt masking allowed = replicateM_ 50 $ do
-  said <- newIORef []
-  let say x = modifyIORef' said (x :)
-  n <- runningQuietly . direct $ do
-    handle (\Boom -> say "boom after the mask") . masking $ do
-      provoke
-      handle (\Boom -> say "boom at the await") $
-        handle (\e -> say (show (e :: CannotSuspend))) $
-          await Weft.yield
-    -- The worker is none the worse.
-    replicateM_ 3 yield
-    pure (3 :: Int)
-  n @?= 3
-  readIORef said >>= (@?= allowed) . intercalate ", " . reverse
-
-pendingElsewhere :: Assertion
-pendingElsewhere = replicateM_ 50 $ do
-  said <- newIORef []
-  let say x = modifyIORef' said (x :)
-  runningQuietly . direct $ do
-    -- Suspended unmasked, inside a mask: to go on unmasks.
-    fork_ $ mask $ \restore -> do
-      restore (await (replicateM_ 2 Weft.yield))
-      say "first: went on"
-    yield
-    handle (\Boom -> say "second: boom") . uninterruptibleMask_ $ do
-      provoke
-      say "second: masked"
-    replicateM_ 5 yield
-  -- The first may go on while the second has lost its worker, on a machine that is busy.
-  (first, second) <- partition (isPrefixOf "first") . reverse <$> readIORef said
-  (first, second) @?= (["first: went on"], ["second: masked", "second: boom"])
 
 -- * Costs
 

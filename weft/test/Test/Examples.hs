@@ -88,7 +88,7 @@ woken = do
     waits <- forM ["woken", "woken"] $ \what -> spawn (waitGate gate >> say what)
     yield
     openGate gate ()
-    -- What the gate posted reaches the queue between two slices.
+    -- A thread that the gate posts reaches the queue between two slices.
     others <- forM_ [1 .. 2 :: Int] (\_ -> fork_ (say "yielder")) >> spawn (pure ())
     sequence_ waits
     others

@@ -1,7 +1,7 @@
 {-# LANGUAGE OverloadedStrings #-}
 
 -- |
--- Description : What happens when threads, runs and reports fail
+-- Description : Failures of threads, runs and reports
 --
 -- Uncaught exceptions and how they are reported, the end of a run by its main
 -- thread, by 'exit' and from outside, and the identities of threads.

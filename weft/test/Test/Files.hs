@@ -1,8 +1,8 @@
 -- |
 -- Description : Signals and blocking actions, beside the rest of the process
 --
--- What they mean to threads is in "Weft.Conformance"; here is what becomes of the
--- handlers that the process had, and which OS threads run what blocks.
+-- Their meaning to threads is in "Weft.Conformance"; here are the handlers
+-- that the process had, and the OS threads that run blocking calls.
 module Test.Files (tests) where
 
 import Control.Concurrent (isCurrentThreadBound)

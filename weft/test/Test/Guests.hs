@@ -1,7 +1,7 @@
 -- |
 -- Description : Threads of GHC's for threads of Weft
 --
--- What 'onGhcThread' promises: its action may do what GHC's threads may, has all operations
+-- The promises of 'onGhcThread': its action may do what GHC's threads may, has all operations
 -- of Weft, ends before its thread goes on, and is interrupted with it.
 module Test.Guests (tests) where
 
@@ -211,7 +211,7 @@ tardy config = do
     replicateM 3 (onGhcThread runner (\perform -> perform Weft.yield >> pure 'e'))
   ends @?= "eee"
 
--- | What interrupts an action is on its way when the action ends; the thread of GHC's, on
+-- | The exception that interrupts an action is on its way when the action ends; the thread of GHC's, on
 -- another capability, is given the next one at once.
 overtaken :: Config -> Assertion
 overtaken config = do
@@ -233,7 +233,7 @@ overtaken config = do
     Weft.try (onGhcThread runner (\_ -> evaluate (sum [1 .. 100_000 :: Int])))
   [displayException e | Left e <- outcomes :: [Either SomeException Int]] @?= []
 
--- | What is thrown arrives in the action, wherever that is.
+-- | An exception thrown at the thread arrives in the action, wherever that is.
 unescaped :: Assertion
 unescaped = do
   arrived <- newIORef (0 :: Int)

@@ -80,7 +80,7 @@ build tick = fmap sum . mapM piece
       Guarded ps -> build tick ps `catch` \(Fault n) -> pure n
       Broken -> throwM (Fault 7)
 
--- | What is seen of a thread: its outline, and what happens until it ends. Whether a thread
+-- | The observable behaviour of a thread: its outline, and its events until it ends. Whether a thread
 -- that it has forked has another step after that depends on where a slice ends.
 seen :: ((Int -> Thread Int) -> Thread Int) -> IO (String, [Int], Maybe Int)
 seen make = do
@@ -266,8 +266,8 @@ programs = withMaxSuccess 400 . forAllShrink (scale (`div` 2) arbitrary) shrink 
     forks = \case Forks {} -> True; _ -> False
     asks = \case Asks n -> n > 0; _ -> False
 
--- | What is seen of a program, given how to run it: its events, and how many exceptions were
--- reported.
+-- | The observable behaviour of a program, given how to run it: its events, and the number of reported
+-- exceptions.
 observed :: (Thread () -> IO Int) -> Program -> IO ([Event], Int)
 observed execute program = do
   events <- newIORef []

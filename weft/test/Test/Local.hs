@@ -1,5 +1,5 @@
 -- |
--- Description : What state of a thread costs
+-- Description : The costs of thread-local state
 module Test.Local (tests) where
 
 import Control.Monad (replicateM_)

@@ -1,7 +1,7 @@
 {-# LANGUAGE OverloadedStrings #-}
 
 -- |
--- Description : What an operator sees of a program, from outside
+-- Description : An operator's view of a program, from outside
 --
 -- Each part is a whole program: this one, started anew with the name of the part. Its
 -- standard error is what an operator would read.

@@ -45,7 +45,7 @@ import Weft.Kernel (AnswerCall (..), Instance (..), Kernel (..), Opened (..), Sy
 -- | Statements, one after the other.
 type Program = [Statement]
 
--- | What a thread can do.
+-- | A statement of a thread.
 data Statement
   = -- | Write a number into the log.
     Say Int
@@ -76,7 +76,7 @@ newtype Fault = Fault Int
 
 instance Exception Fault
 
--- | What is seen of a run, in order. The first number is the thread, in the
+-- | An observation of a run, in order. The first number is the thread, in the
 -- order of forking.
 data Event
   = Said Int Int
@@ -164,14 +164,14 @@ perform emit names = body 0
       MasksFirmly a -> uninterruptibleMask_ (body me a)
       Brackets a u r -> bracket (body me a) (\_ -> body me r) (\_ -> body me u)
       Exits -> exit
-    -- What leaves a thread is reported by the scheduler; here the report names the thread.
+    -- An exception that leaves a thread is reported by the scheduler; here the report names the thread.
     labelled child p = body child p `catch` \(Fault n) -> liftIO (emit (Reported child)) >> throwM (Fault n)
     level = \case
       Unmasked -> Open
       MaskedInterruptible -> Soft
       MaskedUninterruptible -> Firm
 
--- | What 'Asks' asks: the answer, and how many turns are left until it comes.
+-- | The question of 'Asks': the answer, and the turns left until it comes.
 data Question a where
   Question :: Int -> IORef Int -> Question Int
 
@@ -222,7 +222,7 @@ data Item
 data Exception' = Failing | Leaving
   deriving stock (Eq)
 
--- | What a run of a program does: thread 0 runs it, each thread in turn until it
+-- | The events of a program's run: thread 0 runs it, each thread in turn until it
 -- yields or ends, threads that are forked go to the end of the list.
 reference :: Program -> [Event]
 reference program = turn 1 [Machine 0 (map Do program) Open]

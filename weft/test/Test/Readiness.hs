@@ -2,7 +2,7 @@
 {-# LANGUAGE OverloadedStrings #-}
 
 -- |
--- What is particular to the backends made of readiness: their order, their
+-- The particular behaviour of the backends made of readiness: their order, their
 -- tokens, their refusals, and what their hot path allocates.
 module Test.Readiness
   ( tests,

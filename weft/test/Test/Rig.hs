@@ -256,7 +256,7 @@ withListener use = bracket (socket AF_INET Stream 0) N.close \s -> do
 withScratch :: (FilePath -> IO a) -> IO a
 withScratch = withSystemTempDirectory "weft"
 
--- | What an operation answers when it fails like this.
+-- | The answer of an operation that fails with this error.
 code :: Errno -> Int
 code = Sys.failureCode
 

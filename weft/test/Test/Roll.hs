@@ -52,7 +52,7 @@ instance Arbitrary Command where
 -- | A number, or nothing any more.
 type Content = Maybe Int
 
--- | What lasts, and the next number.
+-- | The entries that last, and the next number.
 data State = State !(Map Int (MutVar RealWorld Content)) !Int
 
 begin :: Roll Content -> State -> IO State
@@ -73,7 +73,7 @@ perform roll state = \case
   Pass n -> foldM (\s _ -> begin roll s >>= \s'@(State _ next) -> end roll s' (next - 1)) state (replicate n ())
   Collect -> state <$ performMinorGC
 
--- | What the roll says, and how many entries it has.
+-- | The entries of the roll in its order, and their number.
 contents :: Roll Content -> IO ([Int], Int)
 contents = foldRoll (\(found, n) content -> pure (maybe found (: found) content, n + 1)) ([], 0)
 

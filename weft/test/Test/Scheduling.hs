@@ -4,24 +4,22 @@
 -- Description : Which thread runs when
 --
 -- Litmus programs with every allowed outcome, fairness, policies (the library's
--- and a user's own) against models, the ring against a list, the inbox under
--- several writers, and work that moves to an idle worker.
+-- and a user's own) against models, the ring against a list, and the inbox under
+-- several writers. Work that moves is in "Test.Scheduling.Workers".
 module Test.Scheduling (tests) where
 
-import Control.Concurrent (forkOS, myThreadId, threadCapability)
+import Control.Concurrent (forkOS)
 import Control.Concurrent.MVar
-import Control.Exception (evaluate)
 import Control.Monad (forM, forM_, forever, replicateM, replicateM_, unless, void, when)
 import Data.IORef
-import Data.List (minimumBy, nub, permutations, sort)
+import Data.List (minimumBy, permutations, sort)
 import Data.Ord (comparing)
-import Data.Primitive.MutVar (newMutVar, readMutVar)
-import GHC.Clock (getMonotonicTimeNSec)
-import Network.Socket qualified as Network
+import Data.Primitive.MutVar (newMutVar)
 import Policies (lastInFirstOut)
 import System.IO.Unsafe (unsafePerformIO)
 import Test.QuickCheck.Monadic (monadicIO)
 import Test.QuickCheck.Monadic qualified as Q
+import Test.Scheduling.Workers (workers)
 import Test.Support
 import Test.Tasty
 import Test.Tasty.HUnit
@@ -32,16 +30,15 @@ import Weft.Internal.Core.Cancel (surelyNotCondemned)
 import Weft.Internal.Core.Policy (newReadyQueue, popAny, push, size)
 import Weft.Internal.Core.Ring
 import Weft.Internal.Core.SystemCall (Socket (..))
-import Weft.Internal.Core.Trace (Context (..), Home (..), Identity (..), Status (..), Tcb (..), Trace (Done, Parked), internal, newTcb, rootContext, tcbNumber)
+import Weft.Internal.Core.Trace (Context (..), Identity (..), Status (..), Trace (Done, Parked), internal, newTcb, rootContext, tcbNumber)
 import Weft.Internal.Data.Inbox
 import Weft.Internal.Os.Descriptor (newDescriptor)
-import Weft.Internal.Run.Worker (worthMoving)
 import Weft.Kernel
 import Weft.MVar qualified as Weft
 import Weft.Mask (mask_)
 import Weft.Mutex
 import Weft.Policy
-import Weft.Socket (Family (..), SocketType (..), accept, awaitReadable, awaitWritable, closeSocket, listenTcp, withSocket)
+import Weft.Socket (Family (..), SocketType (..), awaitReadable, awaitWritable)
 
 tests :: TestTree
 tests =
@@ -52,15 +49,10 @@ tests =
       testGroup "policies" policies,
       testGroup "ring" [testProperty "is a queue, across chunks" ringModel],
       testGroup "inbox" [testCase "no message is lost and no wake-up is missed" inboxStress],
-      testGroup
-        "workers"
-        ( testCase "a surplus moves to the idle worker" workMoves
-            : testCase "threads that compute are worth moving, very many, and those that no event has woken" worth
-            : [testCase ("an acceptor that moves is on its new worker, " <> show backend) (acceptorsMove backend) | backend <- [Epoll, Uring, Poll]]
-        )
+      workers
     ]
 
--- | What a program logs under some settings, when it ends.
+-- | The log of a program under some settings, when it has ended.
 logOf :: Settings -> ((String -> Thread ()) -> Thread ()) -> IO [String]
 logOf settings program = do
   events <- newIORef []
@@ -336,85 +328,6 @@ inboxStress = do
   where
     writers = 3 :: Int
     messages = 300 :: Int
-
--- * Workers
-
--- | Threads that are all forked on one worker run on both in the end: each counts
--- itself in on its OS thread, and none stops before both were seen.
-workMoves :: Assertion
-workMoves = do
-  places <- running (Config Epoll 2) $ do
-    seen <- liftIO (newIORef [])
-    waits <- replicateM 2000 . spawn $ do
-      let turn = do
-            place <- liftIO ((,) <$> (show <$> myThreadId) <*> (myThreadId >>= fmap fst . threadCapability))
-            known <- liftIO . atomicModifyIORef' seen $ \ps -> let ps' = nub (place : ps) in (ps', ps')
-            _ <- liftIO (evaluate (length known))
-            when (length (nub (map fst known)) < 2) (yield >> turn)
-      turn
-    sequence_ waits
-    liftIO (readIORef seen)
-  length (nub (map fst places)) @?= 2
-
-worth :: Assertion
-worth =
-  [(worthMoving False slice dispatched ready, worthMoving True slice dispatched ready) | (slice, dispatched, ready) <- looks]
-    @?= map (,True) [True, False, False, True, True]
-  where
-    looks =
-      [ (5_120_000, 256, 5),
-        -- 128 pairs that exchange a byte: 3 microseconds a dispatch.
-        (768_000, 256, 128),
-        (4_000, 1, 5),
-        (768_000, 256, 400),
-        -- The slice ended before anything was dispatched.
-        (20_000, 0, 5)
-      ]
-
--- | Many accepts end in one poll of a worker, beside one that is idle: those threads that are
--- given to it go on there, and not on the queue of the first.
-acceptorsMove :: BackendChoice -> Assertion
-acceptorsMove backend = do
-  places <- runWith (settingsFor (Config backend 2)) {settingCarriers = 0, settingSlice = 1} . withSocket (listenTcp (Just "127.0.0.1") "0" 128) $ \l -> do
-    port <- boundPort l
-    let go :: Int -> [(Int, Int)] -> Thread [(Int, Int)]
-        go 0 found = pure found
-        go left found
-          | any ((/= 0) . snd) found = pure found
-          | otherwise = do
-              here <- internal (\home _ -> pure (homeWorker home))
-              waits <- replicateM 64 . spawnOn (Just here) $ do
-                (s, _) <- accept l
-                place <- internal placed
-                -- Only threads that compute are worth moving.
-                liftIO compute
-                place <$ closeSocket s
-              replicateM_ 10 yield
-              -- In one effect, so that the worker does not look meanwhile.
-              liftIO . replicateM_ 64 $ connectOnce port
-              now <- sequence waits
-              go (left - 1) (found <> now)
-    go 50 []
-  assertBool "none has moved" (any ((== 1) . snd) places)
-  [place | place@(running', lives) <- places, running' /= lives] @?= []
-  where
-    -- Where the thread runs, and where a cancellation would look for it.
-    placed home tcb = case tcbIdentity tcb of
-      Nobody -> pure (homeWorker home, homeWorker home)
-      Identity _ status -> (homeWorker home,) . livesAt home <$> readMutVar status
-    livesAt home = \case
-      Going there -> homeWorker there
-      Waiting there _ -> homeWorker there
-      Condemned there _ -> homeWorker there
-      Ended -> homeWorker home
-    compute = do
-      start <- getMonotonicTimeNSec
-      let go = getMonotonicTimeNSec >>= \t -> when (t - start < 50_000) go
-      go
-    connectOnce port = do
-      s <- Network.socket Network.AF_INET Network.Stream Network.defaultProtocol
-      Network.connect s (Network.SockAddrInet port (Network.tupleToHostAddress (127, 0, 0, 1)))
-      Network.close s
 
 -- | An identity with this number, of no thread that runs.
 numbered :: Int -> Identity

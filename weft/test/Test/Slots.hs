@@ -54,7 +54,7 @@ instance Arbitrary Command where
     Burst n k -> Insert 0 : [Burst n' k | n' <- shrink n, n' > 0]
     _ -> []
 
--- | What is live, and all keys ever given.
+-- | The live entries, and all keys ever given.
 data State = State !(Map Int Int) ![Int]
 
 propModel :: [Command] -> Property

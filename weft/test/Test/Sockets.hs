@@ -1,5 +1,5 @@
 -- |
--- Description : What waiting for a descriptor costs
+-- Description : The costs of waiting for a descriptor
 --
 -- That an accept waits for a free descriptor is a test of "Weft.Conformance"; here is
 -- that it does not spin meanwhile.

@@ -74,7 +74,7 @@ untilStatus wanted thread = do
   status <- threadStatus thread
   unless (wanted status) (Concurrent.yield >> untilStatus wanted thread)
 
--- | What was thrown at a thread of another capability is first a message to that one. Wait
+-- | An exception thrown at a thread of another capability is first a message to that one. Wait
 -- until it has been read there: a capability reads all its messages before it runs a thread
 -- that was sent to it.
 untilArrived :: ThreadId -> IO ()

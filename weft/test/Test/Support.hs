@@ -1,5 +1,5 @@
 -- |
--- Description : What the tests share
+-- Description : Common parts of the tests
 --
 -- Running threads under a chosen kernel, waiting without sleeping, and measuring
 -- what the process holds and uses. Nothing here is a test.
@@ -120,7 +120,7 @@ maskingNow = stateMasking . tcbState <$> self
 openDescriptors :: IO Int
 openDescriptors = length <$> descriptorTargets
 
--- | What they are, for a message.
+-- | The targets of the open descriptors, for a message.
 descriptorTargets :: IO [String]
 descriptorTargets = do
   names <- listDirectory "/proc/self/fd"

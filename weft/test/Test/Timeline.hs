@@ -185,7 +185,7 @@ takeover = do
       Object o | Just (String s) <- KeyMap.lookup "from" o -> Just s
       _ -> Nothing
 
--- | What is in the file at any moment is what a killed program leaves. (It is
+-- | A killed program leaves the bytes that are in the file at that moment. (It is
 -- read without a handle, for GHC lets no handle read through one what another writes.)
 cutOff :: Assertion
 cutOff = withSystemTempDirectory "weft-timeline" $ \dir -> do

@@ -1,7 +1,7 @@
 {-# LANGUAGE BlockArguments #-}
 
 -- |
--- What a backend says is pending, against what the test knows: an operation is
+-- The pending operations that a backend reports, against those that the test knows: an operation is
 -- pending from its submission until its completion has run.
 module Test.Visit
   ( tests,
@@ -56,7 +56,7 @@ instance Arbitrary Step where
     where
       index = choose (0, 1000)
 
--- | What is begun there, and how it is made to succeed.
+-- | The operation that is begun there, and how it is made to succeed.
 data Place = Place
   { placeOperation :: Operation,
     placeFeed :: IO (),

@@ -59,7 +59,7 @@ number point key = case Text.signed Text.decimal <$> lookup key point of
   Just _ -> Left (Text.unpack key ++ " is no number")
   Nothing -> Left (Text.unpack key ++ " is missing")
 
--- | As arguments of a program.
+-- | The arguments of a program.
 pointArguments :: Point -> [String]
 pointArguments point = [Text.unpack (k <> "=" <> v) | (k, v) <- point]
 

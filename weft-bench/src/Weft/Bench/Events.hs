@@ -1,7 +1,7 @@
 -- |
 -- Description : The workloads of an event manager
 --
--- What O'Sullivan & Tibell 2010 measured GHC's event manager with: a server that answers every
+-- The workloads with which O'Sullivan & Tibell 2010 measured GHC's event manager: a server that answers every
 -- connection with a few bytes or with a file and closes it, the same beside connections that are
 -- idle, and threads that all sleep for a millisecond. Clients and server are in one process, on
 -- GHC's threads; only what waits for them differs ("Weft.Bench.Events.Manager"). The

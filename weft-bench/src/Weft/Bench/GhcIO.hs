@@ -28,7 +28,7 @@ import Weft.Socket qualified as Weft
 data Trips = ByForkIO | Relinked | OfWeft
   deriving stock (Eq, Show, Enum, Bounded)
 
--- | As the command line and the reports call it.
+-- | Its name on the command line and in reports.
 tripsName :: Trips -> Text
 tripsName = \case
   ByForkIO -> "forkIO"

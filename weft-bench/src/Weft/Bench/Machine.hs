@@ -1,5 +1,5 @@
 -- |
--- Description : What the figures were measured on
+-- Description : The machine on which figures are measured
 --
 -- A figure without its machine says nothing. One row: the processor, how many there
 -- are, the kernel, the date, and how busy others kept it when the measurement began.

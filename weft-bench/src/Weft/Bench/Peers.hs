@@ -40,7 +40,7 @@ import Weft.Bench.Report (Cell (..), Row, figure)
 import Weft.Bench.Statistics (median, medianOfRatios)
 import Weft.Internal.Os.Report (writeStderr)
 
--- | Which of the two measurements.
+-- | One of the two measurements.
 data Benchmark
   = -- | switching
     Yield
@@ -48,7 +48,7 @@ data Benchmark
     Timers
   deriving stock (Eq, Show)
 
--- | As the command line and the peers call it.
+-- | Its name on the command line and for the peers.
 benchmarkName :: Benchmark -> Text
 benchmarkName = \case
   Yield -> "yield"

@@ -50,7 +50,7 @@ import Weft.Wai qualified as Wai
 data Service = Sleeping | Gateway
   deriving stock (Eq, Show, Enum, Bounded)
 
--- | As the command line and the reports call it.
+-- | Its name on the command line and in reports.
 serviceName :: Service -> Text
 serviceName = \case
   Sleeping -> "sleeping"
@@ -60,7 +60,7 @@ serviceName = \case
 data Host = OnWarp | OnRelinked | OnDirect
   deriving stock (Eq, Show, Enum, Bounded)
 
--- | As the command line and the reports call it.
+-- | Its name on the command line and in reports.
 hostName :: Host -> Text
 hostName = \case
   OnWarp -> "warp"

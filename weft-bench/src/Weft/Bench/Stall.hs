@@ -1,5 +1,5 @@
 -- |
--- Description : What a thread that does not come back costs the others
+-- Description : The cost of a thread that does not come back
 --
 -- A ticker thread sleeps for a millisecond at a time while another thread computes,
 -- blocks in a GHC variable, is in a foreign call, or waits for a thunk that a third

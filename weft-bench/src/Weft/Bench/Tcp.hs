@@ -58,7 +58,7 @@ data TcpSettings = TcpSettings
     tcpPeers :: !FilePath
   }
 
--- | Those of a run, quick or not.
+-- | The experiments of a run, quick or not.
 experiments :: Bool -> [Experiment]
 experiments quick = map RoundTrips [1, 100, many] ++ [Connections, Into, OutOf, Idle many]
   where

@@ -1,7 +1,7 @@
 -- |
 -- Description : Toy servers in Haskell: a thread for each connection, a connection for each request
 --
--- What @peers\/toy.c@ does with processes and the threads of C, with Weft's threads: one thread
+-- The server of @peers\/toy.c@, written with Weft's threads instead of processes and threads of C: one thread
 -- accepts and forks another for each connection, which reads one request, sends the page and closes
 -- (Kerneis & Chroboczek 2009, section 3). GHC's threads and the concurrency libraries run
 -- "Weft.Bench.Web" instead, which also serves files. Runs until it is killed.

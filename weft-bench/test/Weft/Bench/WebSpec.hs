@@ -113,7 +113,7 @@ withServer kind root act = bracket socket Net.close $ \listener -> do
     Left e -> let _ = e :: IOException in pure ()
     Right () -> assertFailure "it has ended by itself"
 
--- | Who ends a connection first.
+-- | The side that ends a connection first.
 data Side = Client | Server
 
 -- | One connection: what is sent, and the answer that is awaited before the next is sent.

@@ -54,7 +54,7 @@ data AccessLog = AccessLog
     logStamp :: !(IORef Stamp)
   }
 
--- | Where a log goes, its format and its bounds.
+-- | The destination of a log, its format and its bounds.
 data AccessLogSettings = AccessLogSettings
   { -- | Default: standard output.
     accessLogTarget :: !LogTarget,

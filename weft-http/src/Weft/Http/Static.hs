@@ -109,7 +109,7 @@ readyIn static clock request entry =
     _ -> pure Nothing
 {-# OPAQUE readyIn #-}
 
--- | What the cache has for a request.
+-- | The cached answer to a request.
 data Known
   = Missing
   | -- | The response itself.
@@ -117,7 +117,7 @@ data Known
   | -- | A file, to be compared with the disk, or not to be sent whole.
     Kept !Cached
 
--- | What the cache has for a path, in one effect: nearly all requests end here. Inlined, so that
+-- | Look a path up in the cache, in one effect: nearly all requests end here. Inlined, so that
 -- the path is not allocated.
 lookAt :: Static -> Clock -> Request -> ByteString -> IO Known
 lookAt static clock request asked =
@@ -135,7 +135,7 @@ isPlain request = case requestMethod request of
   _ -> False
 {-# INLINE isPlain #-}
 
--- | What an entry of the cache has for a plain GET.
+-- | The answer of a cache entry to a plain GET.
 current :: Static -> Clock -> Request -> CacheEntry Cached -> IO Known
 current static clock request entry = do
   spare entry

@@ -52,7 +52,7 @@ simulatedWorld name seed config =
           other -> assertFailure (unlines (show (void other) : map renderStuck (resultLeft result)))
     }
 
--- | What all simulated worlds have in common.
+-- | The common base of all simulated worlds.
 simulatedBase :: String -> World
 simulatedBase name =
   World

@@ -39,7 +39,7 @@ import Weft.Socket (SockAddr, showAddress)
 import Weft.Time (Instant, wallClock)
 import Weft.Timeout
 
--- | What a client needs to know.
+-- | The configuration of a client.
 data ClientSettings = ClientSettings
   { -- | For reports: the label of its threads.
     clientName :: !Text,
@@ -50,7 +50,7 @@ data ClientSettings = ClientSettings
     -- | How long a replica may take to answer, before it is asked again on another
     -- connection.
     clientAttempt :: !Duration,
-    -- | What it does wrong.
+    -- | The mistakes that it makes.
     clientMistakes :: ![Mistake]
   }
 
@@ -68,7 +68,7 @@ defaultClientSettings name replicas =
 -- | A client of the store. Any number of threads may use it.
 data Client = Client
   { clientSettings :: !ClientSettings,
-    -- | What tells its versions from those of others.
+    -- | Distinguishes its versions from those of other clients.
     clientNumber :: !Word64,
     -- | The greatest counter that it has used.
     clientCounter :: !(IORef Word64),
@@ -133,7 +133,7 @@ newVersion client seen = do
       else liftIO (atomicModifyIORef' (clientCounter client) (\own -> let n = 1 + max own (maybe 0 versionCounter seen) in (n, n)))
   pure (Version counter (clientNumber client))
 
--- | What can be held against the request itself comes first; then the body runs, with its deadline.
+-- | Check the sizes of the key and the value; then run the body, with its deadline.
 limited :: Client -> Key -> Value -> (Instant -> Thread (Outcome a)) -> Thread (Outcome a)
 limited client key value body = case sizeFault key value of
   Just fault -> pure (Failed fault)

@@ -132,7 +132,7 @@ kindsOf = eitherReader $ \text -> if text == "none" then Right [] else mapM (one
   where
     one t = maybe (Left ("there is no kind of fault " <> show t <> "; there are none, " <> intercalate ", " (map nameOfKind [minBound ..]))) Right (lookup t [(nameOfKind k, k) | k <- [minBound ..]])
 
--- | As on the command line.
+-- | Its form on the command line.
 nameOfKind :: FaultKind -> String
 nameOfKind = \case
   Crashes -> "crashes"

@@ -1,5 +1,5 @@
 -- |
--- Description : What a register holds
+-- Description : The content of a register
 --
 -- Keys, values and versions, with their binary form, which is the same on the wire and
 -- in the log. Sizes are bounded where bytes are read, before anything is allocated.
@@ -35,7 +35,7 @@ import Data.Word (Word64)
 -- | The name of a register.
 type Key = ByteString
 
--- | What a client puts into one.
+-- | The content of a register, as the client gives it.
 type Value = ByteString
 
 -- | Versions order the values of a register. Two clients may choose the same counter;
@@ -59,7 +59,7 @@ longestKey, longestValue :: Int
 longestKey = 256
 longestValue = 65536
 
--- | What is wrong with the size of a key or value, if anything is.
+-- | The fault in the size of a key or value, if there is one.
 sizeFault :: Key -> Value -> Maybe Text
 sizeFault key value
   | ByteString.length key > longestKey = Just (tooLong "a key" longestKey)

@@ -1,5 +1,5 @@
 -- |
--- Description : What clients did, and when
+-- Description : The operations of clients, and their times
 --
 -- A recorder is not part of the world: it sees the clients of all machines, and what it has
 -- recorded can be read when these are gone.
@@ -36,7 +36,7 @@ import Weft.Time (Instant, now)
 -- | Operations, in the order in which they began.
 type History = [Operation]
 
--- | What one client did to one register.
+-- | One operation of a client on a register.
 data Operation = Operation
   { operationClient :: !Text,
     operationKey :: !Key,
@@ -46,7 +46,7 @@ data Operation = Operation
   }
   deriving stock (Eq, Show)
 
--- | What was done and what came of it.
+-- | An operation's kind, its value and its outcome.
 data Action
   = Put !Value !(Outcome ())
   | Get !(Outcome (Maybe Value))

@@ -40,7 +40,7 @@ import Replicated.Picture
 -- | Operations on one register for which there is no order.
 data Violation = Violation
   { violationReason :: !Reason,
-    -- | Those of the reason, and the puts of their values.
+    -- | The operations of the reason, and the puts of their values.
     violationOperations :: ![Operation]
   }
   deriving stock (Eq, Show)
@@ -69,7 +69,7 @@ data Bound = Start | At !Moment | Never
 -- | All about one value.
 data Cluster = Cluster
   { clusterPut :: !Span,
-    -- | Which of its operations ended first, and which began last.
+    -- | Its operation that ended first, and the one that began last.
     firstEnded, lastBegun :: !Span
   }
 
@@ -132,7 +132,7 @@ explain (Violation reason operations) = unlines $ sentences <> ["", draw operati
     inWords o = Text.unpack (operationClient o) <> "'s \"" <> describeAction (operationAction o) <> "\""
     valueIn o = maybe "nothing" Char8.unpack (o >>= valueOf . operationAction)
 
--- | What was put or found.
+-- | The value that was put or found.
 valueOf :: Action -> Maybe Value
 valueOf = \case
   Put value _ -> Just value

@@ -30,7 +30,7 @@ instance Show LogDamaged where
 
 instance Exception LogDamaged
 
--- | What a log begins with.
+-- | The first bytes of a log.
 header :: ByteString
 header = "weft-kv log, format 1\n"
 

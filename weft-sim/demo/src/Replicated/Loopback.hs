@@ -31,7 +31,7 @@ import Weft.Scope
 import Weft.Socket
 import Weft.Time (durationNanoseconds, nanoseconds)
 
--- | What to run.
+-- | The size of the cluster and the work of its clients.
 data LoopbackSettings = LoopbackSettings
   { loopbackReplicas :: !Int,
     loopbackClients :: !Int,

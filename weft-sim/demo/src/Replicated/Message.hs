@@ -1,5 +1,5 @@
 -- |
--- Description : What clients and replicas say to each other
+-- Description : The messages between clients and replicas
 --
 -- A message is a length of four bytes, and a body of that length.
 module Replicated.Message
@@ -22,7 +22,7 @@ import Data.Text.Encoding (decodeUtf8Lenient, encodeUtf8)
 import Data.Word (Word32)
 import Replicated.Entry
 
--- | What a client asks of a replica.
+-- | A request of a client to a replica.
 data Request
   = -- | What do you hold for this key?
     Read !Key
@@ -30,7 +30,7 @@ data Request
     Store !Key !Entry
   deriving stock (Eq, Show)
 
--- | What a replica answers.
+-- | The answer of a replica.
 data Reply
   = -- | What it holds.
     Found !(Maybe Entry)

@@ -14,14 +14,14 @@ data Mistake
   | NoWriteBack
   deriving stock (Eq, Ord, Show, Read, Enum, Bounded)
 
--- | As it is called on the command line.
+-- | Its name on the command line.
 nameOf :: Mistake -> String
 nameOf = \case
   WallClockVersions -> "wall-clock-versions"
   AckBeforeSync -> "ack-before-sync"
   NoWriteBack -> "no-write-back"
 
--- | What is done wrong, and what comes of it.
+-- | The mistake and its consequence, for the command line.
 describe :: Mistake -> String
 describe = \case
   WallClockVersions ->

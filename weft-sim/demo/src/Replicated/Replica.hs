@@ -22,7 +22,7 @@ import Weft.Semaphore
 import Weft.Socket
 import Weft.Timeout
 
--- | What a replica needs to know.
+-- | The configuration of a replica.
 data ReplicaSettings = ReplicaSettings
   { -- | For reports: the label of its threads.
     replicaName :: !Text,
@@ -37,7 +37,7 @@ data ReplicaSettings = ReplicaSettings
     replicaPatience :: !Duration,
     -- | From which size on the log is rewritten when it has doubled, in bytes.
     replicaRewriteAt :: !Int,
-    -- | What it does wrong.
+    -- | The mistakes that it makes.
     replicaMistakes :: ![Mistake]
   }
 

@@ -35,7 +35,7 @@ import Weft.Sim hiding (check)
 import Weft.Socket (SockAddr (..))
 import Weft.Time (microseconds, nanoseconds)
 
--- | What is run.
+-- | The simulated cluster and its work.
 data Cluster = Cluster
   { clusterReplicas :: !Int,
     clusterClients :: !Int,
@@ -94,7 +94,7 @@ conditions c =
       configRaces = False
     }
 
--- | What may go wrong: kinds of faults, for a while each, during the first nine tenths of the time.
+-- | The fault plan: kinds of faults, for a while each, during the first nine tenths of the time.
 trouble :: Cluster -> [FaultKind] -> Int -> FaultPlan
 trouble c kinds count =
   FaultPlan

@@ -25,7 +25,7 @@ import Weft.MVar
 import Weft.STM
 import Weft.Scope
 
--- | Where the registers are.
+-- | The place of the registers on the disk, and how they are kept.
 data StoreSettings = StoreSettings
   { -- | For the log, and nothing else.
     storeDirectory :: !ByteString,
@@ -57,7 +57,7 @@ withStore settings body = withLog (storeDirectory settings) $ \opened records ->
     _ <- forkDaemonIn scope (label "log" >> writeLog settings store opened)
     body store
 
--- | What a register holds; nothing if no value was ever put.
+-- | The content of a register; nothing if no value was ever put.
 lookupEntry :: Store -> Key -> Thread (Maybe Entry)
 lookupEntry store key = Map.lookup key <$> liftIO (readTVarIO (storeEntries store))
 

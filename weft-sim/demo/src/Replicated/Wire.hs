@@ -47,7 +47,7 @@ receiveUpTo connection = go []
         then pure (ByteString.concat (reverse pieces))
         else go (piece : pieces) (missing - ByteString.length piece)
 
--- | What was received is not of this protocol, and why not.
+-- | The received bytes are not of this protocol, and why.
 newtype Garbage = Garbage Text
   deriving stock (Eq)
 
@@ -56,7 +56,7 @@ instance Show Garbage where
 
 instance Exception Garbage
 
--- | What goes wrong with a connection, as a value. The other end may do anything at any
+-- | Run the body and return the failure of its connection as a value. The other end may do anything at any
 -- time, so this is no failure of ours.
 tryConnection :: Thread a -> Thread (Either Text a)
 tryConnection body =

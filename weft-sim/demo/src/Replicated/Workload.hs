@@ -15,7 +15,7 @@ import Weft.Concurrently
 import Weft.Time
 import Weft.Timeout (deadline)
 
--- | What the clients do.
+-- | The work of the clients.
 data WorkloadSettings = WorkloadSettings
   { -- | The registers that they use. They must hold nothing.
     workloadKeys :: ![Key],
@@ -47,8 +47,8 @@ workload settings clients = do
   forConcurrently_ clients (uncurry (worker settings recorder))
   recorded recorder
 
--- | What one of them does: one operation at a time. It puts no value twice; and no other
--- does, if it has another name.
+-- | One client, one operation at a time. It puts no value twice; and no other does, if it has another
+-- name.
 worker :: WorkloadSettings -> Recorder -> Text -> Client -> Thread ()
 worker settings recorder name client = do
   label name

@@ -156,7 +156,7 @@ cutLink = inCalm $ \rig -> do
   let to = SockAddrInet 53 (addressOf b)
   changing (cut (rigNetwork rig) [home] [b])
   sendTo s "lost" to >> pause 10
-  -- What is on its way when the link is cut is lost too.
+  -- A datagram that is on its way when the link is cut is lost too.
   changing (heal (rigNetwork rig) [home] [b])
   sendTo s "lost too" to
   changing (cutOneWay (rigNetwork rig) [home] [b])

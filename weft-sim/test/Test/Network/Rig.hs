@@ -152,8 +152,7 @@ dial m port = do
   s <- openSocket AF_INET Stream
   (s <$ connect s (SockAddrInet port (addressOf m))) `onException` closeSocket s
 
--- | What a client does on machine "a" and a server on machine "b", each with its end of one
--- connection.
+-- | Run a client on machine "a" and a server on machine "b", each with its end of one connection.
 connectedOver :: Rig -> (Socket -> Thread a) -> (Socket -> Thread b) -> Thread (a, b)
 connectedOver rig client server = do
   a <- machine rig "a"
@@ -208,6 +207,6 @@ failsWith wanted action =
       liftIO . assertBool ("unexpected error: " <> show (e :: IOException)) $
         ioe_errno e `elem` [Just n | Errno n <- wanted]
 
--- | What a call fails with whose descriptor is closed (on Linux).
+-- | The failure of a call whose descriptor is closed (on Linux).
 eCANCELED :: Errno
 eCANCELED = Errno 125

@@ -39,7 +39,7 @@ type family Hec w :: Type
 -- | A key of stack-local state.
 type family Key w :: Type -> Type
 
--- | What programs throw.
+-- | The exceptions of programs.
 data Problem
   = Problem String
   | -- | A switch to a stack that is not suspended.

@@ -2,7 +2,7 @@
 {-# LANGUAGE TypeFamilies #-}
 
 -- |
--- Description : What programs over the substrate mean: every schedule
+-- Description : The meaning of programs over the substrate: every schedule
 --
 -- The operational semantics of the substrate as a program. A state is a soup of HECs and a heap
 -- of variables and suspended stacks; the rules say which states follow. 'outcomes' takes them all.
@@ -118,7 +118,7 @@ type instance Hec Model = Int
 
 type instance Key Model = ModelKey
 
--- | What each stack has said, by its name.
+-- | The messages of each stack, by its name.
 type Outcome = Map String [String]
 
 -- | All that can happen.
@@ -144,7 +144,7 @@ data Term a where
 -- | The innermost first.
 type Handlers a = Maybe (Problem -> Term a)
 
--- | What is done about a stack that was displaced, and about one that has returned.
+-- | The handlers of a HEC for a stack that was displaced, and for one that has returned.
 data Governing = Governing (Int -> Transaction Model Int) (Int -> Transaction Model ())
 
 -- | Does it sleep, which stack is it on, what is left of that, and has it handlers?
@@ -160,7 +160,7 @@ data State = State
     said :: Outcome
   }
 
--- | What a program does, with what follows it and what handles its exceptions, down to an operation of
+-- | The term of a program, with what follows it and what handles its exceptions, down to an operation of
 -- the substrate. The rules on the way change nothing but the term.
 term :: Program Model b -> (b -> Term a) -> Handlers a -> (Term a, [Rule])
 term p k hs = case p of
@@ -184,7 +184,7 @@ steps st =
     [step st (OnHec h handlers) here code | (h, HecState False here code handlers) <- IntMap.toList (soup st)]
       <> [step st (Loose handlers) here code | (here, (handlers, code)) <- IntMap.toList (loose st)]
 
--- | What runs a stack.
+-- | The HEC that runs a stack, or none.
 data Runner = OnHec Int (Maybe Governing) | Loose Governing
 
 -- | The next step of a stack that runs. There is one, since a stack is deterministic: only the order of the
@@ -355,7 +355,7 @@ outcomes name p = go (Outcomes Set.empty Set.empty 0) [newHec name p Nothing (St
       [] -> acc
       st : rest -> case filter private (steps st) <> filter (not . private) (steps st) of
         [] -> go acc {allOutcomes = Set.insert (said st, not (IntMap.null (soup st))) (allOutcomes acc), countSchedules = countSchedules acc + 1} rest
-        -- What only one HEC can notice comes first, without alternatives: to do it later would
+        -- A step that only one HEC can notice comes first, without alternatives: to do it later would
         -- be the same.
         f : fs
           | private f -> go (noted [f] acc) (after f : rest)

@@ -50,7 +50,7 @@ import Weft.Tcp.Stack.State
 -- | A machine's stack, in the life of the machine in which it was made.
 data Node = Node {nodeLife :: !Int, nodeStack :: !Stack, nodeInbox :: !Inbox}
 
--- | What a run's layer knows.
+-- | The state of a run's layer.
 data Nodes = Nodes
   { nodesSim :: !Sim,
     nodesSettings :: !IpSettings,

@@ -84,7 +84,7 @@ folded (Sum x) = fromIntegral (quarter (quarter (half (half x))))
   where
     quarter y = (y .&. 0xffff) + (y `unsafeShiftR` 16)
 
--- | What is written into the field, which was summed as 0.
+-- | The value for the field, which was summed as 0.
 checksum :: Sum -> Word16
 checksum s = complement (fromIntegral (native (folded s)))
 

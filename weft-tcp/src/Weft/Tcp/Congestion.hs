@@ -20,7 +20,7 @@ import Data.Int (Int64)
 import Data.Word (Word32)
 import Weft.Tcp.Sequence
 
--- | What a connection keeps. All amounts are bytes.
+-- | The congestion state of a connection. All amounts are bytes.
 data Window = Window
   { -- | How much may be outstanding.
     windowBytes :: !Word32,
@@ -30,7 +30,7 @@ data Window = Window
   }
   deriving stock (Eq, Show)
 
--- | What an algorithm remembers of earlier losses. A connection without one shares 'NoMemory'.
+-- | An algorithm's memory of earlier losses. A connection without one shares 'NoMemory'.
 data Memory
   = NoMemory
   | -- | In slow start: HyStart++ (RFC 9406).
@@ -68,7 +68,7 @@ data Acked = Acked
     ackedRtt :: !Word32,
     -- | This one's round trip, in microseconds, or 0 if it measured none.
     ackedSample :: !Word32,
-    -- | What was acknowledged, and what was sent.
+    -- | SND.UNA and SND.NXT.
     ackedUna, ackedNxt :: !Seq
   }
 

@@ -99,7 +99,7 @@ passiveOpen settings iss offset now s
     f = segmentFlags s
     t = put EcnOn (settingEcn settings /= NoEcn && f `has` (ece <> cwr)) $ put Passive True ((negotiated now s (blank settings iss offset now)) {tcbState = SynReceived, timerAt = now + 1000000})
 
--- | What a segment is answered with for which there is no connection (section 3.10.7.1).
+-- | The answer to a segment for which there is no connection (section 3.10.7.1).
 refusal :: Segment -> Maybe Segment
 refusal s
   | f `has` rst = Nothing
@@ -206,7 +206,7 @@ step :: Instant -> Input -> Tcb -> Step
 step now input t = case input of
   Arrived s -> arrived now s t
   Due -> due now t
-  -- What came may be read after the end.
+  -- Received bytes may be read after the end.
   Consumed n -> consumed now t {rcvRead = rcvRead t `advance` min n (readable t)}
   _ | tcbState t == Closed -> Step t [] []
   Wrote n -> wrote False n

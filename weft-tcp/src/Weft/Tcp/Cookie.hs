@@ -34,7 +34,7 @@ type Seal = Word64 -> Word32
 cookieLife :: Instant
 cookieLife = 2 * step64
 
--- | What to answer a SYN without keeping anything of it. Settings and the offset of timestamps
+-- | The answer to a SYN without keeping anything of it. Settings and the offset of timestamps
 -- are as in 'passiveOpen', and must be the same in 'cookieOpen'.
 cookieAnswer :: Settings -> Seal -> Word32 -> Instant -> Segment -> Maybe Segment
 cookieAnswer settings seal offset now s = do
@@ -94,7 +94,7 @@ remembered size (Shared scale sack marks) s =
       segmentLength = 0
     }
 
--- What is remembered in a timestamp: window scale, selective acknowledgements, ECN.
+-- The options that a timestamp remembers: window scale, selective acknowledgements, ECN.
 data Shared = Shared !(Maybe Word8) !Bool !Bool
 
 alone :: Shared

@@ -56,7 +56,7 @@ data Packet = Packet
   { packetSource :: !Address,
     -- | Of the same version.
     packetTarget :: !Address,
-    -- | What the payload is, after extension headers.
+    -- | The protocol of the payload, after extension headers.
     packetProtocol :: !Word8,
     -- | How many routers it may still pass.
     packetHops :: !Word8,

@@ -94,7 +94,7 @@ classed c s = case c .&. 3 of
   3 -> s {segmentFlags = segmentFlags s <> ect <> ce}
   _ -> s {segmentFlags = segmentFlags s <> ect}
 
--- | What the packet that carries a segment says about congestion: two bits of its class.
+-- | The ECN bits in the class of the packet that carries a segment.
 classOf :: Segment -> Word8
 classOf s
   | segmentFlags s `has` ect = 2
@@ -109,7 +109,7 @@ has (Flags a) (Flags b) = a .&. b == b
 data Ports = Ports {sourcePort :: {-# UNPACK #-} !Word16, targetPort :: {-# UNPACK #-} !Word16}
   deriving stock (Eq, Ord, Show)
 
--- | What a timestamp option says.
+-- | The values of a timestamp option.
 data Timestamps = Timestamps {timestampValue :: {-# UNPACK #-} !Word32, timestampEcho :: {-# UNPACK #-} !Word32}
   deriving stock (Eq, Show)
 
@@ -257,7 +257,7 @@ optionsLength o =
 buildSegment :: Address -> Address -> Ports -> Segment -> ByteString -> ByteString
 buildSegment source target ports s payload = build (segmentPiece AllSummed source target ports s [payload])
 
--- | What is written into the field of the checksum.
+-- | The value in the field of the checksum.
 data Sums
   = -- | The checksum.
     AllSummed

@@ -106,11 +106,11 @@ overlaps x y = not (isEmpty (x `intersect` y))
 touches :: Range -> Range -> Bool
 touches (Range a b) (Range c d) = a `upTo` d && c `upTo` b
 
--- | What two ranges share; maybe an empty or a reversed range.
+-- | The intersection of two ranges; maybe an empty or a reversed range.
 intersect :: Range -> Range -> Range
 intersect (Range a b) (Range c d) = Range (later a c) (earlier b d)
 
--- | What of the first range is not in the second, in order.
+-- | The parts of the first range that are not in the second, in order.
 without :: Range -> Range -> [Range]
 without r@(Range a b) cut
   | isEmpty r = []

@@ -66,11 +66,11 @@ noDevice =
       deviceClose = pure ()
     }
 
--- | What a joint in memory does to packets of one direction.
+-- | The behaviour of a joint in memory towards packets of one direction.
 data Link = Link
   { -- | The most packets that wait to be read; further ones are lost.
     linkQueue :: !Int,
-    -- | What becomes of each: the packets that arrive in its place.
+    -- | The packets that arrive in the place of each.
     linkFate :: !(ByteString -> IO [ByteString])
   }
 

@@ -1,5 +1,5 @@
 -- |
--- Description : What connections are doing
+-- Description : The state of connections, for an operator
 --
 -- For operators: every connection and listener of the stacks that are open in this process, as
 -- @ss -ti@ shows those of the system. Reading takes no turn of a stack and disturbs nothing: what
@@ -67,14 +67,14 @@ data ConnectionInfo = ConnectionInfo
     infoSought :: !(Maybe Word16),
     -- | Congestion window, and where slow start ends ('maxBound': nowhere).
     infoWindow, infoThreshold :: !Word32,
-    -- | What the peer takes, and what is offered to it.
+    -- | The window of the peer, and the one offered to it.
     infoPeerWindow, infoOwnWindow :: !Word32,
     -- | Retransmission timeout; smooth round trip, its deviation, and the least (0: not measured).
     infoTimeout :: !Int64,
     infoRoundTrip, infoDeviation, infoLeast :: !Word32,
     -- | Outstanding, and thought lost.
     infoFlight, infoLost :: !Word32,
-    -- | What is being repaired: nothing, @reducing@, @recovery@ or @loss@.
+    -- | The current repair: nothing, @reducing@, @recovery@ or @loss@.
     infoRepair :: !(Maybe String),
     -- | Segments that were sent again.
     infoRetransmitted :: !Word32,

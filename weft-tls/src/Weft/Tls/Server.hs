@@ -77,7 +77,7 @@ data TlsSettings = TlsSettings
     tlsOnFailure :: !(Maybe (FailedHandshake -> IO ()))
   }
 
--- | Which clients must show a certificate.
+-- | The clients that must show a certificate.
 data ClientCertificates
   = -- | No client is asked.
     NoClientCertificates

@@ -3,8 +3,8 @@
 -- |
 -- Description : Names, addresses and options of sockets
 --
--- What a socket is called on both sides, which names lead to it, what can be asked of
--- it and set, and what is refused in which state.
+-- The addresses of a socket on both sides, the names that lead to it, its options, and the calls
+-- that are refused in each state.
 module Weft.Conformance.Addresses (addresses) where
 
 import Control.Monad (forM_)

@@ -1,5 +1,5 @@
 -- |
--- Description : What is checked in a thread
+-- Description : Checks within a thread
 --
 -- Assertions about what a thread has got, about errors, and about the order in which
 -- things happened.
@@ -83,7 +83,7 @@ throws expected = \case
   Right _ -> liftIO (assertFailure "it should have failed")
   Left e -> holds ("unexpected: " <> show e) (expected e)
 
--- | What an operation that was cancelled fails with (on Linux).
+-- | The failure of an operation that was cancelled (on Linux).
 eCANCELED :: Errno
 eCANCELED = Errno 125
 

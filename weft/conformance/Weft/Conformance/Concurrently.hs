@@ -3,7 +3,7 @@
 -- |
 -- Description : Several things at once
 --
--- What 'race', 'concurrently' and the traversals do in every way their parts can end.
+-- 'race', 'concurrently' and the traversals in every way their parts can end.
 module Weft.Conformance.Concurrently (concurrent) where
 
 import Control.Exception (ErrorCall (..))

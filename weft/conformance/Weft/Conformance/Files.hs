@@ -1,7 +1,7 @@
 {-# LANGUAGE OverloadedStrings #-}
 
 -- |
--- Description : What is in files
+-- Description : The content of files
 --
 -- Reading, writing and growing them, what is known of them, and which of it is
 -- refused. Names and directories are in "Weft.Conformance.Directories".

@@ -90,7 +90,7 @@ instance Arbitrary Step where
     Forks s -> s <> (Forks <$> shrink s)
     _ -> []
 
--- | What each thread reads, in its order; threads are named by their path.
+-- | The values that each thread reads, in its order; threads are named by their path.
 programs :: World -> Property
 programs world = property $ \steps -> monadicIO $ do
   got <- Q.run $ do
@@ -117,7 +117,7 @@ programs world = property $ \steps -> monadicIO $ do
           With k v body -> (<>) <$> withLocal (keys !! k) v (go (n : place) (zip [0 ..] body)) <*> go place rest
           Forks body -> (:) <$> spawn (perform reads' keys (n : place) body) <*> go place rest
 
-    -- What is read, newest first.
+    -- The values read, newest first.
     reference :: [Step] -> Map.Map [Int] [Int]
     reference = thread [] (Map.fromList [(k, 0) | k <- [0 .. 5]])
     thread me start steps = snd (go me start Map.empty (zip [0 ..] steps))

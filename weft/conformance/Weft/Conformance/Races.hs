@@ -40,7 +40,7 @@ handing = liftIO $ do
       look' = eventually (isJust <$> readIORef place) >> look
   pure (writeIORef place . Just, look)
 
--- | What cancels itself is here, on one worker; then the outcome is certain.
+-- | Threads that cancel themselves are here, on one worker; then the outcome is certain.
 races :: World -> TestTree
 races world =
   testGroup

@@ -44,7 +44,7 @@ data Op = ReadLine Int | ReadExactly Int | ReadUntil ByteString Int | Peek Int |
 data Answer = Bytes' ByteString | Ended | Is Bool | Failed' ReadError
   deriving stock (Eq, Show)
 
--- | What an operation answers at the beginning of this stream, and what is left.
+-- | The answer of an operation at the beginning of this stream, and the rest of the stream.
 model :: ByteString -> Op -> (Answer, ByteString)
 model stream = \case
   ReadLine bound -> upTo Line bound 2 $ do
@@ -146,7 +146,7 @@ readAll reader = do
 conversation :: ByteString
 conversation = "HELLO\r\n\r\nlen=5\nabcde--x\r--\r\n"
 
--- | What is read of it, whatever the pieces.
+-- | The operations read the same bytes, whatever the pieces.
 converse :: Reader -> Thread ()
 converse reader = do
   readLine reader 5 ===> Just "HELLO"

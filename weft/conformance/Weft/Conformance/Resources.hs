@@ -80,7 +80,7 @@ nothingOpens world dir = do
     failsWith [eMFILE] (openSocket AF_INET Stream)
     failsWith [eMFILE] (openFile path ReadOnly)
     failsWith [eMFILE] openPipe
-    -- What needs none works.
+    -- An operation that needs no descriptor works.
     (statusSize <$> pathStatus path) ===> 1
     sleep (milliseconds 1)
     giveBack

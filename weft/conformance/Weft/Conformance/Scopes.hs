@@ -156,7 +156,7 @@ handles world =
       cancelScope s
   ]
 
--- | What a thread of a random tree does.
+-- | The act of a thread in a random tree, and its children.
 data Tree = Tree Act [(Bool, Tree)]
   deriving stock (Show)
 

@@ -313,7 +313,7 @@ children world =
       joinNext set ===> Nothing
   ]
 
--- | What is combined, without effects that could be seen to come in an order.
+-- | A combined event, without effects that could be seen to come in an order.
 data Part = Value Int | Yields Int Part | Both Part Part | First Part Part | Never Part
   deriving stock (Show)
 

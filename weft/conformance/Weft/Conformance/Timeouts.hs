@@ -3,7 +3,7 @@
 -- |
 -- Description : Time limits
 --
--- What 'timeout' does in every way its part can end, and nests of time limits against
+-- 'timeout' in every way its part can end, and nests of time limits against
 -- a model. No test waits for time to pass: a limit is either long past or far away.
 module Weft.Conformance.Timeouts (timeouts) where
 

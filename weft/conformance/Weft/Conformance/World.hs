@@ -84,7 +84,7 @@ data World = World
     worldRounds :: Int -> Int
   }
 
--- | What hears the reports that no thread receives.
+-- | Receives the reports that no thread receives.
 data Listener = Listener
   { -- | A line for the operator.
     heardReport :: String -> IO (),

@@ -145,10 +145,10 @@ answerSuspend host request action tcb k =
   Parked <$ Park.waitFor (hostHome host) tcb (BlockedOn 0 request) () Park.resumed hand
   where
     hand place =
-      -- What it forks is not to be masked uninterruptibly, as a worker is.
+      -- A GHC thread that the action forks must not be masked uninterruptibly, as a worker is.
       try (interruptiblyMasked (action (Waiter (Park.answerFromAnywhere place . resumeAs k)))) >>= \case
         Left e -> pure () <$ Park.answerHere Woken place (resumeAs k (Failed (e :: SomeException)))
-        -- What this action throws must not end the worker.
+        -- An exception of this action must not end the worker.
         Right takeBack -> pure (void (try @SomeException takeBack))
 
 -- | How a thread goes on with an outcome.

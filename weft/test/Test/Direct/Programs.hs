@@ -36,7 +36,7 @@ tests =
 
 -- * Programs
 
--- | What a direct part does.
+-- | A step of a direct part.
 data Step
   = Say Int
   | SayMasking
@@ -52,7 +52,7 @@ data Step
   | Finally [Step] [Step]
   deriving stock (Eq, Show)
 
--- | What is awaited.
+-- | An operation that is awaited.
 data Operation
   = Yields
   | Sleeps
@@ -67,7 +67,7 @@ data Operation
 data Around = Plain | UnderMask | UnderFirmMask | UnderCatch Int | UnderFinally Int
   deriving stock (Eq, Show)
 
--- | What is seen, in order.
+-- | The observations, in order.
 data Event = Said Int | Masked MaskingState | Told Masking | Left' Int
   deriving stock (Eq, Show)
 
@@ -181,7 +181,7 @@ observe act = do
 programs :: Gen [Step]
 programs = resize 12 (listOf (sized step))
 
--- | What the random programs are worth.
+-- | The cases that the random programs cover.
 coverage :: Property
 coverage = checkCoverage . forAll programs $ \p ->
   let text = show p

@@ -1,5 +1,5 @@
 -- |
--- Description : What an event manager does, on every source
+-- Description : The behaviour of an event manager, on every source
 module Test.Events.Conformance
   ( conformance,
   )

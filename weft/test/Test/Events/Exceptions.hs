@@ -94,6 +94,6 @@ exceptions rig =
 failure :: String -> IO a
 failure = ioError . userError
 
--- | What it throws.
+-- | The text of the exception that it throws.
 thrownBy :: IO a -> IO String
 thrownBy act = try act >>= either (pure . ioeGetErrorString) (const (pure "nothing"))

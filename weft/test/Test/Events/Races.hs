@@ -44,7 +44,7 @@ races rig =
         waiting <- forked (waitReadable m (linkNear link))
         delayed <- forked (delay m (seconds 3600))
         timer <- startTimer m (seconds 3600)
-        -- What is posted before is known to the loop when this has come.
+        -- Earlier posts are known to the loop when this delay has ended.
         delay m (nanoseconds 0)
         freeEventManager m
         takeMVar looping >>= either throwIO pure

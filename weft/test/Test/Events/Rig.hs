@@ -1,7 +1,7 @@
 {-# LANGUAGE BlockArguments #-}
 
 -- |
--- Description : What the tests of the event manager need of a source
+-- Description : A source as the tests of the event manager need it
 --
 -- A rig is a source, and a link: a descriptor with a far side that a test can make ready
 -- for this and that. With a script in place of a kernel, the far side is the script.
@@ -67,7 +67,7 @@ data Link = Link
 rigs :: [Rig]
 rigs = realRigs <> [Rig "script" scriptedRig True True False]
 
--- | Those with a kernel, and that this build has.
+-- | The sources with a kernel that this build has.
 realRigs :: [Rig]
 realRigs =
   [ Rig "epoll" (real epoll) True True True,
@@ -85,7 +85,7 @@ socketLink = do
   number <- fromIntegral <$> unsafeFdSocket near
   let attempt :: IO a -> IO (Either IOError a)
       attempt = try
-      -- What would block waits inside of network: no more than is free at once.
+      -- A send that would block waits inside of network: no more than is free at once.
       choking = do
         setSocketOption near SendBuffer 4096
         let go = isWritable number >>= \room -> when room (send near (ByteString.replicate 1024 0) >> go)

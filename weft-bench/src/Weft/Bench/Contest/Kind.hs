@@ -40,7 +40,7 @@ import Weft.ConcLib.MP qualified as MP
 import Weft.ConcLib.OS qualified as OS
 import Weft.Counters (WorkerCounters (..), counters, total)
 
--- | Which threads.
+-- | The kind of threads.
 data Kind
   = -- | Weft's, in the monad
     Monadic !BackendChoice
@@ -60,11 +60,11 @@ data Kind
 instance Ord Kind where
   compare = comparing kindName
 
--- | Those of all workloads of threads, in the order of the reports.
+-- | The kinds of threads in all workloads, in the order of the reports.
 kinds :: [Kind]
 kinds = [Monadic Epoll, Monadic Uring, Direct Epoll, Direct Uring, Ghc]
 
--- | Those on "Weft.Substrate".
+-- | The kinds of threads on "Weft.Substrate".
 substrateKinds :: [Kind]
 substrateKinds = [MonadicOnHecs Epoll, ConcOs, ConcMp MP.ByScheduler, ConcMp MP.ByOwnHEC]
 
@@ -72,7 +72,7 @@ substrateKinds = [MonadicOnHecs Epoll, ConcOs, ConcMp MP.ByScheduler, ConcMp MP.
 everyKind :: [Kind]
 everyKind = kinds ++ substrateKinds
 
--- | As the command line and the reports call it.
+-- | Its name on the command line and in reports.
 kindName :: Kind -> Text
 kindName = \case
   Monadic b -> "weft-" <> source b

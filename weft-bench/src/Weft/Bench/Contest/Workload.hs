@@ -197,7 +197,7 @@ workloadNamed name = lookup name [(workloadName w, w) | w <- workloads]
 pointsOf :: [(Text, [Int])] -> [Point]
 pointsOf = traverse (\(k, vs) -> [(k, Text.pack (show v)) | v <- vs])
 
--- | Those of a workload, with what 'withPlaces' adds to the arguments.
+-- | The contenders of a workload, with the arguments that 'withPlaces' adds.
 contendersOf :: Programs -> [String] -> Workload -> [Contender]
 contendersOf programs places w = case workloadBy w of
   ByThreads _ kinds' flags peers ->

@@ -1,7 +1,7 @@
 {-# LANGUAGE OverloadedStrings #-}
 
 -- |
--- Description : What waits for descriptors and times, for GHC's threads
+-- Description : Event managers for GHC's threads
 --
 -- The event manager of Weft on each source, and the one that GHC's threads have: in this program, or,
 -- where it is linked without @-threaded@, its @select@. All are used by the same threads,
@@ -23,7 +23,7 @@ import Weft.EventManager
 import Weft.EventManager.Source
 import Weft.Time (milliseconds)
 
--- | Which one.
+-- | The event manager.
 data Manager
   = -- | 'Weft.EventManager', with a thread that steps it
     OfWeft !Text !(IO Poller)
@@ -42,7 +42,7 @@ data Waits = Waits
 managers :: [Manager]
 managers = OfGhc : [OfWeft "epoll" epoll, OfWeft "poll" poll, OfWeft "select" select, OfWeft "io_uring" ioUring]
 
--- | As the command line and the reports call it.
+-- | Its name on the command line and in reports.
 managerName :: Manager -> Text
 managerName = \case
   OfGhc -> "ghc"

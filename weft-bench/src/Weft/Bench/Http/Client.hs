@@ -61,7 +61,7 @@ data Client
     Ab
   deriving stock (Eq, Show, Enum, Bounded)
 
--- | As the command line and the reports call it.
+-- | Its name on the command line and in reports.
 clientName :: Client -> Text
 clientName = \case
   Wrk -> "wrk"

@@ -1,5 +1,5 @@
 -- |
--- Description : What is served: a page, a greeting, or many files
+-- Description : The served content: a page, a greeting, or many files
 --
 -- The content of an experiment: what lies in the served directory, which URLs the
 -- clients ask for, and how a right answer looks. The servers that answer from

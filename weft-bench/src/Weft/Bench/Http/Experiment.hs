@@ -1,5 +1,5 @@
 -- |
--- Description : What is compared, and how thoroughly
+-- Description : The servers and loads of an experiment, and its length
 --
 -- The experiments by name: for each the content, the servers, the loads, and the
 -- server that the ratios are to. In two sizes: the whole, from which figures are
@@ -43,7 +43,7 @@ data ExperimentName
     IdleBeside
   deriving stock (Eq, Ord, Show, Enum, Bounded)
 
--- | As the command line and the reports call it.
+-- | Its name on the command line and in reports.
 experimentName :: ExperimentName -> Text
 experimentName = \case
   PageLoad -> "page"

@@ -1,5 +1,5 @@
 -- |
--- Description : What a server holds, and what the kernel holds for it
+-- Description : The memory of a server, its own and the kernel's for it
 --
 -- Resident memory of all processes of a server, and the memory of the kernel that
 -- grows with connections. What is resident is counted twice: in full, and with pages

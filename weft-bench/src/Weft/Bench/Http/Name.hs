@@ -54,7 +54,7 @@ data ServerName
 data Schedule = Fifo | Connections | Accept
   deriving stock (Eq, Ord, Show, Enum, Bounded)
 
--- | As the command line of @weft serve@ calls it.
+-- | Its name on the command line of @weft serve@.
 scheduleName :: Schedule -> Text
 scheduleName = \case
   Fifo -> "fifo"
@@ -73,14 +73,14 @@ data Toy
 data Backend = Epoll | IoUring | Poll
   deriving stock (Eq, Ord, Show, Enum, Bounded)
 
--- | As Weft's own command lines call it.
+-- | Its name on Weft's own command lines.
 backendName :: Backend -> Text
 backendName = \case
   Epoll -> "epoll"
   IoUring -> "io_uring"
   Poll -> "poll"
 
--- | As the command line and the reports call it.
+-- | Its name on the command line and in reports.
 serverName :: ServerName -> Text
 serverName = \case
   Weft b -> "weft-" <> backendName b
@@ -113,7 +113,7 @@ allServers =
     ++ map (Wai . waiHostName) waiHosts
     ++ [GoHttp, Hyper]
 
--- | Those that are only measured with a connection for each request, or a few.
+-- | Servers that are only measured with a connection for each request, or a few.
 briefServers :: [ServerName]
 briefServers =
   map Scheduled [minBound ..]
@@ -125,7 +125,7 @@ briefServers =
 parseServer :: Text -> Either String ServerName
 parseServer = named "server" serverName allServers
 
--- | Those that serve files serve the page and files; those that answer from memory the
+-- | Does a server serve this? Servers of files serve the page and files; servers from memory the
 -- page and the greeting. Go's does both.
 serves :: ServerName -> Content -> Bool
 serves server content = case (content, server) of

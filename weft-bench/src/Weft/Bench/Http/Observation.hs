@@ -1,5 +1,5 @@
 -- |
--- Description : What was seen of one server in one round
+-- Description : The observations of one server in one round
 --
 -- The raw material of the reports. "Weft.Bench.Http.Summary" makes medians of it.
 module Weft.Bench.Http.Observation

@@ -1,5 +1,5 @@
 -- |
--- Description : What the comparison of HTTP servers is asked to do
+-- Description : The settings of the comparison of HTTP servers
 --
 -- The settings that "Weft.Bench.Command.Http" reads from the command line, and that every
 -- part of the comparison goes by.

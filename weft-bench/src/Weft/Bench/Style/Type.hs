@@ -1,5 +1,5 @@
 -- |
--- Description : What a style of thread must supply
+-- Description : The operations that a style of thread supplies
 --
 -- Apart from "Weft.Bench.Style" so that the modules of the styles can import it.
 module Weft.Bench.Style.Type

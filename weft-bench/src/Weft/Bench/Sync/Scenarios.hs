@@ -1,5 +1,5 @@
 -- |
--- Description : What threads do to each other, in Weft and with GHC's own
+-- Description : Synchronisation of threads, in Weft and with GHC's own
 --
 -- Each scenario twice: with the threads and the synchronization of Weft, and with
 -- @forkIO@ and what @base@ and @stm@ have for it. Both do the same number of

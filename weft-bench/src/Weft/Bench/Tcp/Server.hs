@@ -17,7 +17,7 @@ import Weft.Socket
 import Weft.Tcp.Device.Tun (Offload, openTunWith)
 import Weft.Tcp.Stack
 
--- | Whose TCP.
+-- | The TCP that is measured.
 data Where
   = -- | The system's, on 127.0.0.1.
     OnSystem

@@ -60,7 +60,7 @@ stackCommand self peers s = case s of
 stackDevice :: Stack -> String
 stackDevice s = "wt" <> show (fromEnum s)
 
--- | Where it is asked.
+-- | The address of a stack's server.
 stackAddress :: Stack -> String
 stackAddress s
   | s `elem` [Linux, WeftOnLinux] = "127.0.0.1"

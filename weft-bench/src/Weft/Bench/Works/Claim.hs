@@ -1,5 +1,5 @@
 -- |
--- Description : What the works state, and whether it holds here
+-- Description : The claims of the works, and whether they hold here
 --
 -- The claims are in one file, each with its source; nothing in it was read off a plot. A
 -- claim names a figure of one contender, or its ratio to another's, and bounds for it. Pure.
@@ -57,7 +57,7 @@ data Test
     Measured !Text !Bounds
   deriving stock (Eq, Show)
 
--- | Which figures, and within what.
+-- | The figures, and their tolerance.
 data Bounds = Bounds
   { -- | a field of the rows; @per_second@ and what contenders print have ratios. @failed@ is 1 where
     -- the contender has no figure, else 0

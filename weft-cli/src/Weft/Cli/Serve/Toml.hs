@@ -45,7 +45,7 @@ data Place = Place !Int !Int
 data Problem = Problem !Place !String
   deriving stock (Eq, Ord, Show)
 
--- | As compilers print it: file, line, column.
+-- | The position in the form of compilers: file, line, column.
 --
 -- >>> renderProblem "weft.toml" (Problem (Place 3 1) "what is this?")
 -- "weft.toml:3:1: what is this?"

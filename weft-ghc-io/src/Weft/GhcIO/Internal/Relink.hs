@@ -4,7 +4,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- |
--- Description : What stands in for functions of base
+-- Description : Stand-ins for functions of base
 --
 -- The handlers that the stand-ins of @stand_ins.cmm@ call, and their installation. A handler
 -- runs on any thread of the process.

@@ -22,7 +22,7 @@ import Weft.Internal.Core.SystemCall qualified as Call
 import Weft.Internal.Core.Trace (call)
 import Weft.Kernel (Outcome (..), deliver)
 
--- | Where lines go.
+-- | The destination of lines.
 data LogTarget
   = LogStdout
   | -- | Appends to the file at this path.

@@ -36,7 +36,7 @@ import Weft.Http.Server.Wire
 import Weft.Http.Status
 import Weft.Internal.Os.Report (exceptionText)
 
--- | What has become of a response, and what the connection does next.
+-- | The outcome of a response, and the next step of its connection.
 data After
   = -- | It was sent, and the connection is idle already.
     Waits
@@ -110,8 +110,7 @@ answered context c answering
 beginSending :: Server -> Connection -> IO Bool
 beginSending server c = revive server c Sending >> isDraining server
 
--- | What an application has answered is sent before it goes on, and then it may take as long as
--- it likes.
+-- | The responses of an application are sent before it goes on, so it may take as long as it likes.
 finished :: Context -> Connection -> (Bool, Output) -> Thread Bool
 finished context c (goesOn, output) = do
   flush context c output

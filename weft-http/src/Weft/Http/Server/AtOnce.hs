@@ -55,7 +55,7 @@ import Weft.Internal.Core.Standing (Received (..))
 -- there is no body, the connection goes on, and the bytes are right for the method and the version.
 -- Everything else is left to the session.
 
--- | What is left to do about received bytes after the first effect.
+-- | The remaining work for received bytes after the first effect.
 data AtOnce
   = -- | They are a request, which has been answered with this: what has become of the response. Whether
     -- the connection can go on, and the input after it.

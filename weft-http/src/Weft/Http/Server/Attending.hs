@@ -4,7 +4,7 @@
 -- |
 -- Description : The life of one connection
 --
--- What a connection's own thread does: it puts layers around the socket, serves, rests
+-- A connection's own thread puts layers around the socket, serves, rests
 -- while no request comes, and closes the socket at the end. The requests themselves are
 -- "Weft.Http.Server.Connection".
 module Weft.Http.Server.Attending
@@ -32,14 +32,13 @@ import Weft.Internal.Os.Report (exceptionText)
 import Weft.Mask (interruptible)
 import Weft.Socket (SockAddr, awaitReadable, closeSocket)
 
--- | What the connections that a listening socket has accepted share: the server, and the
--- address that they were accepted at.
+-- | The server and the address of a listening socket, shared by the connections that it has accepted.
 data Reception = Reception
   { receptionContext :: !Context,
     receptionLocal :: !SockAddr
   }
 
--- | What a connection does next.
+-- | The next step of a connection.
 data Next
   = -- | A client has come back.
     Wakes
@@ -87,7 +86,7 @@ goOn reception m = \case
     close = liftIO (retire m) >> (closeSocket (memberSocket m) `finally` liftIO (unregister server m))
 {-# NOINLINE goOn #-}
 
--- | What becomes of a connection whose thread has raised this.
+-- | The next step of a connection whose thread has raised this.
 judged :: Context -> SomeException -> Thread Next
 judged context e
   | Just (Interruption reason _) <- fromException e = pure (if reason == BufferUnused then Rests else Ends)
@@ -155,8 +154,7 @@ serving context c body = do
     waiting = do
       draining <- liftIO (lieDown (connectionMember c) >> isDraining server)
       unless draining $ do
-        -- What a layer has received in the moment in which it was interrupted does not make
-        -- the socket readable again.
+        -- Bytes that a layer had received when it was interrupted do not make the socket readable again.
         pending <- maybe (pure False) (liftIO . transportPending) (connectionTransport c)
         unless pending $ awaitReadable (connectionSocket c)
         serving context c (receiving context c emptyInput)

@@ -50,7 +50,7 @@ import Weft.Time
 -- GHC takes both apart at the beginning, and each closure on the way holds a dozen of
 -- their fields instead of the two.
 
--- | What has become of the session when all that had come was answered.
+-- | The state of the session when all received requests were answered.
 data Pause
   = -- | It has ended.
     Over
@@ -155,7 +155,7 @@ incomplete context c input seen output = do
     Nothing -> Over <$ endOfInput context c input
 {-# NOINLINE incomplete #-}
 
--- | What has come is no request.
+-- | Answer bytes that are no request.
 bad :: Context -> Connection -> Fault -> Output -> Thread Pause
 bad context c fault output = do
   flush context c output
@@ -311,7 +311,7 @@ answeredAtLength :: Context -> Connection -> RequestHead -> Input -> Output -> T
 answeredAtLength context c h input output = do
   lastOne <- liftIO (beginHandling context c)
   start <- startOf context
-  -- What came before may be what the client waits for, to go on with its body.
+  -- The client may wait for earlier responses before it goes on with its body.
   flush context c output
   exchange <- liftIO newExchange
   incoming <- liftIO (openBody context c exchange h input)

@@ -83,7 +83,7 @@ import Weft.Http.Server.Types
 --       every thread is refused, and the session, which sets it, is told of one that receives: it
 --       would take the bytes of the next request, so the connection ends.
 
--- | What may be done for one request, and by which thread.
+-- | The stage of one request: the actions that are still allowed, and the thread that may take them.
 newtype Exchange = Exchange (PrimVar RealWorld Int)
 
 unanswered, informing, sending, resting, closing, ended, kept, over :: Int

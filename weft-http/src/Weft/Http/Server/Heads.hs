@@ -68,7 +68,7 @@ data Entry k
   = Vacant
   | Entry {-# UNPACK #-} !ByteString !(Reading k)
 
--- | What bytes say.
+-- | The parse of received bytes.
 data Reading k
   = -- | It refers to them.
     Fresh !Parsed

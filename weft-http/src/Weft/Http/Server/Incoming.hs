@@ -103,7 +103,7 @@ nextOf context c exchange ref state = case stateEnded state of
         phase <- afterPiece <$> liftIO phaseNow
         told <- informed phase `onException` free state
         receivedMore phase told decoder `onException` free told >>= nextOf context c exchange ref
-      -- That would have been gathered.
+      -- Not reached: 'gather' would have had the piece.
       Piece _ rest decoder -> nextOf context c exchange ref state {stateDecoder = decoder, statePending = rest}
     (pieces, rest, decoder) -> do
       let count = stateCount state + sum (map (fromIntegral . B.length) pieces)
@@ -133,7 +133,7 @@ nextOf context c exchange ref state = case stateEnded state of
           `onException` back [ReceivingBody, ReceivingAtPace] phase
       when (B.null bytes) $ do
         late <- liftIO (expiredIn c)
-        -- What the handler does about it has its own time.
+        -- The handler has its own time to deal with it.
         when late (liftIO (revive server c phase))
         throwM (if late then BodyTimedOut else BodyCutOff)
       back [ReceivingBody, ReceivingAtPace, Expired] phase
@@ -147,7 +147,7 @@ nextOf context c exchange ref state = case stateEnded state of
     cutOff :: IOException -> Thread a
     cutOff _ = throwM BodyCutOff
     phaseNow = (\(phase, _, _) -> phase) <$> currentPhase (connectionMember c)
-    -- What the connection does after the wait, given what it did before. The time limit of another thread
+    -- The phase after the wait, given the one before. The time limit of another thread
     -- that sends content begins anew.
     afterPiece = \case
       Streaming -> Streaming

@@ -1,7 +1,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- |
--- Description : What a connection has received and not used
+-- Description : The received and unused bytes of a connection
 --
 -- The input buffer of one connection, which it keeps until it rests. Owned by the
 -- connection's thread.
@@ -56,7 +56,7 @@ data Input
 emptyInput :: Input
 emptyInput = NoInput
 
--- | What has come and was not used.
+-- | Received bytes that were not used.
 unread :: Input -> ByteString
 unread = \case
   NoInput -> mempty

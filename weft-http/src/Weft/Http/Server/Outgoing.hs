@@ -74,7 +74,7 @@ isEmptyOutput (Output waiting _) = null waiting
 mostGathered :: Int
 mostGathered = 256 * 1024
 
--- | What many pipelined requests are answered with must not gather in memory.
+-- | Send the output when it is large: responses to many pipelined requests must not gather in memory.
 bounded :: Context -> Connection -> Output -> Thread Output
 bounded context c waiting@(Output _ size)
   | size > mostGathered = noOutput <$ flush context c waiting

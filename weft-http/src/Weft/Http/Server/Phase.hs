@@ -1,7 +1,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- |
--- Description : What a connection is doing, and for how long it may
+-- Description : The phase of a connection, and its deadline
 --
 -- Setting a deadline is one store to memory that belongs to the connection: no
 -- timer is set or cancelled for a request (Note [Deadlines]).
@@ -209,7 +209,7 @@ isNew c = (< 32) <$> readPrimVar (phaseWord (connectionMember c))
 expiredIn :: Connection -> IO Bool
 expiredIn c = isIn Expired <$> readPrimVar (phaseWord (connectionMember c))
 
--- | Which thread serves a connection.
+-- | The thread that serves a connection.
 servedBy :: Member -> ThreadId -> IO ()
 servedBy m thread = writeIORef (memberService m) (Served thread)
 
@@ -227,7 +227,7 @@ expire m word deadline = do
       pure (if did then Just expiry else Nothing)
     _ -> pure Nothing
 
--- | Which limit ends a phase.
+-- | The limit that ends a phase.
 expiryOf :: Phase -> Maybe Expiry
 expiryOf = \case
   Idle -> Just ExpiredIdle
@@ -245,7 +245,7 @@ expiryOf = \case
   Resting -> Nothing
   Finishing -> Nothing
 
--- | Which way to shut a connection down that has expired in this phase.
+-- | The way to shut a connection down that has expired in this phase.
 shutdownFor :: Phase -> Maybe ShutdownHow
 shutdownFor = \case
   -- A request may be on its way to the thread; then it is answered.
@@ -289,7 +289,7 @@ withdraw m =
       for_ valids (`writeIORef` False)
     _ -> pure ()
 
--- | What was sent.
+-- | The flags of the interruptions that were sent.
 sent :: ServiceState -> [IORef Bool]
 sent = \case
   Interrupted _ valids -> valids

@@ -101,7 +101,7 @@ admit server address
     leave key = atomicModifyIORef' (serverConnections server) $ \open ->
       (open {openPeers = Map.update (\n -> if n <= 1 then Nothing else Just (n - 1)) key (openPeers open)}, ())
 
--- | What counts as one peer: an IPv4 address, or an IPv6 network of 64 bits, which is what one
+-- | The address that counts as one peer: an IPv4 address, or an IPv6 network of 64 bits, which is what one
 -- customer is given at least.
 peerKey :: SockAddr -> Maybe Address
 peerKey = fmap (customer . unmapped) . addressOf

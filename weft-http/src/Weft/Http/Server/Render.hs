@@ -49,7 +49,7 @@ ownFields name date = OwnFields (dated <> served) (B.length dated)
     served = if B.null name then "" else B.concat ["Server: ", name, "\r\n"]
     dated = B.concat ["Date: ", date, "\r\n"]
 
--- | What the head says about the connection.
+-- | The head's statement about the connection.
 data Persistence
   = -- | It goes on; HTTP/1.1 need not say so.
     Persistent

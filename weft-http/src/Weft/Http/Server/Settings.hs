@@ -4,7 +4,7 @@
 -- |
 -- Description : The settings of the HTTP server
 --
--- What an operator can set, and what the server tells of its work. Pure.
+-- The settings of an operator, and the events that the server reports. Pure.
 module Weft.Http.Server.Settings
   ( -- * Settings
     ServerSettings (..),
@@ -50,7 +50,7 @@ data ServerSettings = ServerSettings
     -- | Connections open at a time; default 15,000. That the limit is reached is reported, once
     -- a minute at most ('serverReport'), and observed each time ('LimitReached').
     serverMaxConnections :: !Int,
-    -- | What happens to more connections than that; default 'WaitInBacklog'.
+    -- | The treatment of more connections than that; default 'WaitInBacklog'.
     serverOverload :: !Overload,
     -- | Connections open at a time from one address (an IPv6 client: from one network of 64
     -- bits); default 0: any number. One more is answered with 503.
@@ -68,8 +68,7 @@ data ServerSettings = ServerSettings
     -- | Octets of a request body that are read and thrown away so that the
     -- connection can go on; default 65,536. A larger unread body ends it.
     serverSkipBody :: !Int64,
-    -- | What names the client, before all else: the PROXY protocol. Default: the
-    -- socket does.
+    -- | The PROXY protocol, which names the client before all other layers. Default: the socket names it.
     serverProxy :: !(Maybe Layer),
     -- | The layers between the socket and HTTP, the outermost first: TLS. Default: nothing.
     serverLayers :: [Layer],
@@ -88,7 +87,7 @@ data ServerSettings = ServerSettings
     serverReport :: !(String -> IO ())
   }
 
--- | What happens to connections beyond 'serverMaxConnections'.
+-- | The treatment of connections beyond 'serverMaxConnections'.
 data Overload
   = -- | They wait in the listen queue until one closes.
     WaitInBacklog
@@ -193,7 +192,7 @@ data Entry = Entry
     entryDuration :: !Int64
   }
 
--- | What happened.
+-- | An event in the life of a server.
 data Observation
   = -- | A connection was accepted.
     ConnectionOpened
@@ -217,7 +216,7 @@ data Observation
   | -- | A client was gone while its handler worked.
     ClientLost
 
--- | Which time limit.
+-- | The time limit that was exceeded.
 data Expiry
   = ExpiredIdle
   | ExpiredHead

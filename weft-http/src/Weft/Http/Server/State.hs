@@ -1,7 +1,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- |
--- Description : What a server and its connections are
+-- Description : The state of a server and of its connections
 --
 -- The types that the parts of the server share: the server, its open connections, and
 -- what each of them is doing.
@@ -80,7 +80,7 @@ data Server = Server
     serverFullSaid :: {-# UNPACK #-} !(PrimVar RealWorld Int)
   }
 
--- | What answers requests.
+-- | The functions that answer requests.
 data Answers
   = -- | First what is at hand, if anything may be.
     ByHandler !(Maybe AtHand) !Handler
@@ -105,7 +105,7 @@ data Open = Open
     -- | Acceptors that wait for room. Strict, as below: what each change leaves unevaluated
     -- would refer to the one before, and these lists are not looked at for days.
     openRoom :: ![Waiter ()],
-    -- | Those that wait until the server is not in use.
+    -- | Threads that wait until the server is not in use.
     openNone :: ![Waiter ()]
   }
 
@@ -127,7 +127,7 @@ data Member = Member
     memberService :: {-# UNPACK #-} !(IORef ServiceState)
   }
 
--- | What changes with each request, in memory that the collector does not look at. Words:
+-- | The part of a connection's state that changes with each request, in memory that the collector skips. Words:
 --
 -- 0. the phase (4 bits) and how many phases were entered (the rest), changed atomically;
 -- 1. the deadline, monotonic nanoseconds; maxBound for none;
@@ -192,9 +192,9 @@ setNumber m number = case memberPulse m of
 -- | A connection as its session knows it.
 data Connection = Connection
   { connectionMember :: !Member,
-    -- | What a layer has put around the socket.
+    -- | The transport that a layer has put around the socket.
     connectionTransport :: !(Maybe Transport),
-    -- | What receives, where there is no layer, and some of a request has come.
+    -- | The reader of the socket, where there is no layer, and some of a request has come.
     connectionIntake :: !(Maybe Intake),
     connectionClient :: !Client
   }
@@ -212,7 +212,7 @@ data ServiceState
   | Served !ThreadId
   | Interrupted !ThreadId [IORef Bool]
 
--- | What a connection is doing.
+-- | The current activity of a connection.
 data Phase
   = -- | Between two requests.
     Idle

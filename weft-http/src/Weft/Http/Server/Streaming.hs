@@ -5,7 +5,7 @@
 -- |
 -- Description : Content that is made while it is sent
 --
--- What a handler writes is kept until it is worth while to send it, and framed. By the thread
+-- Bytes that a handler writes are kept until it is worth while to send them, and framed. By the thread
 -- of the connection, or, in plain 'IO', by the threads to which the handler has given its sink: see
 -- Note [The owner of an exchange] in "Weft.Http.Server.Exchange".
 module Weft.Http.Server.Streaming
@@ -66,7 +66,7 @@ newStream h delimiting exchange = do
 worthSending :: Int
 worthSending = 16_384
 
--- | What a handler writes to, given what each of its actions is to be done under.
+-- | The sink of a handler, whose actions run under the given function.
 streamSink :: Context -> Connection -> Stream -> (forall x. Thread x -> Thread x) -> Sink
 streamSink context c stream guarded =
   Sink

@@ -143,7 +143,7 @@ mostResting = 2000
 restAfter :: Int64
 restAfter = 1_500_000_000
 
--- | What the ticker does about a connection: see that a client is there while its handler
+-- | One look of the ticker at a connection: see that a client is there while its handler
 -- works, end what has taken too long, and let those rest that have nothing to do, whose
 -- number in this second it adds to.
 attend :: Server -> Tick -> Int -> Member -> Thread Int

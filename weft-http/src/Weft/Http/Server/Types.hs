@@ -99,7 +99,7 @@ data PlainApplication
 -- | A response was sent.
 data Sent = Sent
 
--- | What a handler answers with. @Content-Length@, @Transfer-Encoding@ and @Connection@ are
+-- | A handler's answer. @Content-Length@, @Transfer-Encoding@ and @Connection@ are
 -- the server's business and left out where a handler names them (but @Connection: close@
 -- ends the connection); so are @Date@ and @Server@, which a handler may replace.
 data Response = Response

@@ -51,7 +51,7 @@ import Weft.Internal.Core.Buffer (unsafeFreeze)
 import Weft.Internal.Core.Trace (Thread (..))
 import Weft.Socket
 
--- | What all sessions of a server share.
+-- | State that all sessions of a server share.
 data Context = Context
   { contextServer :: !Server,
     -- | Are responses neither logged nor observed?

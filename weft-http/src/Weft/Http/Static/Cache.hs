@@ -56,7 +56,7 @@ data Cache a = Cache
     cacheSeen :: !(MutablePrimArray RealWorld Word16)
   }
 
--- | What a value uses up.
+-- | The resource that a value uses up.
 data Share
   = -- | This number of bytes of memory.
     InMemory !Int

@@ -1,7 +1,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- |
--- Description : What static files are made of
+-- Description : The types of static files
 --
 -- The settings of a served directory, and the types that the modules of "Weft.Http.Static" share.
 module Weft.Http.Static.Types
@@ -104,7 +104,7 @@ data Fallback = Fallback
   }
   deriving stock (Eq, Show)
 
--- | Which errors a page is for.
+-- | The errors that a page is for.
 data ErrorSelector
   = -- | This status.
     ErrorStatus !Int
@@ -203,7 +203,7 @@ data Variant = Variant
     variantBusy :: {-# UNPACK #-} !(PrimVar RealWorld Int)
   }
 
--- | Where another coding comes from.
+-- | The origin of another coding.
 data Source
   = -- | A file beside the original.
     FromFile !Sibling

@@ -1,7 +1,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- |
--- Description : What the simulated world is like
+-- Description : The conditions of a simulated world
 --
 -- Delays, sizes and how often small things go wrong everywhere. An event at a certain time and
 -- place (a crash, a partition) is a fault instead.

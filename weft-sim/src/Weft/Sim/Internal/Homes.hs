@@ -34,9 +34,9 @@ data Watcher = Watcher
     watchReady :: Int -> BecomesReady,
     -- | A ready thread of this worker, the one that has been ready for longest.
     watchNext :: Int -> IO (Maybe Ready),
-    -- | What a thread does between two nodes.
+    -- | How a thread gives way between two nodes.
     watchPause :: FuelEnd,
-    -- | Which threads of this worker are ready.
+    -- | The ready threads of this worker.
     watchVisit :: Int -> IO [Tcb],
     -- | An action for this worker. From any OS thread.
     watchPost :: Int -> IO () -> IO (),

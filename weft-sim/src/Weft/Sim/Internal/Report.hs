@@ -1,7 +1,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- |
--- Description : What went wrong, how, and how to see it again, in words
+-- Description : The report of a failure: what, how, and how to see it again
 --
 -- Renders a failure: the problem, the seed, the faults, the schedule, the steps, what each thread
 -- waits for, the cycles of a deadlock, and the call that repeats the run.

@@ -213,7 +213,7 @@ firstOf attempt wanted configs (found, left) = go configs left
         (Just smaller, n', _) | wanted smaller -> pure (Just smaller, n')
         (_, n', _) -> if n' > 0 then go rest n' else pure (Nothing, n')
 
--- | That one, or what there was.
+-- | The smaller failure, or the one before.
 orKept :: Budgeted a -> (Maybe (Found a), Int) -> Budgeted a
 orKept (found, _) (smaller, left) = (fromMaybe found smaller, left)
 

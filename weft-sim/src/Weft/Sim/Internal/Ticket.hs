@@ -144,7 +144,7 @@ newTickets = Tickets <$> Slots.new
 openTickets :: Tickets -> IO Int
 openTickets (Tickets slots) = Slots.size slots
 
--- | Those of one worker, in the order of their slots.
+-- | The open tickets of one worker, in the order of their slots.
 ticketsOf :: Tickets -> Int -> IO [(Slots.SlotKey, OpenTicket)]
 ticketsOf (Tickets slots) worker = reverse <$> Slots.foldM (\found key t -> pure (if workerOf t == worker then (key, t) : found else found)) [] slots
   where

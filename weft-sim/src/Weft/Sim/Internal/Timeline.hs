@@ -3,7 +3,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- |
--- Description : What happened in a simulated run, step by step
+-- Description : The events of a simulated run, step by step
 --
 -- The words for one step, and how a list of them is shown: a line for each, with a
 -- column for each thread. Recorded by the driver, only when it is wanted.

@@ -1,7 +1,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- |
--- Description : What is wrong with a run
+-- Description : The problems of a run
 --
 -- Judges results: what is a failure whatever the program is for (an exception that was not
 -- handled, a deadlock, a race, a thread that outlived its scope), and what its test says of it.

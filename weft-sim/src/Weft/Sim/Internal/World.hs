@@ -201,7 +201,7 @@ wallClockOf world machine = do
   skew <- readIORef (machineSkew machine)
   pure (1_600_000_000_000_000_000 + now + skew)
 
--- | Which machine a thread is on, in which of its lives.
+-- | The machine of a thread, and the machine's life.
 data Residence = Residence !Int !Int
   deriving stock (Eq, Show)
 

@@ -9,7 +9,7 @@ module Weft.Substrate.Internal.Explorer (Exploration (..), explore) where
 
 import Weft.Substrate.Internal.Ground (Bug, Choice (..), Ending, underScript)
 
--- | What to explore.
+-- | A program, and the bounds of its exploration.
 data Exploration a = Exploration
   { exploreBug :: Maybe Bug,
     -- | How often a HEC that could go on is stopped, at most, in one schedule.

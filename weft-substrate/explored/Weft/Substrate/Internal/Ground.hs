@@ -4,7 +4,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- |
--- Description : What the substrate stands on: an explorer
+-- Description : The ground of the substrate: an explorer
 --
 -- The operations of the other module of this name, for runs in which one HEC at a time goes on, and
 -- a script says which. Each HEC is a thread of GHC's that waits at a gate; at every 'point' the

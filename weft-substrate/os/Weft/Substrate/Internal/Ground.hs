@@ -4,7 +4,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- |
--- Description : What the substrate stands on: OS threads
+-- Description : The ground of the substrate: OS threads
 --
 -- The operations of GHC and of the operating system that the substrate is built on. There is a
 -- second module of this name, for the library @explored@, in which an explorer answers them and
@@ -94,7 +94,7 @@ lieDown (Bed m) = takeMVar m
 rouse :: Bed -> IO ()
 rouse (Bed m) = void (tryPutMVar m ())
 
--- | What one OS thread gives to another, once.
+-- | A value that one OS thread gives to another, once.
 newtype Gate a = Gate (MVar a)
 
 newGate :: IO (Gate a)
@@ -143,7 +143,7 @@ changePlace a = do
   newStablePtr a >>= setPlace . castStablePtrToPtr
   freeStablePtr (castPtrToStablePtr p)
 
--- | What this OS thread carries, or the other if it carries nothing. All uses mean the same
+-- | The value that this OS thread carries, or the other if it carries none. All uses mean the same
 -- type, HECs.
 placeHere :: a -> IO a
 placeHere none = do
@@ -151,7 +151,7 @@ placeHere none = do
   if p == nullPtr then pure none else deRefStablePtr (castPtrToStablePtr p)
 {-# INLINE placeHere #-}
 
--- | What is known of the OS threads that carry one HEC: the thread of GHC's that does now, and what the monitor sees of it.
+-- | The OS threads that carry one HEC: the thread of GHC's that does now, and what the monitor sees of it.
 data Watch = Watch !(IORef (Maybe (Weak ThreadId))) !(Maybe Sight)
 
 -- | A line of the monitor's words, another after each takeover, and the monitor once it runs.
@@ -213,7 +213,7 @@ risesUp w@(Watch _ sight) = mapM_ rises sight
       when asleep (readIORef monitor >>= mapM_ wakeMonitor)
       userBegins w
 
--- | What GHC says of the thread that carries the HEC.
+-- | GHC's status of the thread that carries the HEC.
 carrierStatus :: Watch -> IO ThreadStatus
 carrierStatus (Watch carrier _) = readIORef carrier >>= maybe (pure Nothing) deRefWeak >>= maybe (pure ThreadFinished) threadStatus
 

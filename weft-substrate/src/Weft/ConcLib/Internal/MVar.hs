@@ -97,7 +97,7 @@ reading v =
     Empty takers readers -> pure (Left (Absent takers readers))
     Full a _ -> pure (Right a)
 
--- | What is there when a value was taken: that of the first who still waits to put one, if any.
+-- | The state after a value was taken: full with that of the first who still waits to put one, if any.
 nextPutter :: Queue (Putter a) -> PTM (State a)
 nextPutter putters =
   popping putters >>= \case

@@ -2,7 +2,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- |
--- Description : What comes from outside: descriptors, time, the disk
+-- Description : Events from outside: descriptors, time, the disk
 --
 -- Linux's epoll and AIO, and a map of deadlines. Threads leave waiters here, by transactions; a
 -- scheduler stack, or a HEC of its own, collects what has happened and wakes them. Called on any OS

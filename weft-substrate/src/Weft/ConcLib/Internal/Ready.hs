@@ -29,7 +29,7 @@ data Ready = Ready
     readyKick :: !(IO ())
   }
 
--- | What collects the events of descriptors, time and the disk.
+-- | The collector of events of descriptors, time and the disk.
 data Collecting
   = -- | The scheduler stacks: each now and then, and one that has nothing to do waits for them.
     ByScheduler

@@ -81,13 +81,13 @@ newTVar a = STM (\_ -> TVar <$> newPVar a <*> newPVar Queue.empty)
 newTVarIO :: a -> IO (TVar a)
 newTVarIO a = TVar <$> newPVarIO a <*> newPVarIO Queue.empty
 
--- | What a variable holds.
+-- | The value of a variable.
 readTVar :: TVar a -> STM a
 readTVar (TVar v readers) = STM $ \noted -> do
   unsafeIOToPTM (modifyIORef' noted (readers :))
   readPVar v
 
--- | What a variable holds, outside of a transaction.
+-- | The value of a variable, outside of a transaction.
 readTVarIO :: TVar a -> IO a
 readTVarIO (TVar v _) = readPVarIO v
 

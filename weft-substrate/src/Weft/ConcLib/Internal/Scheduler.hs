@@ -34,7 +34,7 @@ import Weft.ConcLib.Internal.Ready
 import Weft.Substrate
 import Weft.Substrate.Internal.Transaction (unsafeIOToPTM)
 
--- | What the threads of one run share.
+-- | The state that the threads of one run share.
 data Library = Library
   { libraryReady :: !Ready,
     -- | The stack of each HEC that sleeps in its place.
@@ -59,7 +59,7 @@ newLibrary collecting = do
 
 -- Running ------------------------------------------------------------------------------------
 
--- | What the scheduler stack of a HEC does until the main thread has ended: enter a ready thread,
+-- | The scheduler stack of a HEC, until the main thread has ended: enter a ready thread,
 -- and sleep, or wait for events, while none is.
 schedule :: Library -> IO ()
 schedule library = do
@@ -122,7 +122,7 @@ collectOnce library =
   where
     resting = readyResting (libraryReady library)
 
--- | What a HEC does that collects events only, until the main thread has ended.
+-- | The loop of a HEC that collects events only, until the main thread has ended.
 collectAll :: Library -> IO ()
 collectAll library = do
   over <- newIORef False

@@ -56,7 +56,7 @@ data ThreadId = ThreadId
     threadAttention :: !(PVar Attention)
   }
 
--- | What an exception that is thrown at a thread meets.
+-- | The state of a thread towards exceptions that are thrown at it.
 data Attention
   = -- | It runs, or its wait is not to be interrupted: exceptions not yet raised, oldest first.
     Pending [SomeException]

@@ -4,7 +4,7 @@
 -- |
 -- Description : A thread that waits, once
 --
--- What the queues of variables and of events hold. A waiter is a thread of either library; what makes
+-- The entries of the queues of variables and of events. A waiter is a thread of either library; what makes
 -- it go on is in it, so that the queues need not know which.
 module Weft.ConcLib.Internal.Waiter (Waiter (..), Wait (..), give, giveAll, interrupt, resultOf, among, popping) where
 

@@ -33,16 +33,16 @@ keys :: IORef Int
 keys = unsafePerformIO (newIORef 0)
 {-# NOINLINE keys #-}
 
--- | What the stack that runs this transaction holds under a key.
+-- | The value under a key of the stack that runs this transaction.
 getSLS :: SLSKey a -> PTM a
 getSLS key = getStackId >>= unsafeIOToPTM . entryOf key
 
--- | What this stack holds under a key: @atomicPTM . getSLS@, and cheaper.
+-- | The value under a key of this stack: @atomicPTM . getSLS@, and cheaper.
 getSLSIO :: SLSKey a -> IO a
 getSLSIO key = stackHere >>= entryOf key . snd
 {-# INLINE getSLSIO #-}
 
--- | What a stack holds under a key, for the code of that stack.
+-- | The value under a key of a stack, for the code of that stack.
 entryOf :: SLSKey a -> StackId -> IO a
 entryOf (SLSKey i initial) t =
   dictionary t >>= \case

@@ -6,8 +6,8 @@
 -- |
 -- Description : Which HEC and which stack this is
 --
--- What an OS thread carries, and how a stack that was displaced from its HEC gets one again. Called by the code of
--- stacks, on the OS thread that runs them.
+-- The HEC that an OS thread carries, and how a stack that was displaced from its HEC gets one again.
+-- Called by the code of stacks, on the OS thread that runs them.
 module Weft.Substrate.Internal.Place
   ( hecHere,
     stackHere,
@@ -62,7 +62,7 @@ isHere here = \case
   Just t -> t == here
   Nothing -> False
 
--- | What a variable of a HEC says that it runs.
+-- | The stack that runs, according to a variable of a HEC.
 whatRuns :: PVar (Maybe StackId) -> IO (Maybe StackId)
 whatRuns (PVar v) = IO (\s -> case readMutVar# v (point s) of (# s1, Box now #) -> (# s1, now #))
 

@@ -138,7 +138,7 @@ finish r = placeHere Nothing >>= mapM_ ending
         else
           try comeBack >>= \case
             Right () -> finish r
-            -- What the handler throws has no stack any more to be raised in. What the next HEC brought ends it.
+            -- An exception of the handler has no stack any more to be raised in. It ends the HEC that came next.
             Left e -> placeHere Nothing >>= mapM_ (\now -> end now >>= \gone -> when gone (openGate (hecEnd now) (Left e)))
 
 -- | From now on the HEC runs nothing. 'False' if its stack here was displaced.

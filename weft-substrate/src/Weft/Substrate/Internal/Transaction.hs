@@ -6,7 +6,7 @@
 -- |
 -- Description : Transactions: variables, exceptions, sleep
 --
--- What a transaction is made of, and the loop that runs one until it is committed. In any thread
+-- The parts of a transaction, and the loop that runs one until it is committed. In any thread
 -- of GHC's, but for what asks for a HEC.
 module Weft.Substrate.Internal.Transaction
   ( newPVar,
@@ -54,12 +54,12 @@ newPVarIO :: a -> IO (PVar a)
 newPVarIO a = IO (\s -> case newMutVar# (Box a) s of (# s1, v #) -> (# s1, PVar v #))
 {-# INLINE newPVarIO #-}
 
--- | What a variable holds: @atomicPTM . readPVar@, and cheaper.
+-- | The value of a variable: @atomicPTM . readPVar@, and cheaper.
 readPVarIO :: PVar a -> IO a
 readPVarIO (PVar v) = IO (\s -> case readMutVar# v (point s) of (# s1, Box a #) -> (# s1, a #))
 {-# INLINE readPVarIO #-}
 
--- | What a variable holds. All reads of a transaction are of one moment: also one that will have to
+-- | The value of a variable. All reads of a transaction are of one moment: also one that will have to
 -- begin again never sees two values that did not exist together.
 readPVar :: PVar a -> PTM a
 readPVar p = case variable p of

@@ -6,7 +6,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- |
--- Description : What the parts of the substrate know of each other
+-- Description : Types that the parts of the substrate share
 --
 -- Variables, the log of a transaction, the transaction itself, HECs and stacks: the types only,
 -- because each needs the others.
@@ -52,7 +52,7 @@ import Weft.Substrate.Internal.Ground (Bed, Gate, Watch)
 -- indirection or a copy that GHC has made by boxing again, so comparing addresses is exact. No
 -- 'Eq' is asked of the contents.
 
--- | What a variable holds. See Note [Boxes].
+-- | The content of a variable. See Note [Boxes].
 type Box :: Type -> UnliftedType
 data Box a = Box a
 
@@ -69,7 +69,7 @@ variable :: PVar a -> (# Variable #)
 variable (PVar v) = (# unsafeCoerce# v #)
 {-# INLINE variable #-}
 
--- | What a transaction has done so far, newest first. Immutable: the holder of an older one holds
+-- | The log of a transaction, newest first. Immutable: the holder of an older one holds
 -- an earlier moment of the transaction.
 type Log :: UnliftedType
 data Log
@@ -172,7 +172,7 @@ data Governed
     -- "Weft.Substrate.Internal.Takeover".
     Governed !(PVar (Maybe StackId)) !Handlers !Watch
 
--- | What a concurrency library does when a stack does not come back to its HEC by itself.
+-- | The handlers of a concurrency library for stacks that do not come back to their HEC by themselves.
 data Handlers = Handlers
   { -- | The stack was displaced from the HEC that this transaction runs on: it chooses the stack with which the HEC goes
     -- on, or sleeps. The displaced stack is not suspended, and cannot be switched to. What this throws ends the HEC.

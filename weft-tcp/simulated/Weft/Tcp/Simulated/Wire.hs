@@ -3,7 +3,7 @@
 -- |
 -- Description : IP packets between simulated machines
 --
--- What becomes of a packet between the machine that sends it and the one it is for. The links are
+-- The path of a packet between the machine that sends it and the one it is for. The links are
 -- those of the simulated network, with its delays, rates, cuts and faults; what only packets suffer
 -- is drawn here, by the world's dice. Used by the OS thread that runs the simulation.
 module Weft.Tcp.Simulated.Wire
@@ -42,7 +42,7 @@ import Weft.Tcp.Stack.State (TcpSettings)
 import Weft.Tcp.Udp
 import Weft.Time (Duration (..), milliseconds)
 
--- | What befalls packets, beside the delays, rates and faults of the simulated network's links
+-- | The faults of packets, beside the delays, rates and faults of the simulated network's links
 -- ('Weft.Sim.Conditions', 'Weft.Sim.Fault').
 data IpSettings = IpSettings
   { -- | For reports.

@@ -1,7 +1,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- |
--- Description : What an acknowledgement changes for the sender
+-- Description : The sender's state after an acknowledgement
 --
 -- RFC 9293, section 3.10.7.4 (fifth). Losses are found by time (RACK, RFC 8985) where the peer
 -- acknowledges selectively, else by duplicate acknowledgements (RFC 6582). While they are repaired
@@ -29,7 +29,7 @@ import Weft.Tcp.Internal.Tcb
 import Weft.Tcp.Segment
 import Weft.Tcp.Sequence
 
--- What one acknowledgement says, beside the connection.
+-- The news of one acknowledgement, beside the connection.
 data News = News
   { newsNow :: !Instant,
     newsSegment :: !Segment,
@@ -116,7 +116,7 @@ echoed now s t = case optionTimestamps (segmentOptions s) of
   Just x | t `is` TimestampsOn, timestampEcho x /= 0, let d = clockValue now t - timestampEcho x, d < 600000 -> Just (max 1 d * 1000)
   _ -> Nothing
 
--- What the acknowledgement means for the repair that is going on, or begins.
+-- Continue, begin or end the repair after an acknowledgement.
 recover :: News -> Tcb -> Tcb
 recover news t = case tcbRecovery t of
   Open -> noticed news (if newsAdvances news then grown news t else t)

@@ -36,7 +36,7 @@ finish now answers t = Step t' out answers
   where
     (out, t') = transmit now t
 
--- | What both ends' SYNs say about options. The windows of SYNs are not scaled.
+-- | The options on which both SYNs agree. The windows of SYNs are not scaled.
 negotiated :: Instant -> Segment -> Tcb -> Tcb
 negotiated now s t =
   foldr
@@ -210,7 +210,7 @@ text now s answers t
   | otherwise = finish now (answers ++ [Store fresh | not (null fresh)] ++ [EndOfStream | ended]) (closing (noted moved))
   where
     f = segmentFlags s
-    -- What of it is new and in the window, and before the peer's end.
+    -- The part that is new and in the window, and before the peer's end.
     limit = if t `is` FinSeen then earlier (rcvAdv t) (rcvFin t) else rcvAdv t
     payload = Range (segmentSeq s) (segmentSeq s `advance` segmentLength s)
     piece = payload `intersect` Range (rcvNxt t) limit
@@ -231,7 +231,7 @@ text now s answers t
     small = segmentLength s > 0 && segmentLength s < fromIntegral (rcvMss t)
     pushed = small || segmentLength s > 0 && f `has` psh
     (ready, rest) = takeReady (rcvNxt t) queue
-    -- What a peer sent beyond its FIN is not there.
+    -- Bytes that a peer sent beyond its FIN are ignored.
     next = if seen `is` FinSeen then earlier ready (rcvFin seen) else ready
     ended = seen `is` FinSeen && next == rcvFin seen
     inOrder = distance (rcvNxt t) next

@@ -1,7 +1,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- |
--- Description : What may be sent now
+-- Description : The segments that may be sent now
 --
 -- After each input: losses again, then new data, then an acknowledgement if none went along; and
 -- the timer for what remains (RFC 9293, sections 3.8.1 and 3.8.6; RFC 6675, section 5).

@@ -1,7 +1,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- |
--- Description : What arrived before its turn
+-- Description : Segments that arrived before their turn
 --
 -- The ranges of sequence numbers beyond the next one expected that are here already. Their bytes
 -- lie in the user's memory, not here. The ranges are in the order in which a selective
@@ -40,7 +40,7 @@ isComplete (Reassembly r _) = null r
 arrivedRanges :: Reassembly -> [Range]
 arrivedRanges (Reassembly r _) = r
 
--- | What arrived twice and was not reported yet.
+-- | The range that arrived twice and was not reported yet.
 lastRepeated :: Reassembly -> Maybe Range
 lastRepeated (Reassembly _ twice) = twice
 
@@ -68,7 +68,7 @@ insertRange new (Reassembly old twice)
   | null joined && length apart >= mostRanges = Nothing
   | otherwise = Just (Reassembly (whole : apart) (if isEmpty again then twice else Just again), fresh)
   where
-    -- What of it is here already (RFC 2883).
+    -- The part of it that is here already (RFC 2883).
     again = case sortOn (distance (rangeStart new) . rangeStart) [x | r <- old, let x = new `intersect` r, not (isEmpty x)] of
       x : _ -> x
       [] -> Range (rangeStart new) (rangeStart new)

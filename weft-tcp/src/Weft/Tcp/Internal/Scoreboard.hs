@@ -1,7 +1,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- |
--- Description : What is outstanding, and what is known of it
+-- Description : Outstanding bytes, and their known state
 --
 -- The sender's book of what it sent and what was not acknowledged: ranges in order without gaps,
 -- each with the time of its last transmission and its fate. It serves selective acknowledgements
@@ -53,7 +53,7 @@ import Data.Word (Word32)
 import Weft.Tcp.Internal.PathMtu (Search)
 import Weft.Tcp.Sequence
 
--- | What is known of a piece.
+-- | The known state of a piece.
 data Fate
   = -- | It is on the way, as far as is known.
     Outstanding
@@ -129,7 +129,7 @@ emptyScoreboard =
 mostPieces :: Int
 mostPieces = 8192
 
--- | What arrived out of turn, in order.
+-- | The ranges that arrived out of turn, in order.
 sackedRanges :: Scoreboard -> [Range]
 sackedRanges b = joined [pieceRange p | p <- toList (boardPieces b), pieceFate p == Sacked]
   where
@@ -209,7 +209,7 @@ place at pieces = go 0 (S.length pieces)
       where
         middle = (low + high) `div` 2
 
--- What of a piece lies in a range, which is not nothing.
+-- The part of a piece in a range, which is not empty.
 part :: Range -> Piece -> Piece
 part r p = p {pieceRange = x, pieceLead = (pieceLead p + distance (rangeStart (pieceRange p)) (rangeStart x)) `rem` pieceSize p}
   where
@@ -222,7 +222,7 @@ around (Range a b) pieces = (front, toList middle, back)
     (front, rest) = S.splitAt (place a pieces) pieces
     (middle, back) = S.spanl (\p -> rangeStart (pieceRange p) `before` b) rest
 
--- What of these pieces lies before a range, and after it.
+-- The parts of these pieces before a range, and after it.
 outside :: Range -> [Piece] -> ([Piece], [Piece])
 outside (Range a b) ps = ([part (Range s a) p | (Range s _, p) <- those, s `before` a], [part (Range b e) p | (Range _ e, p) <- those, b `before` e])
   where
@@ -238,7 +238,7 @@ change r f b = Foldable.foldl' enter (Foldable.foldl' leave b {boardPieces = fro
 
 -- Hearing ------------------------------------------------------------------------------------
 
--- | What an acknowledgement brought.
+-- | The news of an acknowledgement for the board.
 data Heard = Heard
   { -- | Bytes that are known for the first time to have arrived.
     heardBytes :: !Word32,
@@ -255,7 +255,7 @@ data Heard = Heard
 nothingHeard :: Heard
 nothingHeard = Heard 0 Nothing False False False
 
--- What a piece's arrival says; RFC 8985, section 6.2, steps 1 to 3. A round trip shorter than any
+-- The news of a piece's arrival; RFC 8985, section 6.2, steps 1 to 3. A round trip shorter than any
 -- before is one of the first transmission, not of the second.
 arrives :: Int64 -> Word32 -> (Scoreboard, Heard) -> Piece -> (Scoreboard, Heard)
 arrives now shortest (b, h) p

@@ -1,7 +1,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- |
--- Description : What is known of a connection
+-- Description : The state of a connection
 --
 -- The control block of RFC 9293, section 3.3.1, as one immutable record. It holds ranges of
 -- sequence numbers and no payload. What many connections have in common is shared by a pointer
@@ -277,7 +277,7 @@ data Tcb = Tcb
     heardAt, dataAt, sentAt :: !Instant
   }
 
--- | What happens to a connection.
+-- | An event for a connection.
 data Input
   = -- | A segment came whose checksum is right.
     Arrived !Segment
@@ -314,7 +314,7 @@ data Failure
     Unreached !Word8
   deriving stock (Eq, Show)
 
--- | What a user is told.
+-- | A message to the user.
 data Answer
   = -- | The connection is established.
     Opened

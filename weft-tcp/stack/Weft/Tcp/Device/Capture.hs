@@ -1,5 +1,5 @@
 -- |
--- Description : What passes a device, written to a file
+-- Description : The packets of a device, written to a file
 --
 -- Every packet that a stack reads from its device or sends through it, in the format pcapng
 -- (draft-ietf-opsawg-pcapng), which Wireshark and tcpdump read.

@@ -41,7 +41,7 @@ import Weft.Tcp.Udp
 openTun :: String -> Address -> Int -> IO Device
 openTun = openTunWith Offload
 
--- | What computes checksums and cuts what is sent into segments.
+-- | The party that computes checksums and cuts the stream into segments.
 data Offload
   = -- | Linux, where it is needed.
     Offload

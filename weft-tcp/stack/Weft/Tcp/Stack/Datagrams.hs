@@ -3,7 +3,7 @@
 -- |
 -- Description : Datagrams through a stack's sockets
 --
--- What calls to sockets of UDP mean. Sending never waits: what the device cannot take is lost, as in a
+-- Calls to sockets of UDP. Sending never waits: what the device cannot take is lost, as in a
 -- network. Each function is an attempt ("Weft.Tcp.Stack.Ask"), made in the stack's turn.
 module Weft.Tcp.Stack.Datagrams
   ( newUdp,
@@ -40,7 +40,7 @@ import Weft.Tcp.Stack.Ports
 import Weft.Tcp.Stack.State
 import Weft.Tcp.Udp
 
--- | What a new socket has: neither port nor peer.
+-- | A new socket: it has neither port nor peer.
 newUdp :: Family -> IO (IORef Udp)
 newUdp family = newIORef (Udp (anyOf family) 0 Nothing Sequence.empty 0 [] Nothing False False [])
 

@@ -108,7 +108,7 @@ troubleFor st here now what (local, localPort) there@(peer, _) = do
           Just _ -> do
             writeIORef ref v {udpFailure = Just e, udpReaders = []}
             wakeAll here (udpReaders v)
-        -- What an old router does not say is taken for the least.
+        -- An old router that names no size is taken to mean the least.
         taken mtu = max least (fromIntegral mtu)
     case what of
       Unreachable code | code `elem` closed -> tell eCONNREFUSED u

@@ -1,7 +1,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- |
--- Description : What a step of a connection does
+-- Description : A step of a connection
 --
 -- Takes a connection from an input to its next value ('advanceConn') and does what the step says:
 -- bytes are kept or dropped, segments sent, threads woken, the timer set. Everything here runs in
@@ -95,7 +95,7 @@ freshNumbers st local localPort peer peerPort now = do
   let hash = sealOf 0 secret local localPort peer peerPort
   pure (initialSequence (hash 0) now, hash 1)
 
--- | What a connection to this peer starts with. Connections with the same options share it, the last
+-- | The settings for connections to this peer. Connections with the same options share them, the last
 -- few of which are kept.
 settingsFor :: Stack -> Options -> Address -> Bool -> IO Settings
 settingsFor st o peer loop = do

@@ -3,7 +3,7 @@
 -- |
 -- Description : Options of a stack's sockets
 --
--- What @getsockopt@ and @setsockopt@ mean. Pure. Options of the transport that a stack does not
+-- @getsockopt@ and @setsockopt@. Pure. Options of the transport that a stack does not
 -- know are kept and read back; they change nothing.
 module Weft.Tcp.Stack.Options (readOption, writeOption, onConnection) where
 
@@ -52,7 +52,7 @@ writeOption option v o
 number :: SocketOption -> (Int, Int)
 number (SockOpt level name) = (fromIntegral (level :: CInt), fromIntegral (name :: CInt))
 
--- | What it changes of a connection that is there. Its buffer stays as it is.
+-- | The change to the settings of an existing connection. Its buffer stays as it is.
 onConnection :: Settings -> Settings -> Settings
 onConnection new old
   | settingReceiveBuffer new == settingReceiveBuffer old && settingMss new == settingMss old = new

@@ -1,7 +1,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- |
--- Description : What calls to a stack's sockets mean
+-- Description : Calls to a stack's sockets
 --
 -- Each function is an attempt ("Weft.Tcp.Stack.Ask"), made in the stack's turn.
 module Weft.Tcp.Stack.Sockets
@@ -322,7 +322,7 @@ setSock st s option v here now = onSock st s $ \sock -> do
       b <- readIORef (connBody c)
       settings <- settingsFor st o (connPeer c) (connLoop c)
       writeIORef (connBody c) b {bodyOptions = o}
-      -- What Nagle's algorithm held back goes.
+      -- Bytes that Nagle's algorithm held back are sent.
       advanceConn st here now c (Tune (onConnection settings (tcbSettings (bodyTcb b)))) B.empty
     _ -> pure ()
   pure (Answer ())

@@ -1,7 +1,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- |
--- Description : What a stack knows
+-- Description : The state of a stack
 --
 -- The tables of a stack and what is in them. Everything is touched by the holder of the stack's
 -- turn only ("Weft.Tcp.Stack.Turn"), but for what is marked.
@@ -77,7 +77,7 @@ data TcpSettings = TcpSettings
     -- | The stack's own addresses. The loopback addresses, 127.0.0.0\/8 and ::1, are its own in any
     -- case.
     tcpAddresses :: ![Address],
-    -- | What connections start with. The segment size is bounded by the device's MTU besides.
+    -- | The settings of connections. The segment size is bounded by the device's MTU besides.
     tcpConnections :: !Settings,
     -- | How many bytes a connection takes from its user that the peer has not acknowledged.
     tcpSendBuffer :: !Int,
@@ -125,7 +125,7 @@ data Stack = Stack
     stackDice :: !(IORef Word64),
     -- | Until when the messages about closed ports that were sent use up what is allowed.
     stackQuota :: !(IORef Instant),
-    -- | What connections start with, by the options that change it: no delay, keep-alive, receive
+    -- | The settings of connections, by the options that change them: no delay, keep-alive, receive
     -- buffer, segment size, length of headers. Shared by all connections that have the same.
     stackShared :: !(IORef [((Bool, Bool, Int, Int, Int), Settings)]),
     stackCounts :: !Counts,
@@ -139,7 +139,7 @@ data Stack = Stack
     stackStarted :: !(IORef Bool)
   }
 
--- | What a stack counts.
+-- | The counters of a stack.
 newtype Counts = Counts (MutablePrimArray RealWorld Int)
 
 -- | A number of things since the start.
@@ -188,9 +188,9 @@ data Conn = Conn
 -- | What of a connection changes, one immutable record.
 data Body = Body
   { bodyTcb :: !Tcb,
-    -- | What the user wrote and the peer has not acknowledged.
+    -- | Bytes that the user wrote and the peer has not acknowledged.
     bodyOut :: !Held,
-    -- | What came and the user has not read.
+    -- | Received bytes that the user has not read.
     bodyIn :: !Held,
     -- | Threads that wait to read, and to write or for the connection to be there.
     bodyReaders, bodyWriters :: ![Wake],
@@ -267,7 +267,7 @@ lookupSock st s = found . IntMap.lookup (negate (fromIntegral (descriptorNumber 
       Just sock | sockSerial sock == descriptorSerial d -> Just sock
       _ -> Nothing
 
--- | What a socket is for.
+-- | The purpose of a socket.
 data Role
   = Fresh
   | -- | It has an address and a port.
@@ -278,20 +278,20 @@ data Role
   | -- | From the start, if that is what it was opened for.
     Datagrams !(IORef Udp)
 
--- | What of a socket for datagrams changes, one immutable record.
+-- | The mutable part of a socket for datagrams, one immutable record.
 data Udp = Udp
   { udpLocal :: !Address,
     -- | 0: it has no port yet.
     udpLocalPort :: !Word16,
     -- | Its only peer, if it is connected.
     udpPeer :: !(Maybe (Address, Word16)),
-    -- | What came and the user has not received, oldest first.
+    -- | Datagrams that the user has not received, oldest first.
     udpQueue :: !(Sequence.Seq Incoming),
     -- | How much memory that takes, in bytes.
     udpHeld :: !Int,
     -- | Threads that wait to receive.
     udpReaders :: ![Wake],
-    -- | What became of a datagram to the peer, until the user is told.
+    -- | The failure of a datagram to the peer, until the user is told.
     udpFailure :: !(Maybe Errno),
     -- | The user will not receive any more, or not send.
     udpDeaf, udpMute :: !Bool,
@@ -335,7 +335,7 @@ data Binding = Binding
     bindingListener :: !(Maybe Listener)
   }
 
--- | What @setsockopt@ sets.
+-- | The options of @setsockopt@.
 data Options = Options
   { optNoDelay, optKeepAlive, optReuseAddr, optReusePort, optOnly6 :: !Bool,
     -- | Closing resets.

@@ -67,7 +67,7 @@ data Files = Files
     filesTended :: !(IORef Bool)
   }
 
--- | What is known of a path.
+-- | The cached knowledge of a path.
 data Entry
   = -- | Requested once.
     Seen
@@ -160,7 +160,7 @@ data Missing
   | -- | It must be opened; was it requested before?
     Elsewhere !Bool
 
--- | What is known of a path, without waiting. The caller holds what is found.
+-- | Look a path up without waiting. The caller holds the file that is found.
 atHand :: Files -> Int64 -> ByteString -> IO (Either Missing Found)
 atHand files second path =
   lookupCache (filesCache files) path >>= \case

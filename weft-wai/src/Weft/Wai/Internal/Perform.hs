@@ -42,7 +42,7 @@ import Weft.Http.Server.State (Interruption (..), Reason (BufferUnused))
 import Weft.IO (CannotSuspend (..), await, direct)
 import Weft.Outside (Runner, onGhcThread, runThread)
 
--- | What runs an application.
+-- | The way in which an application runs.
 data ApplicationStyle
   = -- | 'Direct' until the application blocks its workers, or an asynchronous exception of GHC hits
     -- the wrong thread; then 'OwnThread'. Returns to 'Direct' when requests have been quick for a
@@ -141,7 +141,7 @@ awaitOrHandOver runner operation = do
 -- but not before ten seconds, a time that doubles each time. All workers write the words without
 -- locks, which may lose a count but does no other harm.
 
--- | Which way applications run.
+-- | The current way in which applications run.
 data Chooser
   = -- | The style says so: nothing is timed.
     Always !Way

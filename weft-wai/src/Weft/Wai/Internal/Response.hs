@@ -33,7 +33,7 @@ import Weft.Http.Status
 import Weft.Wai.Internal.Content
 import Weft.Wai.Internal.Perform
 
--- | What responses are made with.
+-- | The settings with which responses are made.
 data Making = Making
   { -- | For the field @Alt-Svc@.
     makingAltSvc :: !(Maybe ByteString),
@@ -127,7 +127,7 @@ isHead = \case
   Head -> True
   _ -> False
 
--- | What takes its place.
+-- | The body that takes the place of one that must not be sent.
 withheld :: Method -> Http.ResponseHeaders -> Body
 withheld method headers
   | isHead method = maybe Withheld Omitted (announced headers)

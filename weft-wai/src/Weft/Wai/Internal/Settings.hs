@@ -99,7 +99,7 @@ defaultSettings =
       settingsRuntime = id
     }
 
--- | What they are to the server.
+-- | The server's settings for these.
 serverSettingsOf :: Settings -> ServerSettings
 serverSettingsOf settings =
   settingsServer settings $

@@ -95,7 +95,7 @@ pendAgain :: SomeException -> IO ()
 pendAgain e = do
   me <- myThreadId
   (capability, _) <- threadCapability me
-  -- What a thread throws at itself is raised at once, masked or not.
+  -- An exception that a thread throws at itself is raised at once, masked or not.
   _ <- forkOn capability (throwTo me e)
   let arrived = isPending >>= \waiting -> unless waiting (yield >> arrived)
   arrived

@@ -203,7 +203,7 @@ dispatch src buffer from n = go from 0
         then wakeSlot src slot (keyNumber key) bits
         else pure 0
 
--- | As of 'forget'. Final: the backend refuses the descriptor from now on.
+-- | 'forget' of the backend. Final: the backend refuses the descriptor from now on.
 forgetIn :: Source w -> Descriptor -> IO () -> IO ()
 forgetIn src d action =
   slotOf src d >>= \case
@@ -221,7 +221,7 @@ forgetIn src d action =
         | waited + withdrawn > 0 -> enqueue src (Finish action)
         | otherwise -> action
 
--- | As of 'visit'. An operation is in one of four places: in a slot, among the foreign ones, in
+-- | 'visit' of the backend. An operation is in one of four places: in a slot, among the foreign ones, in
 -- the pool, or over and not yet said.
 visitSource :: Source w -> (Operation -> w -> r -> IO r) -> r -> IO r
 visitSource src f z =
@@ -256,7 +256,7 @@ tokensOf src wanted = do
         Just number | wanted (completionFor (waiterCompletion w)) -> streamToken (waiterSequence w) number direction : found
         _ -> found
 
--- | As of 'shutdown'. Every operation that is pending completes, from inside
+-- | 'shutdown' of the backend. Every operation that is pending completes, from inside
 -- this call.
 shutdownSource :: Source w -> IO ()
 shutdownSource src = do

@@ -66,7 +66,7 @@ data Home = Home
     homeBackOff :: !BackOff,
     -- | Visit all its threads. On the worker only.
     homeVisit :: !(forall r. (SeenThread -> r -> IO r) -> r -> IO r),
-    -- | Those of its threads that hold an OS thread. From any OS thread: a worker that a
+    -- | Its threads that hold an OS thread. From any OS thread: a worker that a
     -- thread keeps from everything else does not answer.
     homeHeld :: !(IO [Away]),
     -- | The main thread has ended, and all others are to end ("Weft.Internal.Run.Ending").

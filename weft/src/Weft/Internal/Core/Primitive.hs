@@ -3,7 +3,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- |
--- Description : What the library does for itself, as nodes of a trace
+-- Description : The library's own operations, as nodes of a trace
 --
 -- An operation on the worker's state, or on state that its threads share: what it does, whether
 -- it looks for a cancellation, and what a simulation sees of it. Each is made in the module of

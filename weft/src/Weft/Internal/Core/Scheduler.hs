@@ -141,7 +141,7 @@ sliced s dispatches begin = do
       _ -> False
 {-# INLINE sliced #-}
 
--- | What has failed goes on in another slice, because its own has less fuel for the next exception.
+-- | A thread whose call has failed goes on in another slice: its own has less fuel for the next exception.
 pausing :: Scheduler -> Scheduler
 pausing s = case schedulerFuelEnd s of
   Asks _ -> s {schedulerFuelEnd = Pauses}
@@ -208,7 +208,7 @@ step !s = run
       Perform op p k -> case tcbIdentity tcb of
         Nobody -> performs s op p k fuel
         Identity n status ->
-          -- What 'performCondemned' does about an operation that does not look is to perform it.
+          -- 'performCondemned' only performs an operation that does not look.
           let looking free = do
                 yes <- surelyNotCondemned status
                 if yes then free else performCondemned s tcb op p k fuel

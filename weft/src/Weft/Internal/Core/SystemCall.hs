@@ -177,7 +177,7 @@ newtype Pipe = Pipe {pipeDescriptor :: Descriptor}
 instance Show Pipe where
   showsPrec _ p = showString "pipe " . shows (pipeDescriptor p)
 
--- | Which direction of a connection ends.
+-- | The direction of a connection that ends.
 data ShutdownHow = ShutdownReceive | ShutdownSend | ShutdownBoth
   deriving stock (Eq, Show)
 
@@ -244,7 +244,7 @@ data FileStatus = FileStatus
 data FileKind = RegularFile | DirectoryFile | SymbolicLink | OtherFile
   deriving stock (Eq, Show)
 
--- | As in @signal(7)@.
+-- | A number as in @signal(7)@.
 type SignalNumber = CInt
 
 -- | A subscription to signals.
@@ -279,11 +279,11 @@ data Reason = Reason
     -- | The number of the thread that holds what it waits for; 0 if none does, or
     -- many. Must not block.
     reasonHolder :: IO Int,
-    -- | Who can end the wait.
+    -- | The parties that can end the wait.
     reasonEnds :: !Ends
   }
 
--- | Who can end a wait.
+-- | The parties that can end a wait.
 data Ends
   = -- | Other threads of the run. When all that is left waits for this, it waits for
     -- ever.

@@ -63,7 +63,7 @@ import Weft.Internal.Core.Tcb
 
 -- | A sequential program that runs on a Weft scheduler and results in an @a@.
 --
--- What it does between two system calls is pure code, and blocking in a system
+-- Its steps between two system calls are pure code, and blocking in a system
 -- call blocks this thread only.
 newtype Thread a = Thread {unThread :: (a -> Trace) -> Trace}
 

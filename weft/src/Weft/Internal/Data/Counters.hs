@@ -54,12 +54,12 @@ data WorkerCounters = WorkerCounters
     -- | Slices: runs of dispatches between two polls. With nothing ready one can be
     -- empty.
     countedSlices :: !Int,
-    -- | Questions to the kernel what has happened, blocking ones included.
+    -- | Polls for events, blocking ones included.
     countedPolls :: !Int,
-    -- | Those of them that found something: poll batches. With @completions@ among the
+    -- | Polls that found something: poll batches. With @completions@ among the
     -- gauges this gives the mean size of a batch.
     countedFruitful :: !Int,
-    -- | Those of them that could block, because nothing was ready.
+    -- | Polls that could block, because nothing was ready.
     countedSleeps :: !Int,
     -- | Sleeps that ended because something was posted to the worker.
     countedWakeUps :: !Int,

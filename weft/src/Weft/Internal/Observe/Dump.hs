@@ -191,7 +191,7 @@ entryOf home seen = case seen of
       let context = stateContext (tcbState tcb)
       Entry (tcbNumber tcb) (contextLabel context) (contextParent context) (contextScope context) (homeWorker home) Nothing <$> state
 
--- | Those of its threads that hold OS threads. From any OS thread.
+-- | The threads of a worker that hold OS threads. From any OS thread.
 heldEntries :: Home -> IO [Entry]
 heldEntries home = homeHeld home >>= mapM (entryOf home . SeenAway)
 

@@ -1,5 +1,5 @@
 -- |
--- Description : What ab prints, understood
+-- Description : The output of ab, parsed
 --
 -- The report of ApacheBench. Its mean is the number of clients times the time by the number of
 -- requests, so that the measured load is always the offered one. Pure.

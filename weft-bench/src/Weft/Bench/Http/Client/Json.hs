@@ -1,5 +1,5 @@
 -- |
--- Description : What ask prints, understood
+-- Description : The output of ask, parsed
 --
 -- One JSON object, its last line. Pure.
 module Weft.Bench.Http.Client.Json

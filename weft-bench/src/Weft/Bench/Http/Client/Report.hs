@@ -1,5 +1,5 @@
 -- |
--- Description : What every client reports of a run
+-- Description : A client's report of a run
 --
 -- The figures that a client ("Weft.Bench.Http.Client") must give, and those that only
 -- some give. Pure.

@@ -1,5 +1,5 @@
 -- |
--- Description : What weft load prints, understood
+-- Description : The output of weft load, parsed
 --
 -- The report of @weft load --json@: one JSON object, times in nanoseconds. Pure.
 module Weft.Bench.Http.Client.WeftLoad

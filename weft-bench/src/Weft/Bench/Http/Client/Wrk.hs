@@ -1,5 +1,5 @@
 -- |
--- Description : What wrk prints, understood
+-- Description : The output of wrk, parsed
 --
 -- The report of the load generator wrk, run with @--latency@. Pure.
 module Weft.Bench.Http.Client.Wrk

@@ -2,7 +2,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- |
--- Description : What is kept of a step, and of the end of a run
+-- Description : The record of a step, and of the end of a run
 --
 -- The line of a step in the timeline, if the run is recorded; what the detector of races is told of
 -- the step; what its effect did outside of the simulation; and the threads that are left at the end.

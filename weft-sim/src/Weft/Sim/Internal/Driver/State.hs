@@ -2,7 +2,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- |
--- Description : What the driver of a simulated run knows
+-- Description : The state of the driver of a simulated run
 --
 -- The plan of a run, what comes of it, and the state between two steps, with the small
 -- things that are done to it. Used by "Weft.Sim.Internal.Driver" and its parts.
@@ -198,7 +198,7 @@ endless d number trace
   where
     i = number `rem` streakCount
 
--- | What 'endless' would answer.
+-- | The answer of 'endless', without counting a step.
 isTiring :: Driver -> Int -> Trace -> IO Bool
 isTiring d number trace = (\n -> n >= tiringSteps && not (isSystemCall trace)) <$> readPrimArray (driverStreaks d) (number `rem` streakCount)
 

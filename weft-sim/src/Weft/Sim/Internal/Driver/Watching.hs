@@ -2,7 +2,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- |
--- Description : What the workers of a simulated run tell its driver
+-- Description : The messages of the workers of a simulated run to its driver
 --
 -- The scheduler's queue, its inbox and its probe, as the driver sees them: threads that
 -- become ready, messages, what is done to which object. Called by the scheduler and the kernel

@@ -1,7 +1,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- |
--- Description : What is between two machines
+-- Description : The links between machines
 --
 -- A link leads from one machine to another, in one direction: how long what is sent takes, and
 -- whether it arrives. Its settings may be changed while the simulation runs.

@@ -1,7 +1,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- |
--- Description : What a program does with a connection
+-- Description : A program's operations on a connection
 --
 -- To receive, to send, to end a direction, to close: each is an 'Attempt' at an 'End', for TCP and
 -- for stream sockets of the Unix domain.

@@ -1,7 +1,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- |
--- Description : What the simulated network consists of
+-- Description : The state of the simulated network
 --
 -- The tables of the network, and the states of sockets, connections and pipes. What
 -- happens to them is in the other modules. Everything is used by the simulating OS thread,
@@ -116,7 +116,7 @@ data Sock = Sock
     sockMachine :: !Machine,
     sockFamily :: !Family,
     sockType :: !SocketType,
-    -- | Those that were set, by level and name.
+    -- | Options that were set, by level and name.
     sockOptions :: !(IORef (Map (CInt, CInt) Int)),
     sockBound :: !(IORef Bound),
     sockRole :: !(IORef Role)
@@ -273,7 +273,7 @@ data Listener = Listener
   { listenerAddress :: SockAddr,
     -- | How many connections may wait.
     listenerRoom :: !(IORef Int),
-    -- | Those that are there, oldest first.
+    -- | Connections that wait for an accept, oldest first.
     listenerQueue :: !(IORef (Seq End)),
     -- | How many are about to be.
     listenerPending :: !(IORef Int),
@@ -324,7 +324,7 @@ data PipeBuffer = PipeBuffer
   { pipeBytes :: !Bytes,
     -- | How many it holds.
     pipeRoom :: !(IORef Int),
-    -- | Which ends are open.
+    -- | Is each end open?
     pipeHasReader, pipeHasWriter :: !(IORef Bool),
     pipeReaders, pipeWriters :: !Line
   }

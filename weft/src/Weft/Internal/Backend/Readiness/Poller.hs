@@ -178,15 +178,15 @@ noInterest = Interest 0
 bothDirections :: Interest
 bothDirections = interestIn Reading <> interestIn Writing
 
--- | That a read would not block: there is something to read, or the end of it, or a failure.
+-- | A read would not block: there is something to read, or the end of it, or a failure.
 toRead :: Interest
 toRead = interestIn Reading
 
--- | That a write would not block: there is room, or a failure.
+-- | A write would not block: there is room, or a failure.
 toWrite :: Interest
 toWrite = interestIn Writing
 
--- | That the other side of a socket has ended its sending, or is gone, whether or not
+-- | The other side of a socket has ended its sending, or is gone, whether or not
 -- there is still something to read. @select@ cannot wait for it.
 toSeePeerClose :: Interest
 toSeePeerClose = Interest Sys.peerClosedBit

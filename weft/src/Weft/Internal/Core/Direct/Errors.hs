@@ -1,7 +1,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- |
--- Description : What can go wrong with direct threads
+-- Description : The errors of direct threads
 --
 -- The two mistakes that "Weft.Internal.Core.Direct" and its parts notice, and what they say to
 -- the programmer.

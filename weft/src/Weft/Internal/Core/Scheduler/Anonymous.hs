@@ -3,7 +3,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- |
--- Description : What threads share, and when they get a number of their own
+-- Description : The shared identity of anonymous threads, and when they get numbers
 --
 -- Control blocks for new threads, as light as they can be: see
 -- Note [The weight of a thread].

@@ -2,7 +2,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- |
--- Description : What happens to a thread at the end of its fuel
+-- Description : The end of a thread's fuel
 --
 -- A thread that runs without end goes to the end of the queue now and then. That counts as
 -- a system call, so that it can be cancelled there.

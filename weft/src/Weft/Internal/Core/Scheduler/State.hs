@@ -2,7 +2,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- |
--- Description : What a scheduler knows
+-- Description : The state of a scheduler
 --
 -- The record that "Weft.Internal.Core.Scheduler" and its parts work on, and its counters. All but
 -- the counters is for the carrier that owns the worker.
@@ -74,7 +74,7 @@ data Scheduler = Scheduler
     schedulerFuelEnd :: !FuelEnd
   }
 
--- | What the end of its fuel means for a thread.
+-- | The scheduler's action when a thread's fuel ends.
 data FuelEnd
   = -- | It looks for a cancellation, and goes to the end of the queue.
     Preempts

@@ -1,0 +1,105 @@
+-- |
+-- Description : Threads that move to an idle worker
+module Test.Scheduling.Workers (workers) where
+
+import Control.Concurrent (myThreadId, threadCapability)
+import Control.Exception (evaluate)
+import Control.Monad (replicateM, replicateM_, when)
+import Data.IORef
+import Data.List (nub)
+import Data.Primitive.MutVar (readMutVar)
+import GHC.Clock (getMonotonicTimeNSec)
+import Network.Socket qualified as Network
+import Test.Support
+import Test.Tasty
+import Test.Tasty.HUnit
+import Weft hiding (myThreadId)
+import Weft.Internal.Core.Trace (Home (..), Identity (..), Status (..), Tcb (..), internal)
+import Weft.Internal.Run.Worker (worthMoving)
+import Weft.Socket (accept, closeSocket, listenTcp, withSocket)
+
+workers :: TestTree
+workers =
+  testGroup
+    "workers"
+    ( testCase "a surplus moves to the idle worker" workMoves
+        : testCase "threads that compute are worth moving, very many, and those that no event has woken" worth
+        : [testCase ("an acceptor that moves is on its new worker, " <> show backend) (acceptorsMove backend) | backend <- [Epoll, Uring, Poll]]
+    )
+
+-- | Threads that are all forked on one worker run on both in the end: each counts
+-- itself in on its OS thread, and none stops before both were seen.
+workMoves :: Assertion
+workMoves = do
+  places <- running (Config Epoll 2) $ do
+    seen <- liftIO (newIORef [])
+    waits <- replicateM 2000 . spawn $ do
+      let turn = do
+            place <- liftIO ((,) <$> (show <$> myThreadId) <*> (myThreadId >>= fmap fst . threadCapability))
+            known <- liftIO . atomicModifyIORef' seen $ \ps -> let ps' = nub (place : ps) in (ps', ps')
+            _ <- liftIO (evaluate (length known))
+            when (length (nub (map fst known)) < 2) (yield >> turn)
+      turn
+    sequence_ waits
+    liftIO (readIORef seen)
+  length (nub (map fst places)) @?= 2
+
+worth :: Assertion
+worth =
+  [(worthMoving False slice dispatched ready, worthMoving True slice dispatched ready) | (slice, dispatched, ready) <- looks]
+    @?= map (,True) [True, False, False, True, True]
+  where
+    looks =
+      [ (5_120_000, 256, 5),
+        -- 128 pairs that exchange a byte: 3 microseconds a dispatch.
+        (768_000, 256, 128),
+        (4_000, 1, 5),
+        (768_000, 256, 400),
+        -- The slice ended before anything was dispatched.
+        (20_000, 0, 5)
+      ]
+
+-- | Many accepts end in one poll of a worker, beside one that is idle: those threads that are
+-- given to it go on there, and not on the queue of the first.
+acceptorsMove :: BackendChoice -> Assertion
+acceptorsMove backend = do
+  places <- runWith (settingsFor (Config backend 2)) {settingCarriers = 0, settingSlice = 1} . withSocket (listenTcp (Just "127.0.0.1") "0" 128) $ \l -> do
+    port <- boundPort l
+    let go :: Int -> [(Int, Int)] -> Thread [(Int, Int)]
+        go 0 found = pure found
+        go left found
+          | any ((/= 0) . snd) found = pure found
+          | otherwise = do
+              here <- internal (\home _ -> pure (homeWorker home))
+              waits <- replicateM 64 . spawnOn (Just here) $ do
+                (s, _) <- accept l
+                place <- internal placed
+                -- Only threads that compute are worth moving.
+                liftIO compute
+                place <$ closeSocket s
+              replicateM_ 10 yield
+              -- In one effect, so that the worker does not look meanwhile.
+              liftIO . replicateM_ 64 $ connectOnce port
+              now <- sequence waits
+              go (left - 1) (found <> now)
+    go 50 []
+  assertBool "none has moved" (any ((== 1) . snd) places)
+  [place | place@(running', lives) <- places, running' /= lives] @?= []
+  where
+    -- Where the thread runs, and where a cancellation would look for it.
+    placed home tcb = case tcbIdentity tcb of
+      Nobody -> pure (homeWorker home, homeWorker home)
+      Identity _ status -> (homeWorker home,) . livesAt home <$> readMutVar status
+    livesAt home = \case
+      Going there -> homeWorker there
+      Waiting there _ -> homeWorker there
+      Condemned there _ -> homeWorker there
+      Ended -> homeWorker home
+    compute = do
+      start <- getMonotonicTimeNSec
+      let go = getMonotonicTimeNSec >>= \t -> when (t - start < 50_000) go
+      go
+    connectOnce port = do
+      s <- Network.socket Network.AF_INET Network.Stream Network.defaultProtocol
+      Network.connect s (Network.SockAddrInet port (Network.tupleToHostAddress (127, 0, 0, 1)))
+      Network.close s
