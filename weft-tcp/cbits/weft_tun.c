@@ -4,6 +4,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <ifaddrs.h>
 #include <net/if.h>
 #include <netinet/in.h>
 #include <stdint.h>
@@ -92,6 +93,43 @@ int weft_tun_address(const char *name, uint32_t address, uint32_t mask)
     memset(&r, 0, sizeof r);
     memcpy(&r.ifr_netmask, &a, sizeof a);
     return interface_call(name, SIOCSIFNETMASK, &r);
+}
+
+/* The same for an address of version 6, whose halves these are. One that is valid on the link only, which
+ * Linux makes by itself, does not count. */
+int weft_tun_address6(const char *name, uint64_t high, uint64_t low, int prefix)
+{
+#ifdef __linux__
+    struct ifaddrs *all;
+    if (getifaddrs(&all) < 0) return -errno;
+    int has = 0;
+    for (struct ifaddrs *i = all; i; i = i->ifa_next)
+        if (i->ifa_addr && i->ifa_addr->sa_family == AF_INET6 && strcmp(i->ifa_name, name) == 0
+            && !IN6_IS_ADDR_LINKLOCAL(&((struct sockaddr_in6 *)i->ifa_addr)->sin6_addr))
+            has = 1;
+    freeifaddrs(all);
+    if (has) return 1;
+    /* The kernel's struct in6_ifreq, whose header does not go with those of the C library. */
+    struct {
+        struct in6_addr address;
+        uint32_t prefix;
+        int index;
+    } r;
+    for (int i = 0; i < 8; i++) {
+        r.address.s6_addr[i] = high >> (56 - 8 * i);
+        r.address.s6_addr[8 + i] = low >> (56 - 8 * i);
+    }
+    r.prefix = prefix;
+    r.index = if_nametoindex(name);
+    int s = socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (s < 0) return -errno;
+    int answer = ioctl(s, SIOCSIFADDR, &r) < 0 ? -errno : 0;
+    close(s);
+    return answer;
+#else
+    (void)name, (void)high, (void)low, (void)prefix;
+    return -ENOSYS;
+#endif
 }
 
 /* Read a packet. With offload *verified says whether its checksum needs no look: it was checked, or

@@ -8,7 +8,7 @@
 -- that is cut; and that a run is a function of its seed.
 module MachinesTest (tests) where
 
-import Control.Monad (forM_, replicateM_, void, when)
+import Control.Monad (forM_, replicateM, replicateM_, void, when)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.IORef
@@ -47,6 +47,8 @@ tests =
         check (over calmIp defaultConfig) [0 .. 9] crashed (flawlessAnd id),
       testCase "what a cut link loses is sent again" $
         check (over calmIp defaultConfig {configFaults = cutFor}) [0 .. 1] (exchange 200000) (flawlessAnd id),
+      testCase "very many waits that end at one time end" $
+        check (over calmIp defaultConfig) [0 .. 1] limits (flawlessAnd id),
       testCase "a socket that is left open is told" $ do
         r <- simulate 0 (over calmIp defaultConfig) (void (listenTcp Nothing "80" 1))
         resultDescriptors r @?= 1,
@@ -85,6 +87,13 @@ exchange size = do
     talk s bytes = withScope $ \scope -> do
       sending <- forkIn scope (sendAll s bytes >> shutdown s ShutdownSend)
       toEnd s <* awaitChild sending
+
+-- | Wait for connections that do not come.
+limits :: Thread (Maybe String)
+limits = withSocket (listenTcp Nothing "80" 16) $ \l -> withScope $ \scope -> do
+  waiting <- replicateM 600 (forkIn scope (acceptBefore (seconds 1) l))
+  came <- mapM awaitChild waiting
+  pure (if all null came then Nothing else Just "a connection came")
 
 -- | Ask the given number of questions, each until its answer is there; a complaint if a datagram is no answer
 -- to a question that was asked. Answers to earlier questions may be late, and come twice.

@@ -102,6 +102,7 @@ parts =
     ("datagrams from Linux", conversation (own tun) linux (SockAddrInet 53 (tupleToHostAddress (10, 9, 0, 2)))),
     ("datagrams to Linux", withLinux (\_ -> conversation linux (own tun) (SockAddrInet 53 (tupleToHostAddress (10, 9, 0, 1))))),
     ("datagrams over IPv6", withLinux (\_ -> do callCommand "ip -6 addr add fd09::1/64 dev weft0 nodad"; overSix)),
+    ("megabytes both ways over IPv6", exchange (ownSettings tunSix (six 2)) linux "fd09::2" 1000000),
     ("short connections to Linux", withLinux (\name -> shortConnections linux (own tun) name 200))
   ]
   where
@@ -123,6 +124,8 @@ parts =
       map (either ioe_errno (\() -> Nothing)) outcomes @?= replicate 3 (Just gone)
     gone = let Errno e = eNODEV in e
     tun = openTun "weft0" (Address4 0x0a090002) 24
+    -- Linux's end gets its address, fd09::1, by this alone.
+    tunSix = openTun "weft0" (six 2) 64
     -- Linux has its address once the device is there, which it is before a run opens it again.
     withLinux act = do
       callCommand "ip tuntap add weft0 mode tun"

@@ -33,7 +33,7 @@ import Weft.Tcp.Stack
 import Weft.Tcp.Stack.Arrivals (finish, packetFrom)
 import Weft.Tcp.Stack.Ask (Verdict (..))
 import Weft.Tcp.Stack.Calls (answer, gauges, newStack)
-import Weft.Tcp.Stack.Engine (newConn)
+import Weft.Tcp.Stack.Engine (fireTimers, newConn, openingStep)
 import Weft.Tcp.Stack.Names (toSockAddr)
 import Weft.Tcp.Stack.Sockets
 import Weft.Tcp.Stack.State (Alarm (..), Conn (connLoop), Owner (..), Stack (..), defaultOptions, lookupConn)
@@ -53,6 +53,7 @@ tests =
       testCase "groups of hosts are not connected to" groups,
       testCase "buffers have sizes that windows can have" buffers,
       testCase "very many connections are reset by and by" manyReset,
+      testCase "very many timers fire by and by" manyTimers,
       testCase "a listener whose device is gone is readable, and accepting fails" gone,
       testCase "a connection that is there needs the timer of its limit no more" limits,
       testCase "nor does a wait that was cancelled" cancelledLimits,
@@ -208,6 +209,23 @@ manyReset = do
     more <- resetSome st (not . connLoop) Nothing Nothing 1
     (,) more . IntMap.size <$> readIORef (stackConns st)
   rounds @?= [(True, 344), (True, 100), (False, 100)]
+  where
+    own = Address4 0x0a090002
+    peer = Address4 0x0a090001
+
+-- A turn of the clock fires a part of them, and the rest is due at once.
+manyTimers :: IO ()
+manyTimers = do
+  st <- stackOn noDevice [own]
+  forM_ [1 .. 600] $ \port -> do
+    (key, _) <- lookupConn st own port peer 80
+    let first = activeOpen defaultSettings (Seq 1) 0 0
+    c <- newConn st own port peer 80 key False first Owned defaultOptions
+    openingStep st Nothing c first
+  rounds <- replicateM 4 $ do
+    next <- fireTimers st Nothing 1500000
+    (,) next <$> counted st "tcp timers fired"
+  rounds @?= [(1000000, Just 256), (1000000, Just 512), (3500000, Just 600), (3500000, Just 600)]
   where
     own = Address4 0x0a090002
     peer = Address4 0x0a090001

@@ -22,6 +22,7 @@ tests =
     "Timers"
     [ testProperty "behaves as a map from deadline and age" propModel,
       testProperty "fires in order, and equals in the order they were set" propOrder,
+      testProperty "no more fire than are asked for" propAtMost,
       testProperty "an action may set timers that are due, and is not called for ever" propReentrant,
       testCase "cancelled timers take no memory for long" unitCancelled,
       testCase "a million timers: order, memory, and memory given back" unitMillion,
@@ -124,6 +125,18 @@ propOrder ds = ioProperty $ do
   _ <- Timers.popExpired t maxBound (\x -> modifyIORef' fired (x :))
   order <- reverse <$> readIORef fired
   pure (order === sort [(d, i) | (i, Small d) <- zip [0 ..] ds])
+
+-- No more fire than are asked for, and those that are due first.
+propAtMost :: NonNegative Int -> [Small Int] -> Property
+propAtMost (NonNegative most) ds = ioProperty $ do
+  t <- Timers.new
+  forM_ ds $ \(Small d) -> Timers.insert t (fromIntegral d) d
+  fired <- newIORef []
+  n <- Timers.popAtMost most t 0 (\d -> modifyIORef' fired (d :))
+  order <- reverse <$> readIORef fired
+  left <- Timers.size t
+  let due = sort [d | Small d <- ds, d <= 0]
+  pure (cover 20 (length due > most) "more are due" (order === take most due .&&. n === length order .&&. left === length ds - n))
 
 -- Each timer sets another that is due at once: one call fires as many as were
 -- pending when it began, the earliest first.

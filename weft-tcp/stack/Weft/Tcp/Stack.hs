@@ -51,18 +51,22 @@ defaultTcpSettings device addresses =
       tcpLinger = 1000000
     }
 
--- | An address of version 4 with the length of its network: @10.9.0.2\/24@. The length is 24 if
--- there is none.
+-- | An address with the length of its network: @10.9.0.2\/24@, @fd09::2\/64@. If there is no length, it is 24
+-- for version 4 and 64 for version 6.
 parseAddress :: String -> Either String (Address, Int)
 parseAddress text = case break (== '/') text of
   (host, slash)
-    | Just a <- parseHost host, Just n <- len slash -> Right (a, n)
-  _ -> Left (show text <> " is not an address with the length of its network, such as 10.9.0.2/24")
+    | Just a <- parseHost host, Just n <- len a slash -> Right (a, n)
+  _ -> Left (show text <> " is not an address with the length of its network, such as 10.9.0.2/24 or fd09::2/64")
   where
-    len = \case
-      "" -> Just 24
-      '/' : digits | not (null digits), all isDigit digits, length digits < 3, n <- read digits, n >= 1, n <= 30 -> Just n
+    len a = \case
+      "" -> Just usual
+      '/' : digits | not (null digits), all isDigit digits, length digits < 4, n <- read digits, n >= 1, n <= most -> Just n
       _ -> Nothing
+      where
+        (usual, most) = case a of
+          Address4 _ -> (24, 30)
+          Address6 {} -> (64, 126)
 
 -- | A kernel whose sockets of families @AF_INET@ and @AF_INET6@ and types 'Stream' and 'Datagram' are those
 -- of a stack in this process. All else is the kernel's underneath: sockets of the Unix domain, those

@@ -18,7 +18,6 @@ import Weft.Http.Client qualified as Client
 import Weft.Http.Status (statusCode)
 import Weft.Internal.Os.Report (reportToStderr)
 import Weft.Tcp.Device.Tun (systemEnd)
-import Weft.Tcp.Packet (Address (..))
 import Weft.Tcp.Stack.Names (showHost)
 
 -- | The command, for the program's parser.
@@ -79,6 +78,4 @@ setupLines own user removes
       ]
   where
     device = ownDevice own
-    system = case ownAddress own of
-      Address4 a -> showHost (Address4 (systemEnd a (ownPrefix own)))
-      a@(Address6 {}) -> showHost a
+    system = showHost (systemEnd (ownAddress own) (ownPrefix own))

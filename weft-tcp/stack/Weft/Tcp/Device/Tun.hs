@@ -13,7 +13,7 @@ import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.ByteString.Internal qualified as B (ByteString (BS), mallocByteString)
 import Data.ByteString.Unsafe qualified as B
-import Data.Word (Word32, Word8)
+import Data.Word (Word32, Word64, Word8)
 import Foreign.C.Error (Errno (..), eBUSY, eNODEV, eNOENT, ePERM, errnoToIOError)
 import Foreign.C.String (CString, withCString)
 import Foreign.C.Types (CInt (..), CLong (..))
@@ -32,8 +32,8 @@ import Weft.Tcp.Packet
 import Weft.Tcp.Udp
 
 -- | Attach to the device with this name, which is made if there is none and brought up if it is
--- down. If the system's end of it has no IPv4 address, it gets one in the network of this address,
--- whose length is the number: the first that is not the stack's. Throws an 'IOError' that says
+-- down. If the system's end of it has no address of the version of this one (beside link-local ones), it gets
+-- one in the network of this address, whose length is the number: the first that is not the stack's. Throws an 'IOError' that says
 -- what is missing.
 --
 -- Checksums and segmentation of TCP are left to Linux: packets of up to 64 KB pass the device, and
@@ -56,10 +56,11 @@ openTunWith offload name address prefix = withCString name $ \cname -> do
     throwIO (userError (show name <> " is not the name of a network device"))
   fd <- c_open cname offloads >>= orFail "cannot be opened"
   let orClose act = act >>= \r -> if r < 0 then r <$ c_close fd else pure r
-  case address of
-    Address4 own -> orClose (c_address cname (systemEnd own prefix) (mask prefix)) >>= void . orFail "cannot be given an address"
-    Address6 {} -> pure ()
   _ <- orClose (c_up cname) >>= orFail "is down, and cannot be brought up"
+  given <- orClose $ case systemEnd address prefix of
+    Address4 end -> c_address cname end (fromIntegral (mask (prefix + 32)))
+    Address6 a b -> c_address6 cname a b (fromIntegral prefix)
+  _ <- orFail "cannot be given an address" given
   mtu <- orClose (c_mtu cname) >>= orFail "does not tell its MTU"
   d <- newDescriptor fd
   slab <- B.mallocByteString (batch * room)
@@ -89,15 +90,16 @@ openTunWith offload name address prefix = withCString name $ \cname -> do
     plain e = errnoToIOError "" e Nothing Nothing
     failing e text = (plain e) {ioe_location = "network device " <> name, ioe_description = text}
 
--- | The address of version 4 that the system's end of a device gets: the first of the network that
--- is not the stack's. The stack's, and the length of the network.
-systemEnd :: Word32 -> Int -> Word32
-systemEnd own prefix = if first == own then first + 1 else first
-  where
-    first = (own .&. mask prefix) .|. 1
+-- | The address that the system's end of a device gets: the first of the network that is not the
+-- stack's. The stack's, and the length of the network.
+systemEnd :: Address -> Int -> Address
+systemEnd own prefix = case own of
+  Address4 n | first <- (n .&. fromIntegral (mask (prefix + 32))) .|. 1 -> Address4 (if first == n then first + 1 else first)
+  Address6 a b | (net, first) <- (a .&. mask prefix, (b .&. mask (prefix - 64)) .|. 1) -> Address6 net (if Address6 net first == own then first + 1 else first)
 
-mask :: Int -> Word32
-mask n = if n <= 0 then 0 else complement 0 `shiftL` (32 - min 32 n)
+-- This number of ones, of 64 bits.
+mask :: Int -> Word64
+mask n = if n <= 0 then 0 else complement 0 `shiftL` (64 - min 64 n)
 
 -- How many packets of an usual size are read before they are handled, and memory for each.
 batch, room :: Int
@@ -156,6 +158,8 @@ foreign import ccall unsafe "weft_tun_mtu" c_mtu :: CString -> IO CInt
 foreign import ccall unsafe "weft_tun_up" c_up :: CString -> IO CInt
 
 foreign import ccall unsafe "weft_tun_address" c_address :: CString -> Word32 -> Word32 -> IO CInt
+
+foreign import ccall unsafe "weft_tun_address6" c_address6 :: CString -> Word64 -> Word64 -> CInt -> IO CInt
 
 foreign import ccall unsafe "weft_tun_read" c_read :: CInt -> CInt -> Ptr () -> CLong -> Ptr CInt -> IO CLong
 

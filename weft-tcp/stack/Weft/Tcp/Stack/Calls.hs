@@ -242,12 +242,15 @@ resetAll st isOne why = do
 -- | Fires timers (Li's @worker_tcp_timer@).
 clockThread :: Stack -> Thread ()
 clockThread st = do
-  next <- inTurn st (fireTimers st)
+  (next, seen) <- inTurn st (\here t -> (,t) <$> fireTimers st here t)
   let sleeping = suspend "wait for a timer of the TCP stack" $ \waiter -> do
         atomicWriteIORef (stackClock st) (Just (next, waiter))
         soonest <- atomicModifyIORef' (stackSoonest st) (\s -> (s, s))
         when (soonest < next) (void (deliver waiter (Answered ())))
-  if next == Tcp.never then sleeping else void (timeoutAt (Time.Instant (next * 1000)) sleeping)
+  if
+    | next == Tcp.never -> sleeping
+    | next <= seen -> yield
+    | otherwise -> void (timeoutAt (Time.Instant (next * 1000)) sleeping)
   clockThread st
 
 lingering :: Stack -> Thread ()

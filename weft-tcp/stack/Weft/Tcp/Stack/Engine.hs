@@ -316,10 +316,10 @@ hasten st at = do
       Just (until', waiter) | at < until' -> void (deliver waiter (Answered ()))
       _ -> pure ()
 
--- | Do what is due. Answers when the next is.
+-- | Do what is due, 256 times at most, so that others have their turn in between. Answers when the next is.
 fireTimers :: Stack -> Maybe Home -> Instant -> IO Instant
 fireTimers st here now = do
-  _ <- Timers.popExpired (stackTimers st) now $ \case
+  _ <- Timers.popAtMost 256 (stackTimers st) now $ \case
     Expiry w -> wake here w
     Deadline c -> do
       count st TimersFired

@@ -28,9 +28,10 @@ where
 
 import Data.Bits (shiftL, shiftR, (.&.), (.|.))
 import Data.ByteArray.Hash (SipHash (..), SipKey (..), sipHash)
-import Data.Word (Word16, Word32, Word64, Word8)
+import Data.ByteString.Char8 qualified as C
+import Data.Word (Word16, Word64, Word8)
 import Network.Socket (Family (AF_INET, AF_INET6), HostAddress6, SockAddr (..), hostAddressToTuple, tupleToHostAddress)
-import Text.Read (readMaybe)
+import Weft.Internal.Os.Address (parseHost4, parseHost6)
 import Weft.Socket (showAddress)
 import Weft.Tcp.Connection (State (..))
 import Weft.Tcp.Cookie (Seal)
@@ -71,16 +72,12 @@ showHost a = case showAddress (toSockAddr AF_INET6 a 0) of
   '[' : rest -> takeWhile (/= ']') rest
   text -> takeWhile (/= ':') text
 
--- | An address of version 4, in dotted form.
+-- | An address of version 4 in dotted form, or of version 6 (RFC 4291, section 2.2), without a zone.
 parseHost :: String -> Maybe Address
-parseHost text = case traverse number (pieces text) of
-  Just [a, b, c, d] -> Just (Address4 (foldl (\n x -> n `shiftL` 8 .|. x) 0 [a, b, c, d]))
-  _ -> Nothing
-  where
-    number s = if null s || length s > 3 || any (`notElem` ['0' .. '9']) s then Nothing else readMaybe s >>= \n -> if n > 255 then Nothing else Just (n :: Word32)
-    pieces s = case break (== '.') s of
-      (x, _ : rest) -> x : pieces rest
-      (x, []) -> [x]
+parseHost text
+  | any (> '\DEL') text = Nothing
+  | ':' `elem` text = parseHost6 (C.pack text) >>= \host -> fst <$> fromSockAddr (SockAddrInet6 0 0 host 0)
+  | otherwise = Address4 <$> parseHost4 (C.pack text)
 
 -- | A state as RFC 9293 writes it.
 stateName :: State -> String

@@ -22,6 +22,7 @@ module Weft.Internal.Data.Timers
     nextDeadline,
     never,
     popExpired,
+    popAtMost,
 
     -- * Inspection
     foldM,
@@ -146,7 +147,12 @@ never = maxBound
 -- The action may set and cancel timers. At most as many fire as were pending at the start, so that
 -- an action that sets a due timer cannot keep the worker here; the rest fires in the next call.
 popExpired :: Timers a -> Int64 -> (a -> IO ()) -> IO Int
-popExpired t now act = size t >>= go 0
+popExpired t now act = size t >>= \n -> popAtMost n t now act
+{-# INLINEABLE popExpired #-}
+
+-- | 'popExpired' of this number of timers at most.
+popAtMost :: Int -> Timers a -> Int64 -> (a -> IO ()) -> IO Int
+popAtMost most t now act = go 0 most
   where
     go !fired !limit
       | fired == limit = done fired
@@ -169,7 +175,7 @@ popExpired t now act = size t >>= go 0
     done :: Int -> IO Int
     done 0 = pure 0
     done fired = fired <$ (settle t >> shrink t)
-{-# INLINEABLE popExpired #-}
+{-# INLINEABLE popAtMost #-}
 
 -- | Fold over the pending timers with their deadlines, in no particular order.
 -- The function must not change the queue.
