@@ -178,6 +178,14 @@ litmus =
         (,,) <$> Get v <*> Get w <*> Get u
       x <- Atomic (Get v)
       Say (show (r, x)),
+    Litmus "a handler reads what was written before, as the failed part has" $ do
+      a <- variable (1 :: Int)
+      b <- variable 'b'
+      r <- Atomic $ do
+        _ <- Get b
+        Put a 2
+        CatchT (Get a >>= \x -> throwing (show x)) (\e -> Get a >>= \x -> pure (show (e, x)))
+      Say r,
     Litmus "what a failed part has read is a condition" $ do
       a <- variable (0 :: Int)
       b <- variable (0 :: Int)

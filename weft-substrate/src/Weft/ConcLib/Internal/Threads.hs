@@ -46,7 +46,7 @@ import Weft.ConcLib.Internal.Waiter
 import Weft.Substrate
 import Weft.Substrate.Internal.Local (ownerOf)
 import Weft.Substrate.Internal.Place (stackHere)
-import Weft.Substrate.Internal.Stack (named, newStackIn, switchFrom)
+import Weft.Substrate.Internal.Stack (inCallEnding, named, newStackIn, switchFrom)
 import Weft.Substrate.Internal.Types (StackId (..))
 
 -- | A thread.
@@ -111,9 +111,9 @@ withConcLibCollecting collecting hecs act = do
     flip onException (atomicPTM (ending library)) $ do
       others <- forM ([collectAll library | collecting == ByOwnHEC] <> replicate (hecs - 1) (schedule library)) $ \loop -> do
         end <- GHC.newEmptyMVar
-        void . GHC.forkOS $ void (inCall loop) `finally` GHC.putMVar end ()
+        void . GHC.forkOS $ void (inCallEnding (afterThrow library) loop) `finally` GHC.putMVar end ()
         pure end
-      _ <- inCall (schedule library)
+      _ <- inCallEnding (afterThrow library) (schedule library)
       forM_ others GHC.takeMVar
       finishRequests (libraryPoller library)
     readPVarIO result >>= maybe (throwIO NotOnHEC) (either (throwIO . named) pure)
@@ -144,20 +144,21 @@ forkWith :: Library -> IO () -> IO ThreadId
 forkWith library act = do
   number <- atomicModifyIORef' numbers (\n -> (n + 1, n))
   t <- ThreadId number library <$> newPVarIO (Pending [])
-  -- Three frames are below those of the action, at which each capture looks: what follows it, the handler, and the unmasking.
-  stack <- newStackIn (Just t) id $ do
-    unsafeUnmask act `catch` report
-    switch (next library)
+  stack <- newStackIn (Just t) id (unsafeUnmask act >> switch (next library))
   lastRites stack t
   atomicPTM (enqueue (libraryReady library) stack)
   pure t
+
+-- | What a HEC does when an exception has ended a stack that is a thread.
+afterThrow :: Library -> StackId -> IO (Maybe (SomeException -> IO ()))
+afterThrow library t = fmap (\_ e -> report e >> switch (next library)) <$> threadOf t
 
 -- | What ends a thread, but for the two that are no news.
 report :: SomeException -> IO ()
 report e
   | Just ThreadKilled <- fromException e = pure ()
   | Just BlockedIndefinitelyOnMVar <- fromException e = pure ()
-  | otherwise = void (GHC.forkIO (throwIO (named e)))
+  | otherwise = void (GHC.forkIO (throwIO e))
 
 -- Note [Waiting for ever]
 -- ~~~~~~~~~~~~~~~~~~~~~~~
@@ -264,9 +265,9 @@ succeedsIf so = if so then Right () else Left ()
 
 -- | Perform it, or wait until the waiter has its result, was interrupted, or would have been at once.
 performSwitching :: PTM (Either b a) -> (b -> Waiter a -> PTM ()) -> HEC -> StackId -> ThreadId -> IO (Waiter a)
-performSwitching attempt leave h here me = do
+performSwitching attempt leave h here !me = do
   masking <- getMaskingState
-  v <- newPVarIO (OnStack (libraryReady (threadLibrary me)) here)
+  v <- newPVarIO $! OnStack (libraryReady (threadLibrary me)) here
   switchFrom h here $
     attempt >>= \case
       Right a -> here <$ writePVar v (Given a)

@@ -20,6 +20,7 @@ module Weft.Substrate.Internal.Stack
 
     -- * HECs
     inCall,
+    inCallEnding,
     forkHEC,
     newHEC,
     withStack,
@@ -34,7 +35,7 @@ module Weft.Substrate.Internal.Stack
 where
 
 import Control.Concurrent (myThreadId, throwTo)
-import Control.Exception (Exception (..), SomeException (..), handle, mask, throwIO)
+import Control.Exception (Exception (..), SomeException (..), handle, mask, throwIO, try)
 import Control.Exception.Base (NoMatchingContinuationPrompt (..))
 import Control.Monad (void, when)
 import Data.IORef (IORef, atomicModifyIORef', newIORef, readIORef, writeIORef)
@@ -247,14 +248,30 @@ data Chosen = Chose Log Int# StackId | Raised SomeException
 -- one waits meanwhile, with its stack. An exception that another thread of GHC's throws at this
 -- OS thread is raised in the stack that runs on the HEC then.
 inCall :: IO a -> IO (Maybe a)
-inCall act = onCarrier $ mask $ \restore -> do
+inCall = inCallEnding (\_ -> pure Nothing)
+
+-- | 'inCall', for a library whose stacks need no handler of their own: an exception that ends a stack for which there is an
+-- action does not end the HEC, but is given to that action, on a new stack, masked. A handler in each stack would be a frame more
+-- at which each capture looks.
+inCallEnding :: (StackId -> IO (Maybe (SomeException -> IO ()))) -> IO a -> IO (Maybe a)
+inCallEnding ending act = onCarrier $ mask $ \restore -> do
   result <- newIORef Nothing
   first <- newStackIn Nothing id (restore act >>= writeIORef result . Just)
   h <- newHEC first Free
-  rest <- takeRest first
-  withPlace (Just h) (runStack h rest >> elsewhere h)
+  withPlace (Just h) (runs h first >> elsewhere h)
   readIORef result
   where
+    runs h t =
+      takeRest t >>= try . runStack h >>= \case
+        Right () -> pure ()
+        Left e -> do
+          ended <- IO (readMutVar# (hecStack h))
+          ending ended >>= \case
+            Nothing -> throwIO e
+            Just end -> do
+              new <- newStackIn Nothing id (end e)
+              IO (\s -> case writeMutVar# (hecStack h) new s of s1 -> (# s1, () #))
+              runs h new
     -- The HEC was given to another OS thread, where one of its stacks waits.
     elsewhere h = placeHere Nothing >>= \now -> when (null now) (passGate (hecEnd h) >>= either throwIO pure)
 

@@ -82,12 +82,12 @@ readLogged :: Variable -> Env -> Log -> Int# -> State# RealWorld -> (# State# Re
 readLogged v e l n s = find l
   where
     find = \case
-      Nil -> fresh
+      Nil -> fresh s
       Read w b r -> case reallyUnsafePtrEquality# v w of 1# -> (# s, l, n, b #); _ -> find r
       Write w b r -> case reallyUnsafePtrEquality# v w of 1# -> (# s, l, n, b #); _ -> find r
       After _ r -> find r
       Mark _ r -> find r
-    fresh = case readMutVar# v (point s) of
+    fresh s0 = case readMutVar# v (point s0) of
       (# s1, b #) -> case sequenceNow s1 of
         (# s2, m #) -> case m ==# n of
           1# -> logged b s2
