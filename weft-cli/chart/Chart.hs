@@ -57,7 +57,6 @@ data Content
   | -- | the unit, and the bars in the order in which they are drawn
     Bars !Text ![Bar]
 
--- | An axis.
 data Axis = Axis
   { -- | with its unit
     axisLabel :: !Text,
@@ -77,7 +76,6 @@ data Series = Series
     seriesPoints :: ![(Double, Double)]
   }
 
--- | A bar.
 data Bar = Bar
   { barName :: !Text,
     barLook :: !Look,

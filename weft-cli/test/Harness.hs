@@ -185,7 +185,6 @@ foreign import ccall unsafe "clock_gettime" c_clock_gettime :: CInt -> Ptr Int64
 -- | A connection, and what has come on it and was not taken.
 data Client = Client Socket (IORef ByteString)
 
--- | Connect to a server.
 connectTo :: Server -> IO Client
 connectTo server = connectWith server (const (pure ()))
 
@@ -297,6 +296,5 @@ fetch server method target fields = withClient server $ \client -> do
   say client (request method target fields)
   if method == "HEAD" then hearHead client else hear client
 
--- | GET.
 get :: Server -> ByteString -> IO Reply
 get server target = fetch server "GET" target []

@@ -30,7 +30,6 @@ data Line = Line
     lineClosed :: MVar ()
   }
 
--- | With warp as a peer.
 withWarp :: (Peer -> IO a) -> IO a
 withWarp use = do
   next <- newEmptyMVar

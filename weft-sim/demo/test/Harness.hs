@@ -49,7 +49,6 @@ serving settings body = withScope $ \scope -> mapM_ (forkDaemonIn scope . replic
 withClientOf :: [ReplicaSettings] -> Text -> (Client -> Thread a) -> Thread a
 withClientOf settings name = withClient (clientOf settings name)
 
--- | Its settings.
 clientOf :: [ReplicaSettings] -> Text -> ClientSettings
 clientOf settings name = defaultClientSettings name (map replicaAddress settings)
 

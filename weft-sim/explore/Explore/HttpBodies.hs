@@ -11,7 +11,6 @@ module Explore.HttpBodies
 
     -- * For other scenarios
     echoing,
-    uploads,
   )
 where
 

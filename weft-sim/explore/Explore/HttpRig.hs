@@ -36,7 +36,6 @@ module Explore.HttpRig
     -- * Clients
     onNewMachine,
     gather,
-    addressOfHome,
   )
 where
 
@@ -76,7 +75,6 @@ data Weather
     Stormy
   deriving stock (Eq, Show)
 
--- | The weather of a seed.
 weatherOf :: Seed -> Weather
 weatherOf (Seed n) = case (n `shiftR` 3) .&. 3 of
   0 -> Calm

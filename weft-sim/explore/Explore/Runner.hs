@@ -10,7 +10,6 @@ module Explore.Runner
     explorePlan,
     tryScenario,
     reportOn,
-    replayText,
   )
 where
 

@@ -231,7 +231,6 @@ tcpPair = withListener \listener address -> do
   setSocketOption b NoDelay 1
   toLink (a, b)
 
--- | A pipe.
 pipePair :: IO Link
 pipePair = do
   (r, w) <- createPipe

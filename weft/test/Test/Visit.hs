@@ -63,7 +63,6 @@ data Place = Place
     placeDescriptor :: Descriptor
   }
 
--- | The tests for one backend.
 tests :: MakeBackend -> TestTree
 tests make =
   testGroup

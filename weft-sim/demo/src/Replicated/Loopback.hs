@@ -6,7 +6,6 @@ module Replicated.Loopback
   ( loopback,
     LoopbackSettings (..),
     defaultLoopbackSettings,
-    withClients,
     withFreeAddresses,
   )
 where

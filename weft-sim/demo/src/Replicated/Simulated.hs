@@ -10,8 +10,6 @@ module Replicated.Simulated
     Cluster (..),
     defaultCluster,
     cluster,
-    replicaNames,
-    clientNames,
 
     -- * Its runs
     conditions,

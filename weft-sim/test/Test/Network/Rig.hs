@@ -1,5 +1,5 @@
 -- |
--- Description : What the network tests share
+-- Description : Common parts of the network tests
 --
 -- A simulated world, threads on its machines, and what its network noted. Nothing here is
 -- a test.
@@ -34,19 +34,18 @@ module Test.Network.Rig
   )
 where
 
-import Control.Exception (IOException, SomeException, toException)
-import Control.Monad (void)
+import Control.Exception (SomeException)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as ByteString
 import Data.IORef
 import Data.Text qualified as Text
-import Foreign.C.Error (Errno (..))
-import GHC.IO.Exception (ioe_errno)
 import Network.Socket (HostAddress)
 import Test.Tasty.HUnit
 import Weft
+import Weft.Conformance.Check (eCANCELED, failsWith, holds, is)
+import Weft.Conformance.Connecting (receiveAll, receiveExactly)
+import Weft.Conformance.Waiting (spawn)
 import Weft.Internal.Core.Self (changeContext)
-import Weft.Kernel (Outcome (..), Waiter, deliver, suspend)
 import Weft.Sim.Internal.Conditions
 import Weft.Sim.Internal.Kernel
 import Weft.Sim.Internal.Network (Network)
@@ -96,7 +95,6 @@ inCalm = fmap fst . inWorld calm 1
 machine :: Rig -> String -> Thread Machine
 machine rig name = liftIO $ machineNamed (rigWorld rig) (Text.pack name) >>= maybe (assertFailure ("no machine " <> name)) pure
 
--- | Its address.
 addressOf :: Machine -> HostAddress
 addressOf m = case machineAddresses m of
   a : _ -> a
@@ -110,24 +108,6 @@ residingAt m body = do
   where
     moveTo r = changeContext (residing r)
 
-newtype Gate a = Gate (IORef (Either [Waiter a] (Outcome a)))
-
--- | Fork a thread; the result waits for its end, and ends as it did.
-spawn :: Thread a -> Thread (Thread a)
-spawn body = do
-  gate@(Gate ref) <- liftIO (Gate <$> newIORef (Left []))
-  void . fork $ try body >>= open gate . either (\e -> Failed (toException (e :: SomeException))) Answered
-  pure . suspend "wait for a thread" $ \waiter ->
-    readIORef ref >>= \case
-      Left waiters -> writeIORef ref (Left (waiter : waiters))
-      Right outcome -> void (deliver waiter outcome)
-  where
-    open (Gate ref) outcome = liftIO $ do
-      waiting <- readIORef ref
-      writeIORef ref (Right outcome)
-      either (mapM_ (`deliver` outcome)) (const (pure ())) waiting
-
--- | 'spawn' on a machine.
 spawnAt :: Machine -> Thread a -> Thread (Thread a)
 spawnAt m = spawn . residingAt m
 
@@ -169,44 +149,7 @@ connectedOver rig client server = do
     (Right _, Left e) -> throwM (e :: SomeException)
     (Left e, Left e') -> liftIO (assertFailure (show e <> "; and at the other end: " <> show e'))
 
--- | Up to the end of the stream.
-receiveAll :: Socket -> Thread ByteString
-receiveAll s = ByteString.concat <$> go
-  where
-    go = do
-      bytes <- receive s 5000
-      if ByteString.null bytes then pure [] else (bytes :) <$> go
-
--- | The given number of bytes, or fewer at the end.
-receiveExactly :: Socket -> Int -> Thread ByteString
-receiveExactly s n
-  | n <= 0 = pure ByteString.empty
-  | otherwise = do
-      bytes <- receive s n
-      if ByteString.null bytes then pure bytes else (bytes <>) <$> receiveExactly s (n - ByteString.length bytes)
-
 -- | Bytes of a stream from a position: position and content agree, so that a byte that is lost,
 -- doubled or out of order shows.
 patternBytes :: Int -> Int -> ByteString
 patternBytes from n = fst (ByteString.unfoldrN n (\i -> Just (fromIntegral (i * 7 + i `div` 251), i + 1)) from)
-
--- | The value must be this one.
-is :: (HasCallStack, Eq a, Show a) => a -> a -> Thread ()
-is got wanted = liftIO (got @?= wanted)
-
--- | This must hold.
-holds :: (HasCallStack) => String -> Bool -> Thread ()
-holds what = liftIO . assertBool what
-
--- | The action must fail with one of these @errno@s.
-failsWith :: (HasCallStack) => [Errno] -> Thread a -> Thread ()
-failsWith wanted action =
-  try action >>= \case
-    Right _ -> liftIO (assertFailure "it should have failed")
-    Left e ->
-      liftIO . assertBool ("unexpected error: " <> show (e :: IOException)) $
-        ioe_errno e `elem` [Just n | Errno n <- wanted]
-
--- | The failure of a call whose descriptor is closed (on Linux).
-eCANCELED :: Errno
-eCANCELED = Errno 125

@@ -8,7 +8,6 @@ module Test.BackendConformance.Files (files) where
 import Control.Monad hiding (forever)
 import Data.ByteString qualified as B
 import Data.Foldable (for_)
-import Data.IORef
 import Foreign.C.Error
 import Foreign.C.Types (CInt (..))
 import Foreign.Ptr (castPtr)
@@ -71,40 +70,7 @@ files make =
       B.writeFile (dir <> "/a") bytes
       d <- openAt rig (dir <> "/a") 0 0
       evict d
-      got <- newIORef []
-      withRoom 200_000 \p -> do
-        let receive = do
-              n <- perform rig (Receive (far l) p 200_000)
-              piece <- contents p n
-              modifyIORef' got (piece :)
-              pure n
-            loop offset
-              | offset >= total = pure ()
-              | otherwise = do
-                  s <- start rig (SendFile (near l) d (fromIntegral offset) (total - offset))
-                  let pump = do
-                        rs <- readIORef (pendingResults s)
-                        when (null rs) do
-                          r <- start rig (Receive (far l) p 200_000)
-                          turnUntil rig "progress" do
-                            sent <- readIORef (pendingResults s)
-                            came <- readIORef (pendingResults r)
-                            pure (not (null sent && null came))
-                          -- The next receive takes what this one has left.
-                          abandon rig r
-                          n <- finish rig "receive" r
-                          when (n > 0) $ contents p n >>= \piece -> modifyIORef' got (piece :)
-                          pump
-                  pump
-                  n <- finish rig "send file" s
-                  assertBool ("send file answered " <> show n) (n > 0)
-                  loop (offset + n)
-        loop 0
-        let rest = do
-              have <- sum . map B.length <$> readIORef got
-              when (have < total) $ receive >> rest
-        rest
-      whole <- B.concat . reverse <$> readIORef got
+      whole <- sendThrough rig l total (\sent -> SendFile (near l) d (fromIntegral sent) (total - sent))
       assertBool "what is sent is what was written" (whole == bytes)
       end <- perform rig (SendFile (near l) d (fromIntegral total) 100)
       end @?= 0

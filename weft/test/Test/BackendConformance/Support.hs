@@ -10,6 +10,7 @@ module Test.BackendConformance.Support
     sendAll,
     receiveBytes,
     poke',
+    sendThrough,
 
     -- * Listeners
     listenerOf,
@@ -44,7 +45,6 @@ import Weft.Internal.Backend
 import Weft.Internal.Os.Descriptor (Descriptor, descriptorNumber, newDescriptor)
 import Weft.Internal.Os.Sys qualified as Sys
 
--- | A test on a rig.
 rigged :: String -> MakeBackend -> (Rig -> IO ()) -> TestTree
 rigged name make body = testCase name (withRig make body)
 
@@ -65,6 +65,39 @@ receiveBytes :: (HasCallStack) => Rig -> Descriptor -> Int -> IO (Either Int Byt
 receiveBytes rig d size = withRoom size \p -> do
   r <- perform rig (Receive d p size)
   if r < 0 then pure (Left r) else Right <$> contents p r
+
+-- | Send the given number of bytes to the far end, by operations for what is left after the number
+-- already sent, and receive them meanwhile.
+sendThrough :: (HasCallStack) => Rig -> Link -> Int -> (Int -> Operation) -> IO ByteString
+sendThrough rig l total sending = withRoom room \p -> do
+  got <- newIORef []
+  let keep n = when (n > 0) $ contents p n >>= \piece -> modifyIORef' got (piece :)
+      receiveUntilSent s = do
+        results <- readIORef (pendingResults s)
+        when (null results) do
+          r <- start rig (Receive (far l) p room)
+          turnUntil rig "progress" do
+            sent <- readIORef (pendingResults s)
+            came <- readIORef (pendingResults r)
+            pure (not (null sent && null came))
+          -- After the last send nothing more comes.
+          abandon rig r
+          finish rig "receive" r >>= keep
+          receiveUntilSent s
+      send done = when (done < total) do
+        s <- start rig (sending done)
+        receiveUntilSent s
+        n <- finish rig "send" s
+        assertBool ("send answered " <> show n) (n > 0)
+        send (done + n)
+      rest = do
+        have <- sum . map B.length <$> readIORef got
+        when (have < total) $ perform rig (Receive (far l) p room) >>= keep >> rest
+  send 0
+  rest
+  B.concat . reverse <$> readIORef got
+  where
+    room = 200_000
 
 -- The listener's number stays its own: it is only forgotten here.
 listenerOf :: N.Socket -> IO Descriptor

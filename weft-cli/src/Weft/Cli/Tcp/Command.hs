@@ -2,7 +2,7 @@
 -- Description : @weft tcp@
 --
 -- For operators of a TCP of our own: what its connections do, and the device that it needs.
-module Weft.Cli.Tcp.Command (tcpCommand, setupLines) where
+module Weft.Cli.Tcp.Command (tcpCommand) where
 
 import Control.Exception (displayException)
 import Control.Monad (forM_)

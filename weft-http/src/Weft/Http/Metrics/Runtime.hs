@@ -8,7 +8,6 @@
 -- system has them. All exist anyway and are only read at a scrape.
 module Weft.Http.Metrics.Runtime
   ( registerRuntime,
-    runtimeFamilies,
     registerGhc,
     registerProcess,
     ProcessStat (..),

@@ -49,7 +49,6 @@ data ForeignWait = ForeignWait
 -- | One number: how many threads are closing it, and which wait for it.
 data Cell = Cell !Int [ForeignWait]
 
--- | Cells by number.
 cells :: Buckets Cell
 cells = unsafePerformIO newBuckets
 {-# NOINLINE cells #-}

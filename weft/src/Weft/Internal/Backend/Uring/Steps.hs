@@ -75,7 +75,6 @@ firstStage op tried = case op of
   SendFile {} -> UntilWritable
   _ -> Whole
 
--- | The submission of a stage of an operation.
 submission :: Stage -> Operation -> Submission
 submission = \case
   Whole -> whole
