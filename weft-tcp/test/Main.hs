@@ -7,9 +7,10 @@ import CookieTest qualified
 import HostileTest qualified
 import NetsimTest qualified
 import RangeTest qualified
+import SmallTest qualified
 import Test.Tasty (defaultMain, testGroup)
 import WireTest qualified
 import WorldTest qualified
 
 main :: IO ()
-main = defaultMain (testGroup "weft-tcp" [ConnectionTest.tests, CookieTest.tests, HostileTest.tests, NetsimTest.tests, RangeTest.tests, WireTest.tests, WorldTest.tests])
+main = defaultMain (testGroup "weft-tcp" [ConnectionTest.tests, CookieTest.tests, HostileTest.tests, NetsimTest.tests, RangeTest.tests, SmallTest.tests, WireTest.tests, WorldTest.tests])
