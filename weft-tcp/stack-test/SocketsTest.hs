@@ -38,7 +38,7 @@ import Weft.Tcp.Stack.Engine (newConn)
 import Weft.Tcp.Stack.Flow
 import Weft.Tcp.Stack.Names (toSockAddr)
 import Weft.Tcp.Stack.Sockets
-import Weft.Tcp.Stack.State (Alarm (..), Owner (..), Stack (..), defaultOptions, isTaken, lookupConn)
+import Weft.Tcp.Stack.State (Alarm (..), Owner (..), Stack (..), defaultOptions, lookupConn)
 import Weft.Tcp.Stack.Streams (awaitReadableSock)
 import Weft.Tcp.Stack.TimeWait (enterTimeWait)
 import Weft.Timeout (timeout)

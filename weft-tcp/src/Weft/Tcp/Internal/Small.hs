@@ -80,14 +80,15 @@ scaleFor :: Word32 -> Word8
 scaleFor buffer = fromIntegral (length (takeWhile (< buffer) (take 14 (iterate (* 2) 65535))))
 
 -- | A connection in TIME-WAIT. Our FIN was acknowledged, and the peer's is the last number that was received:
--- nothing is outstanding, so what is known of the path is of no use.
+-- nothing is outstanding, so what is known of the path is of no use. Words of one size are together, since GHC
+-- aligns each.
 data Waiting = Waiting
   { waitingSettings :: !Settings,
     waitingMarks :: !Word32,
     waitingSndNxt, waitingRcvNxt, waitingRcvAdv :: !Seq,
     waitingSndMaxWnd, waitingTsRecent, waitingTsOffset, waitingChallengeAt :: !Word32,
-    waitingUntil :: !Instant,
-    waitingSndScale, waitingRcvScale :: !Word8
+    waitingSndScale, waitingRcvScale :: !Word8,
+    waitingUntil :: !Instant
   }
 
 -- | What is kept of it, if it is in TIME-WAIT. What its user has not read is for others to keep.
@@ -105,9 +106,9 @@ waitingOf t
             waitingTsRecent = tsRecent t,
             waitingTsOffset = tsOffset t,
             waitingChallengeAt = challengeAt t,
-            waitingUntil = timerAt t,
             waitingSndScale = sndScale t,
-            waitingRcvScale = rcvScale t
+            waitingRcvScale = rcvScale t,
+            waitingUntil = timerAt t
           }
   | otherwise = Nothing
 

@@ -12,6 +12,7 @@ module Weft.Tcp.Stack.Sockets
     listenSock,
     acceptSock,
     connectSock,
+    isTaken,
     loseDevice,
     resetSome,
 
@@ -302,6 +303,14 @@ connectSock st s address limit here now = onSock st s $ \sock ->
                     writeIORef (sockRole sock) (Connected c told)
                     openingStep st here c (Seq 0) B.empty first
                     pure (Again (waitToWrite c) limit)
+
+-- | The key of a flow, and whether any table has it.
+isTaken :: Stack -> Flow -> IO (Int, Bool)
+isTaken s (Flow local localPort peer peerPort) = do
+  (key, found) <- lookupConn s local localPort peer peerPort
+  half <- IntMap.member key <$> readIORef (stackHalves s)
+  waits <- IntMap.member key <$> readIORef (stackWaits s)
+  pure (key, half || waits || not (null (connKey <$> found)))
 
 -- | An option's value.
 getSock :: Stack -> Socket -> SocketOption -> IO (Verdict Int)

@@ -21,7 +21,6 @@ module Weft.Tcp.Stack.State
     Owner (..),
     secretOf,
     lookupConn,
-    isTaken,
     HalfConn (..),
     WaitConn (..),
     Alarm (..),
@@ -270,14 +269,6 @@ lookupConn s local localPort peer peerPort = do
   secret <- secretOf s
   let key = flowKey secret (Flow local localPort peer peerPort)
   pure (key, IntMap.lookup key m)
-
--- | The key of a flow, and whether any table has it.
-isTaken :: Stack -> Flow -> IO (Int, Bool)
-isTaken s (Flow local localPort peer peerPort) = do
-  (key, found) <- lookupConn s local localPort peer peerPort
-  half <- IntMap.member key <$> readIORef (stackHalves s)
-  waits <- IntMap.member key <$> readIORef (stackWaits s)
-  pure (key, half || waits || not (null (connKey <$> found)))
 
 -- | A socket of the stack.
 data Sock = Sock
