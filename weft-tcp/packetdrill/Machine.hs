@@ -46,6 +46,7 @@ import Foreign.C.Error (Errno (..))
 import Options
 import Weft.Tcp.Connection
 import Weft.Tcp.Icmp
+import Weft.Tcp.Internal.Small
 import Weft.Tcp.Internal.Tcb
 import Weft.Tcp.Packet
 import Weft.Tcp.Segment
@@ -219,8 +220,15 @@ input what payload i = do
         from = case what of
           Arrived s -> s
           _ -> Segment (Seq 0) (Seq 0) mempty 0 0 noOptions 0
-    setConn i c {cTcb = stepTcb st}
+    setConn i c {cTcb = smaller c (stepTcb st)}
     apply i from payload st
+  where
+    -- Without a user a stack keeps small records of these two.
+    smaller c t
+      | isJust (cOwner c) = t
+      | Just w <- waitingOf t = fromWaiting w
+      | Just h <- halfOpenOf t = fromHalfOpen h
+      | otherwise = t
 
 -- Send what a step sends, and tell its answers.
 apply :: Int -> Segment -> ByteString -> Step -> Sim ()

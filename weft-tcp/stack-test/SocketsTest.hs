@@ -25,19 +25,23 @@ import Weft.Socket (accept, acceptBefore, closeSocket, connectBefore, listenTcp,
 import Weft.Tcp.Connection
 import Weft.Tcp.Device
 import Weft.Tcp.Icmp
+import Weft.Tcp.Internal.Small (waitingOf)
 import Weft.Tcp.Internal.Tcb (Tcb (timerAt))
 import Weft.Tcp.Packet
 import Weft.Tcp.Segment
 import Weft.Tcp.Sequence (Seq (..), advance)
 import Weft.Tcp.Stack
+import Weft.Tcp.Stack.Alarms (fireTimers)
 import Weft.Tcp.Stack.Arrivals (finish, packetFrom)
 import Weft.Tcp.Stack.Ask (Verdict (..))
 import Weft.Tcp.Stack.Calls (answer, gauges, newStack)
-import Weft.Tcp.Stack.Engine (fireTimers, newConn, openingStep)
+import Weft.Tcp.Stack.Engine (newConn, openingStep)
+import Weft.Tcp.Stack.Flow
 import Weft.Tcp.Stack.Names (toSockAddr)
 import Weft.Tcp.Stack.Sockets
-import Weft.Tcp.Stack.State (Alarm (..), Conn (connLoop), Owner (..), Stack (..), defaultOptions, lookupConn)
+import Weft.Tcp.Stack.State (Alarm (..), Owner (..), Stack (..), defaultOptions, lookupConn)
 import Weft.Tcp.Stack.Streams (awaitReadableSock)
+import Weft.Tcp.Stack.TimeWait (enterTimeWait)
 import Weft.Timeout (timeout)
 
 tests :: TestTree
@@ -105,13 +109,13 @@ waitingStill :: IO ()
 waitingStill = do
   sent <- newIORef []
   st <- stackOn noDevice {deviceSend = \packet -> modifyIORef' sent (packet :)} [own]
-  (key, _) <- lookupConn st own 80 peer 4000
-  let begun = stepTcb (activeOpen defaultSettings (Seq 1) 0 0)
-      waits = Step begun {tcbState = TimeWait, timerAt = 60000000} [] []
-  _ <- newConn st own 80 peer 4000 key False waits Orphan defaultOptions
+  let flow = Flow own 80 peer 4000
+      begun = stepTcb (activeOpen defaultSettings (Seq 1) 0 0)
+  (key, _) <- isTaken st flow
+  mapM_ (enterTimeWait st key flow) (waitingOf begun {tcbState = TimeWait, timerAt = 60000000})
   packetFrom False st Nothing 1000 (synFrom peer own)
-  conns <- readIORef (stackConns st)
-  IntMap.keys conns @?= [key]
+  waits <- readIORef (stackWaits st)
+  IntMap.keys waits @?= [key]
   answers <- mapM flagsOf =<< readIORef sent
   answers @?= [ack]
   where
@@ -206,7 +210,7 @@ manyReset = do
     (key, _) <- lookupConn st own port peer 80
     newConn st own port peer 80 key (port > 500) (activeOpen defaultSettings (Seq 1) 0 0) Owned defaultOptions
   rounds <- replicateM 3 $ do
-    more <- resetSome st (not . connLoop) Nothing Nothing 1
+    more <- resetSome st not Nothing Nothing 1
     (,) more . IntMap.size <$> readIORef (stackConns st)
   rounds @?= [(True, 344), (True, 100), (False, 100)]
   where
@@ -221,7 +225,7 @@ manyTimers = do
     (key, _) <- lookupConn st own port peer 80
     let first = activeOpen defaultSettings (Seq 1) 0 0
     c <- newConn st own port peer 80 key False first Owned defaultOptions
-    openingStep st Nothing c first
+    openingStep st Nothing c (Seq 0) B.empty first
   rounds <- replicateM 4 $ do
     next <- fireTimers st Nothing 1500000
     (,) next <$> counted st "tcp timers fired"
@@ -259,7 +263,7 @@ expiries st = Timers.foldM (\n _ alarm -> pure (n + isExpiry alarm)) 0 (stackTim
   where
     isExpiry = \case
       Expiry _ -> 1
-      Deadline _ -> 0
+      _ -> 0
 
 cancelledLimits :: IO ()
 cancelledLimits = do
@@ -283,8 +287,8 @@ halfOpenLost = do
   _ <- resetSome st (const True) Nothing Nothing 2
   packetFrom False st Nothing 3 (synFrom (Address4 0x0a090004) own)
   cookies <- Map.lookup (Text.pack "tcp cookies sent") <$> gauges st
-  conns <- IntMap.size <$> readIORef (stackConns st)
-  (cookies, conns) @?= (Just 0, 1)
+  halves <- counted st "tcp half-open"
+  (cookies, halves) @?= (Just 0, Just 1)
   where
     own = Address4 0x0a090002
 

@@ -8,9 +8,10 @@ import HostileTest qualified
 import NetsimTest qualified
 import PathMtuTest qualified
 import RangeTest qualified
+import SmallTest qualified
 import Test.Tasty (defaultMain, testGroup)
 import WireTest qualified
 import WorldTest qualified
 
 main :: IO ()
-main = defaultMain (testGroup "weft-tcp" [ConnectionTest.tests, CookieTest.tests, HostileTest.tests, NetsimTest.tests, PathMtuTest.tests, RangeTest.tests, WireTest.tests, WorldTest.tests])
+main = defaultMain (testGroup "weft-tcp" [ConnectionTest.tests, CookieTest.tests, HostileTest.tests, NetsimTest.tests, PathMtuTest.tests, RangeTest.tests, SmallTest.tests, WireTest.tests, WorldTest.tests])

@@ -27,6 +27,7 @@ import Weft.Tcp.Congestion (windowBytes)
 import Weft.Tcp.Connection
 import Weft.Tcp.Internal.PathMtu
 import Weft.Tcp.Internal.Scoreboard
+import Weft.Tcp.Internal.Small
 import Weft.Tcp.Internal.Tcb
 import Weft.Tcp.Packet
 import Weft.Tcp.Segment
@@ -185,7 +186,8 @@ runWorld mistake plan = go (0 :: Int) world
     -- One step was made: check it, send what it sends, tell the user.
     stepped s before' made payload w = do
       let Mistake _ spoil = mistake
-          Step t segments answers = maybe id (spoil . fst) before' made
+          Step whole segments answers = maybe id (spoil . fst) before' made
+          t = smaller whole
           x = end s w
           failing = bad w s . (("in " ++ show (tcbState t) ++ ": ") ++)
       either failing Right (check x before' t segments)
@@ -202,6 +204,11 @@ runWorld mistake plan = go (0 :: Int) world
           w1 = Foldable.foldl' (\v g -> send s g (slice x1 g) v) (setEnd s x1 w {wAgain = wAgain w + again'}) segments
       foldlM (answer s payload before') w1 answers >>= writes s
 
+    -- As a stack has it, which keeps what was not read beside.
+    smaller t
+      | Just w <- waitingOf t = (fromWaiting w) {rcvRead = rcvRead t}
+      | Just h <- halfOpenOf t = fromHalfOpen h
+      | otherwise = t
     forgets (i, t) = case i of
       Arrived g -> segmentFlags g `has` rst && tcbState t `elem` [Closing, LastAck]
       _ -> False

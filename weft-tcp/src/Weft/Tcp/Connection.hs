@@ -47,16 +47,15 @@ module Weft.Tcp.Connection
 where
 
 import Data.Bits (unsafeShiftR)
-import Data.Word (Word16, Word32, Word8)
+import Data.Word (Word16, Word32)
 import Foreign.C.Error
-import Weft.Tcp.Congestion
 import Weft.Tcp.Icmp (Trouble (..))
 import Weft.Tcp.Internal.Acked
 import Weft.Tcp.Internal.Arrive
 import Weft.Tcp.Internal.Output
 import Weft.Tcp.Internal.Probing
-import Weft.Tcp.Internal.Reassembly
 import Weft.Tcp.Internal.Scoreboard (emptyScoreboard)
+import Weft.Tcp.Internal.Small (blank)
 import Weft.Tcp.Internal.Tcb
 import Weft.Tcp.Segment
 import Weft.Tcp.Sequence
@@ -107,56 +106,6 @@ refusal s
   | otherwise = Just (Segment (Seq 0) (segmentEnd s) (rst <> ack) 0 0 noOptions 0)
   where
     f = segmentFlags s
-
-blank :: Settings -> Seq -> Word32 -> Instant -> Tcb
-blank settings iss offset now =
-  Tcb
-    { tcbState = SynSent,
-      tcbSettings = settings,
-      tcbMarks = 0,
-      sndUna = iss,
-      sndNxt = iss `advance` 1,
-      sndEnd = iss `advance` 1,
-      sndWnd = 0,
-      sndMaxWnd = 0,
-      sndWl1 = Seq 0,
-      sndWl2 = Seq 0,
-      sndMss = 536,
-      rcvMss = 536,
-      sndScale = 0,
-      rcvScale = scaleFor (max (settingReceiveLimit settings) (settingReceiveBuffer settings)),
-      sndBackoff = 0,
-      sndRetries = 0,
-      sndDups = 0,
-      sndProbes = 0,
-      rcvQuick = settingQuickAcks settings,
-      rcvNxt = Seq 0,
-      rcvAdv = Seq 0,
-      rcvRead = Seq 0,
-      rcvFin = Seq 0,
-      rcvAcked = Seq 0,
-      rttSmooth = 0,
-      rttVar = 0,
-      rttLeast = 0,
-      sndSmall = iss,
-      tsRecent = 0,
-      tsOffset = offset,
-      tcbWindow = initialWindow 536,
-      tcbRecovery = Open,
-      tcbScoreboard = emptyScoreboard,
-      tcbReassembly = emptyReassembly,
-      timerAt = never,
-      ackAt = never,
-      progressAt = now,
-      heardAt = now,
-      dataAt = negate (never `div` 2),
-      sentAt = now,
-      challengeAt = fromIntegral (now `div` 1000) - 500
-    }
-
--- The least shift with which the field covers the buffer.
-scaleFor :: Word32 -> Word8
-scaleFor buffer = fromIntegral (length (takeWhile (< buffer) (take 14 (iterate (* 2) 65535))))
 
 -- | How many bytes may be read.
 readable :: Tcb -> Word32

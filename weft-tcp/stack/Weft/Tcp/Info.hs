@@ -34,9 +34,11 @@ import Weft.Tcp.Congestion
 import Weft.Tcp.Connection
 import Weft.Tcp.Internal.PathMtu (searchMost)
 import Weft.Tcp.Internal.Scoreboard (boardLost, boardSearch)
+import Weft.Tcp.Internal.Small (fromHalfOpen, fromWaiting)
 import Weft.Tcp.Internal.Tcb
 import Weft.Tcp.Packet (Address (..))
 import Weft.Tcp.Sequence
+import Weft.Tcp.Stack.Flow
 import Weft.Tcp.Stack.Names
 import Weft.Tcp.Stack.State
 
@@ -52,6 +54,9 @@ data SocketInfo = SocketInfo
     infoLocal :: !String,
     -- | Address and port; of a listener none, nor of a socket for datagrams that is not connected.
     infoPeer :: !String,
+    -- | How long TIME-WAIT still lasts, or when the answer to a SYN goes again; microseconds.
+    infoRemaining :: !(Maybe Int64),
+    -- | Not of connections that are half open or in TIME-WAIT: little is known of those.
     infoConnection :: !(Maybe ConnectionInfo)
   }
   deriving stock (Eq, Show)
@@ -87,7 +92,8 @@ data ConnectionInfo = ConnectionInfo
 socketsHere :: IO [[SocketInfo]]
 socketsHere = readIORef published >>= sequence . IntMap.elems . snd
 
--- | What a stack says of its sockets: listeners, sockets for datagrams, then connections.
+-- | What a stack says of its sockets: listeners, sockets for datagrams, then connections, the last of which are
+-- half open or in TIME-WAIT.
 infoOf :: Stack -> IO [SocketInfo]
 infoOf st = do
   now <- readIORef (stackNow st)
@@ -95,21 +101,27 @@ infoOf st = do
   listeners <- mapM listening [l | Binding {bindingListener = Just l} <- bindings]
   conns <- readIORef (stackConns st)
   connections <- mapM (\c -> connected now c <$> readIORef (connBody c)) (toList conns)
+  halves <- map (\c -> small now (halfFlow c) (fromHalfOpen (halfTcb c))) . toList <$> readIORef (stackHalves st)
+  waits <- map (\c -> small now (waitFlow c) (fromWaiting (waitTcb c))) . toList <$> readIORef (stackWaits st)
   socks <- readIORef (stackSocks st)
   datagrams <- concat <$> mapM hearing [sock | b <- bindings, Just sock <- [IntMap.lookup (bindingSock b) socks]]
-  pure (listeners <> datagrams <> connections)
+  pure (listeners <> datagrams <> connections <> halves <> waits)
   where
     hearing sock =
       readIORef (sockRole sock) >>= \case
         Datagrams ref -> do
           u <- readIORef ref
           let waiting = sum (B.length . incomingPayload <$> udpQueue u)
-          pure [SocketInfo "UDP" waiting 0 (place (udpLocal u) (udpLocalPort u)) (maybe "" (uncurry place) (udpPeer u)) Nothing]
+          pure [SocketInfo "UDP" waiting 0 (place (udpLocal u) (udpLocalPort u)) (maybe "" (uncurry place) (udpPeer u)) Nothing Nothing]
         _ -> pure []
     listening l = do
       waiting <- Sequence.length <$> readIORef (listenerQueue l)
       most <- readIORef (listenerBacklog l)
-      pure (SocketInfo "LISTEN" waiting most (place (listenerAddress l) (listenerPort l)) "" Nothing)
+      pure (SocketInfo "LISTEN" waiting most (place (listenerAddress l) (listenerPort l)) "" Nothing Nothing)
+
+small :: Instant -> Flow -> Tcb -> SocketInfo
+small now (Flow local localPort peer peerPort) t =
+  SocketInfo (stateName (tcbState t)) 0 0 (place local localPort) (place peer peerPort) (Just (max 0 (deadline t - now))) Nothing
 
 connected :: Instant -> Conn -> Body -> SocketInfo
 connected now c b =
@@ -119,6 +131,7 @@ connected now c b =
       infoSendQueue = fromIntegral (flight t + unsent t),
       infoLocal = place (connLocal c) (connLocalPort c),
       infoPeer = place (connPeer c) (connPeerPort c),
+      infoRemaining = Nothing,
       infoConnection =
         Just
           ConnectionInfo
@@ -156,9 +169,12 @@ place address port = showAddress (toSockAddr (case address of Address4 _ -> AF_I
 showSockets :: [SocketInfo] -> String
 showSockets sockets = unlines (concatMap entry (heading : map columns sockets))
   where
-    heading = (["State", "Recv-Q", "Send-Q", "Local", "Peer"], Nothing)
-    columns s = ([infoState s, show (infoReceiveQueue s), show (infoSendQueue s), infoLocal s, infoPeer s], infoConnection s)
-    entry (cells, more) = dropEnd (concat (zipWith pad widths cells)) : maybe [] (pure . ("    " <>) . unwords . details) more
+    heading = (["State", "Recv-Q", "Send-Q", "Local", "Peer"], [])
+    columns s =
+      ( [infoState s, show (infoReceiveQueue s), show (infoSendQueue s), infoLocal s, infoPeer s],
+        maybe [] details (infoConnection s) <> maybe [] (\left -> ["timer:" <> millis left]) (infoRemaining s)
+      )
+    entry (cells, more) = dropEnd (concat (zipWith pad widths cells)) : ["    " <> unwords more | not (null more)]
     widths = [13, 8, 8, 24, 0]
     pad n text = text <> replicate (max 2 (n - length text)) ' '
     dropEnd = reverse . dropWhile (== ' ') . reverse

@@ -122,7 +122,9 @@ acceptable now outdated s t
   where
     f = segmentFlags s
     ignore = Step t [] []
-    reply = let (x, t') = acknowledgement now (repeated s t) in Step t' [x] []
+    reply = let (x, t') = acknowledgement now (repeated s restarted) in Step t' [x] []
+    -- The peer's FIN again (section 3.10.7.4, eighth): this end's acknowledgement of it was lost.
+    restarted = if tcbState t == TimeWait && f `has` fin && segmentEnd s == rcvNxt t && not old then waiting now t else t
     old = case optionTimestamps (segmentOptions s) of
       -- One tick of its clock the peer may be wrong, as in Linux.
       Just x | t `is` TimestampsOn, not outdated -> (fromIntegral (timestampValue x - tsRecent t) :: Int32) < -1

@@ -13,6 +13,7 @@ import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.Foldable (toList)
 import Data.IORef
+import Data.IntMap.Strict qualified as IntMap
 import Data.Sequence qualified as Sequence
 import Data.Word (Word16, Word32)
 import Weft.Internal.Core.Home (Home)
@@ -20,14 +21,19 @@ import Weft.Tcp.Connection
 import Weft.Tcp.Cookie
 import Weft.Tcp.Device (Device (deviceLoops))
 import Weft.Tcp.Icmp
+import Weft.Tcp.Internal.Small
 import Weft.Tcp.Packet
 import Weft.Tcp.Segment hiding (Malformed, Options)
 import Weft.Tcp.Sequence hiding (isEmpty)
 import Weft.Tcp.Stack.Deliveries
+import Weft.Tcp.Stack.Effects
 import Weft.Tcp.Stack.Engine
+import Weft.Tcp.Stack.Flow
+import Weft.Tcp.Stack.HalfOpen
 import Weft.Tcp.Stack.Names
 import Weft.Tcp.Stack.Ports (bindingsAt)
 import Weft.Tcp.Stack.State
+import Weft.Tcp.Stack.TimeWait
 import Weft.Tcp.Stack.Turn
 import Weft.Tcp.Udp
 
@@ -71,51 +77,57 @@ packetTo possible verified st here now bytes = do
 troubleIn :: Stack -> Maybe Home -> Instant -> Trouble -> Quoted -> IO ()
 troubleIn st here now what (Quoted local peer protocol (Ports localPort peerPort) number)
   | protocol == protocolTcp = do
+      -- In TIME-WAIT nothing is outstanding, and a half-open connection goes on in any case.
       (_, found) <- lookupConn st local localPort peer peerPort
-      forM_ found $ \c -> when (c `joins` (local, localPort, peer, peerPort)) (advanceConn st here now c (Icmp what number) B.empty)
+      forM_ found $ \c -> when (c `joins` Flow local localPort peer peerPort) (advanceConn st here now c (Icmp what number) B.empty)
   | protocol == protocolUdp = troubleFor st here now what (local, localPort) (peer, peerPort)
   | otherwise = pure ()
 
 -- Does it have these addresses? Another flow may have its key.
-joins :: Conn -> (Address, Word16, Address, Word16) -> Bool
-joins c (local, localPort, peer, peerPort) = connPeerPort c == peerPort && connLocalPort c == localPort && connPeer c == peer && connLocal c == local
+joins :: Conn -> Flow -> Bool
+joins c (Flow local localPort peer peerPort) = connPeerPort c == peerPort && connLocalPort c == localPort && connPeer c == peer && connLocal c == local
 
 segmentIn :: Stack -> Maybe Home -> Instant -> Packet -> Ports -> Segment -> ByteString -> IO ()
 segmentIn st here now p (Ports peerPort localPort) s payload = do
   (key, found) <- lookupConn st local localPort peer peerPort
   case found of
     Just c
-      | c `joins` (local, localPort, peer, peerPort) -> do
-          b <- readIORef (connBody c)
-          -- Without a listener TIME-WAIT stays.
-          takers <- if mayReplace s (bodyTcb b) then listenersAt st local localPort else pure []
-          full <- isCrowded b
-          if
-            | full -> count st SynsDropped
-            | null takers -> advanceConn st here now c (Arrived s) payload
-            | otherwise -> retire st c b >> fromListener key
-      -- Another flow has this key, by a chance of 1 in 2^62 for each: the peer tries again from
-      -- another port.
-      | otherwise -> count st SynsDropped
-    Nothing -> fromListener key
+      | c `joins` flow -> advanceConn st here now c (Arrived s) payload
+      | otherwise -> stranger
+    Nothing -> do
+      half <- IntMap.lookup key <$> readIORef (stackHalves st)
+      wait <- IntMap.lookup key <$> readIORef (stackWaits st)
+      case (half, wait) of
+        (Just c, _)
+          | halfFlow c == flow -> do
+              -- The end of a handshake has to come again while the connections before it are not accepted.
+              full <- if segmentFlags s `has` rst then pure False else isFull (halfListener c)
+              if full then count st SynsDropped else advanceHalf st here now key c (Arrived s) payload
+          | otherwise -> stranger
+        (_, Just c)
+          | waitFlow c == flow -> do
+              -- Without a listener TIME-WAIT stays.
+              takers <- if mayReplace s (fromWaiting (waitTcb c)) then listenersAt st local localPort else pure []
+              if null takers then advanceWait st now key c (Arrived s) else endWait st key c >> fromListener key
+          | otherwise -> stranger
+        _ -> fromListener key
   where
+    flow = Flow local localPort peer peerPort
+    -- Another flow has this key, by a chance of 1 in 2^62 for each: the peer tries again from
+    -- another port.
+    stranger = count st SynsDropped
     local = packetTarget p
     peer = packetSource p
     isSyn = segmentFlags s `has` syn && not (segmentFlags s `has` ack) && not (segmentFlags s `has` rst)
-    -- The end of a handshake has to come again while the connections before it are not accepted.
-    isCrowded b = case bodyOwner b of
-      Unaccepted l | tcbState (bodyTcb b) == SynReceived, not (segmentFlags s `has` rst) -> isFull l
-      _ -> pure False
     fromListener key = do
       listeners <- listenersAt st local localPort
       case listeners of
         [] -> refuse
         several -> do
           let listener = several !! (key `mod` length several)
-              flow = Flow local localPort peer peerPort key
           if isSyn
-            then incoming st here now flow s listener
-            else returning st here now flow s payload listener >>= \taken -> unless taken refuse
+            then incoming st now key flow s listener
+            else returning st here now key flow s payload listener >>= \taken -> unless taken refuse
     refuse = forM_ (refusal s) $ \r -> do
       count st Refusals
       sendPacket st (loops st peer) local peer protocolTcp (buildSegment local peer (Ports localPort peerPort) r B.empty)
@@ -130,28 +142,27 @@ listenersAt st local port = do
       wide l = isUnspecified (listenerAddress l) && (sameFamily (listenerAddress l) local || listenerBoth l)
   pure (if null exact then filter wide takers else exact)
 
--- Addresses and ports, and their key.
-data Flow = Flow !Address !Word16 !Address !Word16 !Int
-
 -- What the connections of a listener start with: settings, numbers, seals of cookies.
-beginnings :: Stack -> Instant -> Flow -> Listener -> IO (Options, Settings, (Seq, Word32), Seal)
-beginnings st now (Flow local localPort peer peerPort _) l = do
+beginnings :: Stack -> Instant -> Flow -> Listener -> IO (Settings, (Seq, Word32), Seal)
+beginnings st now (Flow local localPort peer peerPort) l = do
   options <- readIORef (listenerOptions l)
   settings <- settingsFor st options peer (loops st peer)
   numbers <- freshNumbers st local localPort peer peerPort now
   secret <- secretOf st
-  pure (options, settings, numbers, sealOf 1 secret local localPort peer peerPort)
+  pure (settings, numbers, sealOf 1 secret local localPort peer peerPort)
 
 -- A SYN for a listener.
-incoming :: Stack -> Maybe Home -> Instant -> Flow -> Segment -> Listener -> IO ()
-incoming st here now flow@(Flow local localPort peer peerPort _) s l = do
+incoming :: Stack -> Instant -> Int -> Flow -> Segment -> Listener -> IO ()
+incoming st now key flow@(Flow local localPort peer peerPort) s l = do
   full <- isFull l
   halfOpen <- readIORef (listenerHalfOpen l)
-  (options, settings, (iss, offset), seal) <- beginnings st now flow l
+  (settings, (iss, offset), seal) <- beginnings st now flow l
   if
     | full -> count st SynsDropped
     | halfOpen < tcpMostHalfOpen (stackSettings st) ->
-        forM_ (passiveOpen settings iss offset now s) $ \first -> halfOpened st flow l options first >>= \c -> openingStep st here c first
+        forM_ (passiveOpen settings iss offset now s) $ \(Step t segments _) -> do
+          mapM_ (openHalf st key flow l) (halfOpenOf t)
+          sendBare st flow segments
     | otherwise -> forM_ (cookieAnswer settings seal offset now s) $ \answer -> do
         count st CookiesSent
         writeIORef (stackFlooded st) now
@@ -159,30 +170,27 @@ incoming st here now flow@(Flow local localPort peer peerPort _) s l = do
 
 -- A segment that belongs to no connection: it may bring a cookie of this listener. Answers whether
 -- it was taken, or has to come again.
-returning :: Stack -> Maybe Home -> Instant -> Flow -> Segment -> ByteString -> Listener -> IO Bool
-returning st here now flow s payload l = do
+returning :: Stack -> Maybe Home -> Instant -> Int -> Flow -> Segment -> ByteString -> Listener -> IO Bool
+returning st here now key flow s payload l = do
   flooded <- readIORef (stackFlooded st)
   if now - flooded > cookieLife
     then pure False
     else do
-      (options, settings, (_, offset), seal) <- beginnings st now flow l
+      (settings, (_, offset), seal) <- beginnings st now flow l
       full <- isFull l
       case cookieOpen settings seal offset now s of
         Nothing -> pure False
         Just _ | full -> True <$ count st SynsDropped
         Just t -> do
           count st CookiesTaken
-          c <- halfOpened st flow l options (Step t [] [])
-          True <$ advanceConn st here now c (Arrived s) payload
+          forM_ (halfOpenOf t) $ \h -> do
+            c <- openHalf st key flow l h
+            advanceHalf st here now key c (Arrived s) payload
+          pure True
 
 -- Has a listener as many connections not yet accepted as it takes?
 isFull :: Listener -> IO Bool
 isFull l = (>) . Sequence.length <$> readIORef (listenerQueue l) <*> readIORef (listenerBacklog l)
-
-halfOpened :: Stack -> Flow -> Listener -> Options -> Step -> IO Conn
-halfOpened st (Flow local localPort peer peerPort key) l options first = do
-  modifyIORef' (listenerHalfOpen l) (+ 1)
-  newConn st local localPort peer peerPort key (loops st peer) first (Unaccepted l) options
 
 -- | Deliver what the stack sent to itself, and end the turn.
 finish :: Stack -> Maybe Home -> Instant -> IO ()

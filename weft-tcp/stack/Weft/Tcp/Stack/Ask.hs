@@ -12,7 +12,6 @@ module Weft.Tcp.Stack.Ask
     askThroughQueue,
     inTurn,
     failWith,
-    at,
   )
 where
 
@@ -29,7 +28,7 @@ import Weft.Internal.Core.Trace (Thread (..), Trace (..), internally)
 import Weft.Internal.Data.Timers qualified as Timers
 import Weft.Tcp.Connection (Instant)
 import Weft.Tcp.Stack.Arrivals
-import Weft.Tcp.Stack.Engine
+import Weft.Tcp.Stack.Effects
 import Weft.Tcp.Stack.State
 import Weft.Tcp.Stack.Turn
 
@@ -96,10 +95,6 @@ forgetTimer st home key = do
     else leaveJob (stackTurn st) (const cancel) >>= \left -> unless left (forgetTimer st home key)
   where
     cancel = void (Timers.cancel (stackTimers st) key)
-
--- | Have something happen at a time.
-at :: Stack -> Instant -> Alarm -> IO Timers.TimerKey
-at st t alarm = Timers.insert (stackTimers st) t alarm <* hasten st t
 
 -- | The thread goes on with an error.
 failWith :: String -> Errno -> Trace

@@ -58,9 +58,9 @@ import Weft.Mask (uninterruptibleMask_)
 import Weft.Tcp.Connection qualified as Tcp
 import Weft.Tcp.Cookie (cookieLife)
 import Weft.Tcp.Device
+import Weft.Tcp.Stack.Alarms
 import Weft.Tcp.Stack.Arrivals
 import Weft.Tcp.Stack.Ask
-import Weft.Tcp.Stack.Engine
 import Weft.Tcp.Stack.Names
 import Weft.Tcp.Stack.Sockets
 import Weft.Tcp.Stack.State
@@ -74,6 +74,9 @@ newStack :: TcpSettings -> Device -> IO Stack
 newStack settings device = do
   turn <- newTurn
   conns <- newIORef IntMap.empty
+  halves <- newIORef IntMap.empty
+  waits <- newIORef IntMap.empty
+  waitCount <- newIORef 0
   socks <- newIORef IntMap.empty
   -- -1 is not taken for a descriptor.
   next <- newIORef 2
@@ -95,16 +98,19 @@ newStack settings device = do
   starved <- newIORef False
   report <- newIORef (\_ -> pure ())
   lost <- newIORef False
-  Stack settings device turn conns socks next open ports timers soonest clock seen loop secret flooded dice quota shared (Counts counts) shortage starved report lost <$> newIORef False
+  Stack settings device turn conns halves waits waitCount socks next open ports timers soonest clock seen loop secret flooded dice quota shared (Counts counts) shortage starved report lost <$> newIORef False
 
 -- | For "Weft.Counters".
 gauges :: Stack -> IO (Map.Map Text.Text Int)
 gauges st = do
   conns <- IntMap.size <$> readIORef (stackConns st)
+  halves <- IntMap.size <$> readIORef (stackHalves st)
+  waits <- readIORef (stackWaitCount st)
   socks <- readIORef (stackOpen st)
   let Counts a = stackCounts st
   counted <- mapM (\c -> (,) (Text.pack (name c)) <$> readPrimArray a (fromEnum c)) [minBound .. maxBound]
-  pure (Map.fromList ((Text.pack "tcp connections", conns) : (Text.pack "tcp sockets", socks) : counted))
+  let now' = [("tcp connections", conns + halves + waits), ("tcp half-open", halves), ("tcp time-wait", waits), ("tcp sockets", socks)]
+  pure (Map.fromList ([(Text.pack what, n) | (what, n) <- now'] <> counted))
   where
     name = \case
       PacketsIn -> "tcp packets in"
@@ -116,6 +122,7 @@ gauges st = do
       Refusals -> "tcp refused"
       Retransmitted -> "tcp retransmitted"
       SynsDropped -> "tcp SYNs dropped"
+      TimeWaitsDropped -> "tcp time-waits dropped"
       CookiesSent -> "tcp cookies sent"
       CookiesTaken -> "tcp cookies taken"
       TimersFired -> "tcp timers fired"
@@ -134,7 +141,11 @@ describeSocket st s = do
       readIORef (sockRole sock) >>= \case
         Connected c _ -> do
           b <- readIORef (connBody c)
-          pure (Just ("peer " <> showAddress (toSockAddr (sockFamily sock) (connPeer c) (connPeerPort c)) <> ", state " <> stateName (Tcp.tcbState (bodyTcb b))))
+          waits <- IntMap.lookup (connKey c) <$> readIORef (stackWaits st)
+          let state = case (Tcp.tcbState (bodyTcb b), waits) of
+                (Tcp.Closed, Just w) | waitFlow w == flowOf c -> Tcp.TimeWait
+                (other, _) -> other
+          pure (Just ("peer " <> showAddress (toSockAddr (sockFamily sock) (connPeer c) (connPeerPort c)) <> ", state " <> stateName state))
         Listening l -> pure (Just (showAddress (toSockAddr (sockFamily sock) (listenerAddress l) (listenerPort l)) <> ", state LISTEN"))
         Datagrams ref -> do
           u <- readIORef ref
@@ -221,7 +232,7 @@ inputThread st = mask $ \restore -> restore loop `catch` \(_ :: SomeException) -
       gone <- liftIO (readIORef (stackLost st))
       if
         | gone -> do
-            resetAll st (not . connLoop) (Just (Tcp.Unreached 0))
+            resetAll st not (Just (Tcp.Unreached 0))
             suspend "wait for a device that is gone" (\_ -> pure ())
         | n == 0 -> deviceAwait (stackDevice st) `catch` \e -> inTurn st (\here _ -> loseDevice st here e)
         | otherwise -> yield
@@ -233,8 +244,8 @@ takePackets st here now =
     Right packets -> length packets <$ mapM_ (packetFrom (deviceVerifies (stackDevice st)) st here now) packets
     Left e -> 0 <$ loseDevice st here e
 
--- Reset all of these connections, some at a time.
-resetAll :: Stack -> (Conn -> Bool) -> Maybe Tcp.Failure -> Thread ()
+-- Reset all connections, or those over the device or within the stack, some at a time.
+resetAll :: Stack -> (Bool -> Bool) -> Maybe Tcp.Failure -> Thread ()
 resetAll st isOne why = do
   more <- inTurn st (resetSome st isOne why)
   when more (yield >> resetAll st isOne why)
@@ -266,7 +277,7 @@ lingering st = do
         t <- Time.now
         if busy && t < limit
           then sleep (milliseconds 1) >> go
-          else resetAll st (\_ -> True) Nothing
+          else resetAll st (const True) Nothing
   go
   where
     unfinished b = bodyOwner b == Orphan && Tcp.tcbState (bodyTcb b) `elem` [Tcp.SynReceived, Tcp.FinWait1, Tcp.Closing, Tcp.LastAck]

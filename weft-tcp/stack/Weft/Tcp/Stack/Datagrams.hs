@@ -34,7 +34,8 @@ import Weft.Tcp.Packet (Address (..), protocolUdp)
 import Weft.Tcp.Segment (Ports (..))
 import Weft.Tcp.Stack.Ask
 import Weft.Tcp.Stack.Deliveries
-import Weft.Tcp.Stack.Engine
+import Weft.Tcp.Stack.Effects
+import Weft.Tcp.Stack.Engine (routeTo)
 import Weft.Tcp.Stack.Names
 import Weft.Tcp.Stack.Ports
 import Weft.Tcp.Stack.State

@@ -34,7 +34,8 @@ import Weft.Tcp.Device (Device (deviceMtu))
 import Weft.Tcp.Icmp
 import Weft.Tcp.Packet
 import Weft.Tcp.Segment (Ports (..))
-import Weft.Tcp.Stack.Engine
+import Weft.Tcp.Stack.Effects
+import Weft.Tcp.Stack.Flow
 import Weft.Tcp.Stack.Names
 import Weft.Tcp.Stack.Ports
 import Weft.Tcp.Stack.State
@@ -55,7 +56,7 @@ datagramIn st here now p packet (Ports peerPort localPort) payload = do
       when allowed . sendPacket st (loops st peer) local peer icmp $
         buildMessage local peer (Trouble (Unreachable closed) (B.take quoted packet))
     takers -> do
-      let Holder sock ref u = takers !! (flowKey secret local localPort peer peerPort `mod` length takers)
+      let Holder sock ref u = takers !! (flowKey secret (Flow local localPort peer peerPort) `mod` length takers)
       o <- readIORef (sockOptions sock)
       if udpHeld u > 0 && udpHeld u + weight payload > receiveRoom o
         then count st DatagramsDropped

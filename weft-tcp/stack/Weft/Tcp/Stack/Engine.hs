@@ -9,26 +9,22 @@
 module Weft.Tcp.Stack.Engine
   ( -- * Inputs
     advanceConn,
-    fireTimers,
 
     -- * Making connections
     newConn,
     openingStep,
+    firstByte,
     settingsFor,
     freshNumbers,
-    isOwn,
-    loops,
     routeTo,
 
     -- * Timers
     setAlarm,
-    hasten,
 
     -- * The end of a connection
     retire,
 
     -- * Packets
-    sendPacket,
     joined,
 
     -- * Derived
@@ -37,7 +33,7 @@ module Weft.Tcp.Stack.Engine
   )
 where
 
-import Control.Monad (foldM, forM_, void, when)
+import Control.Monad (foldM, forM_, when)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.IORef
@@ -45,29 +41,23 @@ import Data.IntMap.Strict qualified as IntMap
 import Data.List (find)
 import Data.Maybe (fromMaybe)
 import Data.Sequence qualified as Sequence
-import Data.Word (Word16, Word32, Word8)
+import Data.Word (Word16, Word32)
 import Foreign.C.Error
 import Weft.Internal.Core.Home (Home)
-import Weft.Internal.Core.SystemCall (Outcome (Answered), deliver)
 import Weft.Internal.Data.Timers qualified as Timers
 import Weft.Tcp.Connection
 import Weft.Tcp.Device
 import Weft.Tcp.Internal.Bytes (build)
+import Weft.Tcp.Internal.Small (waitingOf)
 import Weft.Tcp.Internal.Tcb
 import Weft.Tcp.Packet
 import Weft.Tcp.Segment hiding (Malformed, Options)
 import Weft.Tcp.Sequence hiding (isEmpty)
+import Weft.Tcp.Stack.Effects
 import Weft.Tcp.Stack.Held
 import Weft.Tcp.Stack.Names
 import Weft.Tcp.Stack.State
-
--- | Is it an address of the stack?
-isOwn :: Stack -> Address -> Bool
-isOwn st a = isLoopback a || a `elem` tcpAddresses (stackSettings st)
-
--- | Does the stack itself deliver packets to this address?
-loops :: Stack -> Address -> Bool
-loops st a = isOwn st a && not (deviceLoops (stackDevice st))
+import Weft.Tcp.Stack.TimeWait
 
 -- | The address that packets to a peer come from: the given one, unless it stands for all.
 routeTo :: Stack -> Address -> Address -> IO (Either Errno Address)
@@ -141,28 +131,28 @@ newConn st local localPort peer peerPort key loop first owner options = do
           bodyAlarm = never,
           bodyAlarmKey = Nothing
         }
-  let c = Conn own peer localPort peerPort key loop body
+  let c = Conn (sharedAddress st local) peer localPort peerPort key loop body
   c <$ modifyIORef' (stackConns st) (IntMap.insert key c)
-  where
-    -- The stack's own value, not the one that a packet was parsed into: connections share it.
-    own = fromMaybe local (find (== local) (tcpAddresses (stackSettings st)))
 
--- | Do what the first step of a new connection says.
-openingStep :: Stack -> Maybe Home -> Conn -> Step -> IO ()
-openingStep st here c first = readIORef (connBody c) >>= \b -> applyStep st here c (Seq 0) B.empty b first
+-- | Do what the first step of a new connection says. A segment that led to it may have brought this payload, from
+-- this number on.
+openingStep :: Stack -> Maybe Home -> Conn -> Seq -> ByteString -> Step -> IO ()
+openingStep st here c start payload first = readIORef (connBody c) >>= \b -> applyStep st here c start payload b first
+
+-- | The number of the first byte that an input brings.
+firstByte :: Input -> Seq
+firstByte = \case
+  Arrived s -> if segmentFlags s `has` syn then segmentSeq s `advance` 1 else segmentSeq s
+  _ -> Seq 0
 
 -- | Give a connection an input, with the payload if it is a segment.
 advanceConn :: Stack -> Maybe Home -> Instant -> Conn -> Input -> ByteString -> IO ()
 advanceConn st here now c input payload = do
   b <- readIORef (connBody c)
-  let start = case input of
-        -- The number of the payload's first byte.
-        Arrived s -> if segmentFlags s `has` syn then segmentSeq s `advance` 1 else segmentSeq s
-        _ -> Seq 0
-  applyStep st here c start payload b (step now input (bodyTcb b))
+  applyStep st here c (firstByte input) payload b (step now input (bodyTcb b))
 
 applyStep :: Stack -> Maybe Home -> Conn -> Seq -> ByteString -> Body -> Step -> IO ()
-applyStep st here c start payload before' (Step t segments answers) = do
+applyStep st here c start payload before' (Step reached segments answers) = do
   b1 <- foldM answered before' {bodyTcb = t} answers
   let closed = tcbState t == Closed
       told = any isNews answers
@@ -180,18 +170,18 @@ applyStep st here c start payload before' (Step t segments answers) = do
           }
   b3 <- setAlarm st (Deadline c) b2
   writeIORef (connBody c) b3
-  case bodyOwner before' of
-    -- However the handshake ended. One that was established stays in the queue: the accepting thread is told.
-    Unaccepted l | tcbState (bodyTcb before') == SynReceived, tcbState t /= SynReceived -> modifyIORef' (listenerHalfOpen l) (subtract 1)
-    _ -> pure ()
   forM_ segments $ \s -> do
     count st SegmentsOut
     when (isAgain s) (count st Retransmitted)
   sendSegments st c b1 segments
   when closed (retire st c b3)
+  mapM_ (enterTimeWait st (connKey c) (flowOf c)) waits
   when readersGo (wakeAll here (bodyReaders b1))
   when writersGo (wakeAll here (bodyWriters b1))
   where
+    waits = waitingOf reached
+    -- For its socket a connection has ended when TIME-WAIT begins.
+    t = if null waits then reached else reached {tcbState = Closed, timerAt = never}
     isAgain s = segmentLength s > 0 && segmentSeq s `before` sndNxt (bodyTcb before')
     isNews = \case
       Acknowledged _ -> False
@@ -285,15 +275,6 @@ joined = \case
     -- With its headers it is no longer than a packet may be.
     most = 65535 - 120
 
--- | Send a packet with this payload, to the stack itself or by the device: from, to, protocol.
-sendPacket :: Stack -> Bool -> Address -> Address -> Word8 -> ByteString -> IO ()
-sendPacket st loop source target protocol payload = do
-  count st PacketsOut
-  let packet = buildPacket (Packet source target protocol 64 0 0 payload)
-  if loop
-    then modifyIORef' (stackLoop st) (Sequence.|> packet)
-    else deviceSend (stackDevice st) packet
-
 -- | Set the timer of a connection to its deadline, unless it is earlier. A timer that is early is
 -- corrected when it fires: an acknowledgement writes none.
 setAlarm :: Stack -> Alarm -> Body -> IO Body
@@ -306,28 +287,3 @@ setAlarm st alarm b
       pure b {bodyAlarm = due', bodyAlarmKey = Just key}
   where
     due' = deadline (bodyTcb b)
-
--- | The clock thread is to look at this time at the latest.
-hasten :: Stack -> Instant -> IO ()
-hasten st at = do
-  sooner <- atomicModifyIORef' (stackSoonest st) (\s -> (min s at, at < s))
-  when sooner $
-    readIORef (stackClock st) >>= \case
-      Just (until', waiter) | at < until' -> void (deliver waiter (Answered ()))
-      _ -> pure ()
-
--- | Do what is due, 256 times at most, so that others have their turn in between. Answers when the next is.
-fireTimers :: Stack -> Maybe Home -> Instant -> IO Instant
-fireTimers st here now = do
-  _ <- Timers.popAtMost 256 (stackTimers st) now $ \case
-    Expiry w -> wake here w
-    Deadline c -> do
-      count st TimersFired
-      b <- readIORef (connBody c)
-      let b' = b {bodyAlarm = never, bodyAlarmKey = Nothing}
-      writeIORef (connBody c) b'
-      if deadline (bodyTcb b) <= now
-        then advanceConn st here now c Due B.empty
-        else setAlarm st (Deadline c) b' >>= writeIORef (connBody c)
-  next <- Timers.nextDeadline (stackTimers st)
-  next <$ atomicWriteIORef (stackSoonest st) next

@@ -12,6 +12,7 @@ module Weft.Tcp.Stack.Sockets
     listenSock,
     acceptSock,
     connectSock,
+    isTaken,
     loseDevice,
     resetSome,
 
@@ -42,15 +43,20 @@ import Weft.Internal.Os.Net (acceptConn)
 import Weft.Internal.Os.Sys qualified as Sys
 import Weft.Tcp.Connection
 import Weft.Tcp.Internal.Tcb (Tcb (tcbSettings))
+import Weft.Tcp.Sequence (Seq (..))
 import Weft.Tcp.Stack.Ask
 import Weft.Tcp.Stack.Datagrams
 import Weft.Tcp.Stack.Deliveries (receiveRoom)
+import Weft.Tcp.Stack.Effects
 import Weft.Tcp.Stack.Engine
+import Weft.Tcp.Stack.Flow
+import Weft.Tcp.Stack.HalfOpen
 import Weft.Tcp.Stack.Names
 import Weft.Tcp.Stack.Options
 import Weft.Tcp.Stack.Ports
 import Weft.Tcp.Stack.State
 import Weft.Tcp.Stack.Streams
+import Weft.Tcp.Stack.TimeWait
 
 -- | A new socket, for streams or for datagrams.
 openSock :: Stack -> Family -> SocketType -> IO (Verdict Socket)
@@ -113,6 +119,8 @@ closeSock st s here now = do
       waiting <- readIORef (listenerWaiters l)
       writeIORef (listenerWaiters l) []
       mapM_ (wake here' . canceled) waiting
+      halves <- readIORef (stackHalves st')
+      forM_ (IntMap.toList halves) $ \(key, c) -> when (halfListener c == l) (advanceHalf st' here' now' key c Abort B.empty)
       conns <- readIORef (stackConns st')
       forM_ conns $ \c -> do
         b <- readIORef (connBody c)
@@ -130,16 +138,22 @@ loseDevice st here why = do
     report (displayException why <> "; connections over it have ended")
     wakeListeners st here
 
--- | Reset some of these connections, and tell their users this if there is something to tell. False if there
--- are none left. Very many at once would keep the worker from all of its threads for seconds.
-resetSome :: Stack -> (Conn -> Bool) -> Maybe Failure -> Maybe Home -> Instant -> IO Bool
+-- | Reset some connections, by whether both of their ends belong to this stack, and tell their users this if
+-- there is something to tell. False if there are none left. Very many at once would keep the worker from all of
+-- its threads for seconds.
+resetSome :: Stack -> (Bool -> Bool) -> Maybe Failure -> Maybe Home -> Instant -> IO Bool
 resetSome st isOne why here now = do
-  conns <- readIORef (stackConns st)
-  let some = take 256 (filter isOne (IntMap.elems conns))
-  forM_ some $ \c -> do
+  conns <- some stackConns connLoop
+  forM_ conns $ \(_, c) -> do
     modifyIORef' (connBody c) (\b -> b {bodyFailure = why <|> bodyFailure b})
     advanceConn st here now c Abort B.empty
-  pure (not (null some))
+  halves <- some stackHalves (loops st . flowPeer . halfFlow)
+  forM_ halves $ \(key, c) -> advanceHalf st here now key c Abort B.empty
+  waits <- some stackWaits (loops st . flowPeer . waitFlow)
+  mapM_ (uncurry (endWait st)) waits
+  pure (not (null conns && null halves && null waits))
+  where
+    some table isLoop = take 256 . filter (isOne . isLoop . snd) . IntMap.toList <$> readIORef (table st)
 
 -- | Have all threads that wait to accept look again.
 wakeListeners :: Stack -> Maybe Home -> IO ()
@@ -270,15 +284,15 @@ connectSock st s address limit here now = onSock st s $ \sock ->
               Just p -> pure (Just p)
               Nothing -> freePort st $ \p -> do
                 bound <- bindingsAt st (fromIntegral p)
-                used <- snd <$> lookupConn st a p peer peerPort
-                pure (null bound && null (connKey <$> used))
+                used <- snd <$> isTaken st (Flow a p peer peerPort)
+                pure (null bound && not used)
             case chosen of
               Nothing -> pure (Refuse eADDRNOTAVAIL)
               Just p -> do
-                (key, taken) <- lookupConn st a p peer peerPort
-                case taken of
-                  Just _ -> pure (Refuse eADDRINUSE)
-                  Nothing -> do
+                (key, taken) <- isTaken st (Flow a p peer peerPort)
+                if taken
+                  then pure (Refuse eADDRINUSE)
+                  else do
                     o <- readIORef (sockOptions sock)
                     (iss, offset) <- freshNumbers st a p peer peerPort now
                     let loop = loops st peer
@@ -287,8 +301,16 @@ connectSock st s address limit here now = onSock st s $ \sock ->
                     c <- newConn st a p peer peerPort key loop first Owned o
                     told <- newIORef False
                     writeIORef (sockRole sock) (Connected c told)
-                    openingStep st here c first
+                    openingStep st here c (Seq 0) B.empty first
                     pure (Again (waitToWrite c) limit)
+
+-- | The key of a flow, and whether any table has it.
+isTaken :: Stack -> Flow -> IO (Int, Bool)
+isTaken s (Flow local localPort peer peerPort) = do
+  (key, found) <- lookupConn s local localPort peer peerPort
+  half <- IntMap.member key <$> readIORef (stackHalves s)
+  waits <- IntMap.member key <$> readIORef (stackWaits s)
+  pure (key, half || waits || not (null (connKey <$> found)))
 
 -- | An option's value.
 getSock :: Stack -> Socket -> SocketOption -> IO (Verdict Int)

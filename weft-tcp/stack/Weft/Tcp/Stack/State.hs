@@ -16,11 +16,13 @@ module Weft.Tcp.Stack.State
 
     -- * Connections
     Conn (..),
+    flowOf,
     Body (..),
     Owner (..),
-    flowKey,
     secretOf,
     lookupConn,
+    HalfConn (..),
+    WaitConn (..),
     Alarm (..),
 
     -- * Sockets
@@ -43,7 +45,6 @@ module Weft.Tcp.Stack.State
 where
 
 import Control.Monad (void)
-import Data.Bits (rotateL, shiftL, shiftR, xor, (.&.), (.|.))
 import Data.ByteString (ByteString)
 import Data.IORef
 import Data.Int (Int64)
@@ -66,7 +67,9 @@ import Weft.Internal.Data.Timers (TimerKey, Timers)
 import Weft.Internal.Os.Descriptor (Descriptor (..))
 import Weft.Tcp.Connection
 import Weft.Tcp.Device
-import Weft.Tcp.Packet (Address (..))
+import Weft.Tcp.Internal.Small (HalfOpen, Waiting)
+import Weft.Tcp.Packet (Address)
+import Weft.Tcp.Stack.Flow
 import Weft.Tcp.Stack.Held (Held)
 import Weft.Tcp.Stack.Turn (Turn)
 
@@ -89,6 +92,8 @@ data TcpSettings = TcpSettings
     -- | How many connections of one listener may be half open. Further SYNs are answered by
     -- cookies ("Weft.Tcp.Cookie").
     tcpMostHalfOpen :: !Int,
+    -- | How many connections may be in TIME-WAIT. Further ones are forgotten at once, and counted.
+    tcpMostTimeWait :: !Int,
     -- | For how many microseconds the end of a run waits for what closed connections still have to
     -- send.
     tcpLinger :: !Int64
@@ -101,6 +106,12 @@ data Stack = Stack
     stackTurn :: !(Turn (Maybe Home)),
     -- | Connections by 'flowKey'. Read by any thread.
     stackConns :: !(IORef (IntMap Conn)),
+    -- | Those that are half open or in TIME-WAIT, by the same keys: no key is in two tables. Read by any
+    -- thread.
+    stackHalves :: !(IORef (IntMap HalfConn)),
+    stackWaits :: !(IORef (IntMap WaitConn)),
+    -- | How many are in TIME-WAIT: to count them takes time.
+    stackWaitCount :: !(IORef Int),
     -- | Sockets by their negative number, negated. Read by any thread.
     stackSocks :: !(IORef (IntMap Sock)),
     stackNextSock :: !(IORef Int),
@@ -153,6 +164,7 @@ data Counted
   | Refusals
   | Retransmitted
   | SynsDropped
+  | TimeWaitsDropped
   | CookiesSent
   | CookiesTaken
   | TimersFired
@@ -184,6 +196,10 @@ data Conn = Conn
     connLoop :: !Bool,
     connBody :: {-# UNPACK #-} !(IORef Body)
   }
+
+-- | Its addresses and ports.
+flowOf :: Conn -> Flow
+flowOf c = Flow (connLocal c) (connLocalPort c) (connPeer c) (connPeerPort c)
 
 -- | What of a connection changes, one immutable record.
 data Body = Body
@@ -217,23 +233,29 @@ data Owner
     Orphan
   deriving stock (Eq)
 
+-- | A connection that a listener has answered, and no socket has.
+data HalfConn = HalfConn
+  { halfFlow :: {-# UNPACK #-} !Flow,
+    halfTcb :: {-# UNPACK #-} !HalfOpen,
+    halfListener :: !Listener,
+    halfTimer :: {-# UNPACK #-} !TimerKey
+  }
+
+-- | A connection in TIME-WAIT. For the socket that it had, if that is still open, it has ended.
+data WaitConn = WaitConn
+  { waitFlow :: {-# UNPACK #-} !Flow,
+    waitTcb :: {-# UNPACK #-} !Waiting,
+    waitTimer :: {-# UNPACK #-} !TimerKey
+  }
+
 -- | What a timer is for.
 data Alarm
   = Deadline !Conn
+  | -- | Of the half-open connection with this key, or of the one in TIME-WAIT.
+    HalfDue !Int
+  | WaitDue !Int
   | -- | The limit of a wait.
     Expiry !Wake
-
--- | The key of a flow, a keyed hash of addresses and ports: local, peer.
-flowKey :: (Word64, Word64) -> Address -> Word16 -> Address -> Word16 -> Int
-flowKey (k0, k1) local localPort peer peerPort = fromIntegral (final (address peer (address local (mix k0 (k1 `xor` ports)))))
-  where
-    ports = (fromIntegral localPort `shiftL` 16) .|. fromIntegral peerPort :: Word64
-    address a h = case a of
-      Address4 n -> mix h (fromIntegral n)
-      Address6 x y -> mix (mix h x) y
-    -- The secret goes in before, between and after what an attacker chooses.
-    mix h x = let y = (h `xor` x) * 0x9e3779b97f4a7c15 in ((y `xor` (y `shiftR` 29)) + k1) `rotateL` 31
-    final h = let y = (h `xor` k0) * 0xbf58476d1ce4e5b9 in (y `xor` (y `shiftR` 32)) .&. 0x7fffffffffffffff
 
 -- | The secret of the stack; before its first socket, when there is no connection, none.
 secretOf :: Stack -> IO (Word64, Word64)
@@ -245,7 +267,7 @@ lookupConn :: Stack -> Address -> Word16 -> Address -> Word16 -> IO (Int, Maybe 
 lookupConn s local localPort peer peerPort = do
   m <- readIORef (stackConns s)
   secret <- secretOf s
-  let key = flowKey secret local localPort peer peerPort
+  let key = flowKey secret (Flow local localPort peer peerPort)
   pure (key, IntMap.lookup key m)
 
 -- | A socket of the stack.

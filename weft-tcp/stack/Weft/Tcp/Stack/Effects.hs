@@ -1,0 +1,80 @@
+{-# OPTIONS_HADDOCK not-home #-}
+
+-- |
+-- Description : Packets out, and alarms
+--
+-- What a stack does that others see: it sends packets, to a device or to itself, and has its clock thread
+-- wake up. Everything here runs in the stack's turn ("Weft.Tcp.Stack.Turn").
+module Weft.Tcp.Stack.Effects
+  ( -- * Addresses
+    isOwn,
+    loops,
+    sharedAddress,
+
+    -- * Packets
+    sendPacket,
+    sendBare,
+
+    -- * Alarms
+    at,
+    hasten,
+  )
+where
+
+import Control.Monad (forM_, void, when)
+import Data.ByteString (ByteString)
+import Data.ByteString qualified as B
+import Data.IORef
+import Data.List (find)
+import Data.Maybe (fromMaybe)
+import Data.Sequence qualified as Sequence
+import Data.Word (Word8)
+import Weft.Internal.Core.SystemCall (Outcome (Answered), deliver)
+import Weft.Internal.Data.Timers qualified as Timers
+import Weft.Tcp.Connection
+import Weft.Tcp.Device
+import Weft.Tcp.Packet
+import Weft.Tcp.Segment hiding (Malformed, Options)
+import Weft.Tcp.Stack.Flow
+import Weft.Tcp.Stack.Names
+import Weft.Tcp.Stack.State
+
+-- | Is it an address of the stack?
+isOwn :: Stack -> Address -> Bool
+isOwn st a = isLoopback a || a `elem` tcpAddresses (stackSettings st)
+
+-- | Does the stack itself deliver packets to this address?
+loops :: Stack -> Address -> Bool
+loops st a = isOwn st a && not (deviceLoops (stackDevice st))
+
+-- | The stack's own value of this address, not the one that a packet was parsed into: connections share it.
+sharedAddress :: Stack -> Address -> Address
+sharedAddress st a = fromMaybe a (find (== a) (tcpAddresses (stackSettings st)))
+
+-- | Send a packet with this payload, to the stack itself or by the device: from, to, protocol.
+sendPacket :: Stack -> Bool -> Address -> Address -> Word8 -> ByteString -> IO ()
+sendPacket st loop source target protocol payload = do
+  count st PacketsOut
+  let packet = buildPacket (Packet source target protocol 64 0 0 payload)
+  if loop
+    then modifyIORef' (stackLoop st) (Sequence.|> packet)
+    else deviceSend (stackDevice st) packet
+
+-- | Send segments of a flow that have no payload.
+sendBare :: Stack -> Flow -> [Segment] -> IO ()
+sendBare st (Flow local localPort peer peerPort) segments = forM_ segments $ \s -> do
+  count st SegmentsOut
+  sendPacket st (loops st peer) local peer protocolTcp (buildSegment local peer (Ports localPort peerPort) s B.empty)
+
+-- | Have something happen at a time.
+at :: Stack -> Instant -> Alarm -> IO Timers.TimerKey
+at st t alarm = Timers.insert (stackTimers st) t alarm <* hasten st t
+
+-- | The clock thread is to look at this time at the latest.
+hasten :: Stack -> Instant -> IO ()
+hasten st t = do
+  sooner <- atomicModifyIORef' (stackSoonest st) (\s -> (min s t, t < s))
+  when sooner $
+    readIORef (stackClock st) >>= \case
+      Just (until', waiter) | t < until' -> void (deliver waiter (Answered ()))
+      _ -> pure ()

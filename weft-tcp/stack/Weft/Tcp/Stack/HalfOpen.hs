@@ -1,0 +1,62 @@
+{-# OPTIONS_HADDOCK not-home #-}
+
+-- |
+-- Description : Half-open connections
+--
+-- What a listener has answered and the peer has not acknowledged is a small record in a table of its own,
+-- until the handshake ends. Everything here runs in the stack's turn ("Weft.Tcp.Stack.Turn").
+module Weft.Tcp.Stack.HalfOpen
+  ( openHalf,
+    advanceHalf,
+  )
+where
+
+import Control.Monad (void)
+import Data.ByteString (ByteString)
+import Data.IORef
+import Data.IntMap.Strict qualified as IntMap
+import Weft.Internal.Core.Home (Home)
+import Weft.Internal.Data.Timers qualified as Timers
+import Weft.Tcp.Connection
+import Weft.Tcp.Internal.Small
+import Weft.Tcp.Stack.Effects
+import Weft.Tcp.Stack.Engine
+import Weft.Tcp.Stack.Flow
+import Weft.Tcp.Stack.State
+
+-- | A connection to a listener begins. No other has its key.
+openHalf :: Stack -> Int -> Flow -> Listener -> HalfOpen -> IO HalfConn
+openHalf st key flow l h = do
+  modifyIORef' (listenerHalfOpen l) (+ 1)
+  timer <- at st (deadline (fromHalfOpen h)) (HalfDue key)
+  keep st key (HalfConn flow {flowLocal = sharedAddress st (flowLocal flow)} h l timer)
+
+keep :: Stack -> Int -> HalfConn -> IO HalfConn
+keep st key !c = c <$ modifyIORef' (stackHalves st) (IntMap.insert key c)
+
+-- | Give it an input, with the payload if it is a segment. When the handshake ends it becomes a connection that
+-- the listener may accept.
+advanceHalf :: Stack -> Maybe Home -> Instant -> Int -> HalfConn -> Input -> ByteString -> IO ()
+advanceHalf st here now key c input payload = case halfOpenOf t of
+  Just h
+    | deadline t == deadline old -> keep st key c {halfTcb = h} >> answers
+    | otherwise -> do
+        void (Timers.cancel (stackTimers st) (halfTimer c))
+        timer <- at st (deadline t) (HalfDue key)
+        keep st key c {halfTcb = h, halfTimer = timer} >> answers
+  Nothing -> do
+    modifyIORef' (stackHalves st) (IntMap.delete key)
+    modifyIORef' (listenerHalfOpen l) (subtract 1)
+    void (Timers.cancel (stackTimers st) (halfTimer c))
+    if tcbState t == Closed
+      then answers
+      else do
+        options <- readIORef (listenerOptions l)
+        conn <- newConn st (flowLocal flow) (flowLocalPort flow) (flowPeer flow) (flowPeerPort flow) key (loops st (flowPeer flow)) (Step old [] []) (Unaccepted l) options
+        openingStep st here conn (firstByte input) payload first
+  where
+    flow = halfFlow c
+    l = halfListener c
+    old = fromHalfOpen (halfTcb c)
+    first@(Step t segments _) = step now input old
+    answers = sendBare st flow segments
