@@ -75,16 +75,18 @@ idles = do
     when (tcbState t /= Established) (die "not all are established")
 
 halves, waits :: IO ()
-halves = onStack $ \(_, _, open, counted) -> do
-  adds "a half-open connection" 270 (everyone open)
-  counted
-waits = onStack $ \(comes, closes, open, counted) -> do
+halves = do
+  x <- newSite
+  adds "a half-open connection" 270 (everyone (open x))
+  counted x
+waits = do
+  x <- newSite
   adds "a connection in TIME-WAIT" 270 . everyone $ \n -> do
-    open n
-    comes n ack 8 0
-    closes n
-    comes n (ack <> fin) 8 1
-  counted
+    open x n
+    comes x n ack 8 0
+    closes x n
+    comes x n (ack <> fin) 8 1
+  counted x
 
 -- Without a list, which would live on.
 everyone :: (Int -> IO ()) -> IO ()
@@ -95,10 +97,20 @@ everyone act = go 0
 amount :: Int
 amount = 100000
 
--- A stack without threads, with a listener. What is given: a segment of a peer, with its number and how much more than our SYN it
--- acknowledges; to accept and close; a SYN and the answer; and to see that none is missing.
-onStack :: ((Int -> Flags -> Word32 -> Word32 -> IO (), Int -> IO (), Int -> IO (), IO ()) -> IO ()) -> IO ()
-onStack use = do
+-- | A stack without threads, with a listener.
+data Site = Site
+  { -- | A segment of a peer: with its number, and how much more it acknowledges than the stack's SYN.
+    comes :: Int -> Flags -> Word32 -> Word32 -> IO (),
+    -- | Accept, and close.
+    closes :: Int -> IO (),
+    -- | A SYN, and its answer.
+    open :: Int -> IO (),
+    -- | All are there. The stack lives until then, with all tables and timers.
+    counted :: IO ()
+  }
+
+newSite :: IO Site
+newSite = do
   starts <- newArray (0, amount - 1) 0 :: IO (IOUArray Int Word32)
   latest <- newIORef 0
   let device = noDevice {deviceSend = mapM_ (writeIORef latest $!) . numberIn}
@@ -106,19 +118,23 @@ onStack use = do
   l <- given =<< openSock st AF_INET Stream
   given =<< bindSock st l (toSockAddr AF_INET own 80)
   given =<< listenSock st l amount
-  let comes n f number further = do
+  let send n f number further = do
         start <- readArray starts n
-        packetFrom False st Nothing (fromIntegral n) (packetOf n (Segment (Seq number) (Seq (start + 1 + further)) f 500 0 (if f == syn then offered else stamped 2) 0))
-      closes n = do
-        (s, _) <- given =<< acceptSock st l Nothing Nothing (fromIntegral n)
-        given =<< closeSock st s Nothing (fromIntegral n)
-      open n = comes n syn 7 0 >> readIORef latest >>= writeArray starts n
-      -- The stack lives until here, with all tables and timers.
-      counted = do
-        there <- subtract 1 . length <$> infoOf st
-        timers <- Timers.foldM (\n _ _ -> pure (n + 1)) 0 (stackTimers st)
-        unless ((there, timers) == (amount, amount)) (die ("connections and timers: " <> show (there, timers)))
-  use (comes, closes, open, counted)
+        let options = if f == syn then offered else stamped 2
+            segment = Segment (Seq number) (Seq (start + 1 + further)) f 500 0 options 0
+        packetFrom False st Nothing (fromIntegral n) (packetOf n segment)
+  pure
+    Site
+      { comes = send,
+        closes = \n -> do
+          (s, _) <- given =<< acceptSock st l Nothing Nothing (fromIntegral n)
+          given =<< closeSock st s Nothing (fromIntegral n),
+        open = \n -> send n syn 7 0 >> readIORef latest >>= writeArray starts n,
+        counted = do
+          there <- subtract 1 . length <$> infoOf st
+          timers <- Timers.foldM (\n _ _ -> pure (n + 1)) 0 (stackTimers st)
+          unless ((there, timers) == (amount, amount)) (die ("connections and timers: " <> show (there, timers)))
+      }
   where
     given :: Verdict a -> IO a
     given = \case
