@@ -30,7 +30,7 @@ main =
       testGroup "the semantics" [testCase "every rule is used by a litmus program" everyRule],
       testGroup "planted bugs are found" [testCase (show bug) (isFound bug) | bug <- [minBound .. maxBound]],
       testCase "HECs that steal lose no thread" nothingLost,
-      localOption (QuickCheckTests 40) (testProperty "what random programs show is allowed" randomPrograms)
+      localOption (QuickCheckTests 150) (testProperty "what random programs show is allowed" randomPrograms)
     ]
 
 -- | The observation at the end of a schedule; 'Nothing' if it does not end.
