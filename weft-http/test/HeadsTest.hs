@@ -25,11 +25,11 @@ tests =
     "heads that have come before"
     [ testProperty "all that is read is what the parser says" prop_parser,
       testCase "bytes are kept when they come for the second time" $ do
-        heads <- newHeads defaultLimits ()
+        heads <- newHeads defaultLimits nothing
         copied <- forM ["/a", "/a", "/b", "/a", "/b", "/a", "/b"] (isCopied heads . get)
         copied @?= [False, True, False, True, True, True, True],
       testCase "what is kept refers to no memory of others" $ do
-        heads <- newHeads defaultLimits ()
+        heads <- newHeads defaultLimits nothing
         _ <- isCopied heads (get "/a")
         let size = B.length (get "/a")
         buffer <- newBuffer size
@@ -38,36 +38,43 @@ tests =
         withBuffer buffer $ \p -> fillBytes p 0 size
         (readingIsCopied reading, readingParsed reading) @?= (True, parseRequest defaultLimits 0 (get "/a")),
       testCase "what is kept with a head goes with its entry" $ do
-        heads <- newHeads defaultLimits 'a'
+        let size = B.length (get "/a")
+            parsed = parseRequest defaultLimits 0 (get "/a")
+        heads <- newHeads defaultLimits (curry newIORef)
         readings <- replicateM 3 (findHead heads (get "/a"))
         case readings of
           [Fresh _, Known _ first, Known _ second] -> do
-            writeIORef first 'b'
-            readIORef second >>= (@?= 'b')
+            readIORef first >>= (@?= (size, parsed))
+            writeIORef first (0, parsed)
+            readIORef second >>= (@?= (0, parsed))
             forM_ (numbered 2_000) $ \h -> replicateM_ 2 (findHead heads h)
             anew <- replicateM 2 (findHead heads (get "/a"))
             case anew of
-              [_, Known _ kept] -> readIORef kept >>= (@?= 'a')
+              [_, Known _ kept] -> readIORef kept >>= (@?= (size, parsed))
               _ -> assertFailure "it was not made again"
           _ -> assertFailure (show (map readingIsCopied readings)),
       testCase "what comes once throws nothing out" $ do
-        heads <- newHeads defaultLimits ()
+        heads <- newHeads defaultLimits nothing
         replicateM_ 2 (isCopied heads (get "/a"))
         forM_ (numbered 2_000) (isCopied heads)
         isCopied heads (get "/a") >>= (@?= True),
       testCase "there are 128 places" $ do
-        heads <- newHeads defaultLimits ()
+        heads <- newHeads defaultLimits nothing
         forM_ (numbered 2_000) $ \h -> replicateM_ 2 (isCopied heads h)
         left <- length . filter id <$> mapM (isCopied heads) (numbered 2_000)
         assertBool (show left) (left > 100 && left <= 128),
       testCase "long heads, and the rest of one, are for the parser" $ do
-        heads <- newHeads defaultLimits ()
+        heads <- newHeads defaultLimits nothing
         copied <- forM [(0, long), (0, long), (5, get "/a"), (5, get "/a")] (\(n, h) -> readingIsCopied <$> evaluate (readHead heads n h))
         copied @?= replicate 4 False
     ]
   where
     long = get ("/" <> C.replicate 1_024 'a')
     numbered n = [get ("/" <> C.pack (show i)) | i <- [1 .. n :: Int]]
+
+-- | Nothing is kept with a head.
+nothing :: Int -> Parsed -> IO ()
+nothing _ _ = pure ()
 
 isCopied :: Heads k -> ByteString -> IO Bool
 isCopied heads bytes = readingIsCopied <$> evaluate (readHead heads 0 bytes)
@@ -76,7 +83,7 @@ isCopied heads bytes = readingIsCopied <$> evaluate (readHead heads 0 bytes)
 -- some, and what is none.
 prop_parser :: Property
 prop_parser = forAll (listOf (elements strings)) $ \chosen -> ioProperty $ do
-  heads <- newHeads defaultLimits ()
+  heads <- newHeads defaultLimits nothing
   readings <- forM chosen (evaluate . readHead heads 0)
   pure
     . cover 50 (any readingIsCopied readings) "some were known"

@@ -11,6 +11,7 @@ import FileTest qualified
 import FilesTest qualified
 import RequestTest qualified
 import ResponseTest qualified
+import SameHeadTest qualified
 import StrayTest qualified
 import Test.Tasty
 
@@ -21,6 +22,7 @@ main =
       "weft-wai"
       [ RequestTest.tests,
         ResponseTest.tests,
+        SameHeadTest.tests,
         ContentTest.tests,
         FileTest.tests,
         FilesTest.tests,

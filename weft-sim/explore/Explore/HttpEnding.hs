@@ -266,7 +266,7 @@ lastRequest weather setup name more = serving setup $ \rig -> do
 
 -- | The files of 'site' by an application in plain 'IO'.
 files :: PlainApplication
-files = PlainApplication (\body -> direct (body ())) $ \() request respond ->
+files _ = pure . PlainAnswer (\first body -> direct (first >> body ())) $ \() request respond ->
   respond (plain ok200 [] (fileOf (ByteString.drop 1 (requestPath request)))) >>= mapM_ await
 
 -- | One client, and draining at any moment.

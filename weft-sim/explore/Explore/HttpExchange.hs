@@ -88,7 +88,7 @@ strays weather inIO sizes deeds = do
             sinkWrite sink (byteString content) >> sinkFlush sink
           ReadsLate moment -> later moment (replicateM_ 3 (receiveBody request)) >> yield >> answered
           ExpectsLate moment -> later moment (replicateM_ 3 (receiveBody request)) >> yield >> answered
-      plainly = PlainApplication (\body -> direct (body ())) $ \() request respond ->
+      plainly _ = pure . PlainAnswer (\first body -> direct (first >> body ())) $ \() request respond ->
         await (perform (numberIn request) request (\response -> liftIO (respond response) >>= sequence_))
       setup
         | inIO = (answering (\_ -> pure (plain ok200 [] ""))) {setupPlain = Just plainly}

@@ -26,7 +26,8 @@ module Weft.Http.Server
     AtHand,
     Middleware,
     Application,
-    PlainApplication (..),
+    PlainApplication,
+    PlainAnswer (..),
     Sent,
     Clock,
 

@@ -32,6 +32,7 @@ import Weft.Http.Server.Registry
 import Weft.Http.Server.Render
 import Weft.Http.Server.State
 import Weft.Http.Server.Types
+import Weft.Http.Server.Whole
 import Weft.Http.Server.Wire
 import Weft.Http.Status
 import Weft.Internal.Os.Report (exceptionText)
@@ -84,9 +85,10 @@ answered context c answering
               sending response
             -- As above: what an application has answered is sent.
             ByApplication application -> (,noOutput) <$> applied context c exchange application request sentAtOnce
-            ByPlain (PlainApplication host application) ->
-              let suspending r once = Sent <$ host (\way -> application way r (pure . Just . void . once))
-               in (,noOutput) <$> applied context c exchange suspending request sentAtOnce
+            ByPlain application -> do
+              PlainAnswer host answer <- liftIO (application (requestHead request))
+              let suspending r once = Sent <$ host (pure ()) (\way -> answer way r (pure . Just . void . once))
+              (,noOutput) <$> applied context c exchange suspending request sentAtOnce
           else do
             liftIO (observe server RequestShed)
             sending (withRetry (errorResponse serviceUnavailable503 "The server is busy."))
@@ -150,45 +152,60 @@ twice :: String
 twice = "an application has answered a request twice"
 
 -- | 'applied' for an application in plain 'IO', and a request without a body: a small response is sent
--- without suspending it. The last action is run in the same effect when all went well.
-appliedPlain :: Context -> Connection -> PlainApplication -> Answering -> IO After -> Thread After
-appliedPlain context c (PlainApplication host application) possible@Answering {answeringExchange = exchange} settling = do
-  outcome <- host $ \way -> do
-    outcome <- E.try (application way (answeringRequest possible) once)
-    progress <- conclude exchange
+-- without suspending it. The first action is the first thing that is done, the second begins to answer, and the last
+-- is run when all went well, all in the same effect.
+appliedPlain :: Context -> Connection -> PlainAnswer -> IO () -> IO Answering -> IO After -> Thread After
+appliedPlain context c (PlainAnswer host answer) first begin settling = do
+  outcome <- host first $ \way -> do
+    answering <- begin
+    outcome <- E.try (answer way (answeringRequest answering) (respondOnce context c answering))
+    progress <- conclude (answeringExchange answering)
     case (progress, outcome) of
       -- What happens almost always.
       (Done True, Right ()) -> Left <$> settling
-      _ -> pure (Right (progress, outcome))
+      _ -> pure (Right (Unsettled answering progress outcome))
   case outcome of
     Left settled -> pure settled
-    Right (progress, outcome') -> Proceeds <$> concluded context c progress outcome' later
+    Right (Unsettled answering progress outcome') -> Proceeds <$> concluded context c progress outcome' (sentLater context c answering)
+
+-- | An application has ended, and there is more to be done: having come so far with its response.
+data Unsettled = Unsettled !Answering !Progress !(Either SomeException ())
+
+-- | Send the response of a plain application, or say what sends it. OPAQUE, so that the closure that applications are given
+-- refers to little.
+respondOnce :: Context -> Connection -> Answering -> Response -> IO (Maybe (Thread ()))
+respondOnce context c answering response =
+  claim exchange >>= \case
+    Claimed -> do
+      expired <- expiredIn c
+      draining <- isDraining server
+      own <- readIORef (serverOwnFields server)
+      case wholeNow context (answeringRequest answering) (answeringKeep answering && not draining) response own of
+        Just (goesOn, bytes)
+          | not expired -> do
+              n <- tryWrite context c bytes
+              if n == B.length bytes
+                then Nothing <$ sent goesOn
+                else begun (write context c [B.drop n bytes] >> liftIO (sent goesOn))
+        _ -> begun (sentLater context c answering response >>= liftIO . settle exchange)
+    _
+      | inMemory (responseBody response) -> throwIO (userError twice)
+      | otherwise -> pure (Just (releaseBody (responseBody response) >> throwM (userError twice)))
   where
     server = contextServer context
-    once response =
-      claim exchange >>= \case
-        Claimed -> do
-          expired <- expiredIn c
-          draining <- isDraining server
-          own <- readIORef (serverOwnFields server)
-          case wholeNow context (answeringRequest possible) (answeringKeep possible && not draining) response own of
-            Just (goesOn, bytes)
-              | not expired -> do
-                  n <- tryWrite context c bytes
-                  if n == B.length bytes
-                    then Nothing <$ sent goesOn
-                    else begun (write context c [B.drop n bytes] >> liftIO (sent goesOn))
-            _ -> begun (later response >>= liftIO . settle exchange)
-        _
-          | inMemory (responseBody response) -> throwIO (userError twice)
-          | otherwise -> pure (Just (releaseBody (responseBody response) >> throwM (userError twice)))
+    exchange = answeringExchange answering
     -- The phase first: when this is settled, the session may enter the next one.
     sent goesOn = enter server c Finishing >> settle exchange goesOn
     -- The handler has answered: an interruption of the handler must not come before the rest is performed.
     begun rest = Just rest <$ enter server c Sending
-    later response = do
-      draining <- liftIO (beginSending server c)
-      (transmit context c possible {answeringKeep = answeringKeep possible && not draining} response noOutput `catch` asItWas) >>= finished context c
+{-# OPAQUE respondOnce #-}
+
+-- | Send a response that cannot be sent at once.
+sentLater :: Context -> Connection -> Answering -> Response -> Thread Bool
+sentLater context c answering response = do
+  draining <- liftIO (beginSending (contextServer context) c)
+  (transmit context c answering {answeringKeep = answeringKeep answering && not draining} response noOutput `catch` asItWas) >>= finished context c
+{-# NOINLINE sentLater #-}
 
 -- | What has made a response fail, as the application has raised it.
 asItWas :: Aborted -> Thread a

@@ -16,10 +16,11 @@ module Weft.Http.Server.AtOnce
     -- * Responses
     sendQuickly,
     becomeIdle,
+    idleAgain,
 
     -- * Requests
-    isPlain,
     afterHead,
+    afterAll,
   )
 where
 
@@ -34,11 +35,11 @@ import Weft.Http.RequestHead
 import Weft.Http.Server.Answering
 import Weft.Http.Server.Heads
 import Weft.Http.Server.Input
-import Weft.Http.Server.Outgoing
 import Weft.Http.Server.Phase
 import Weft.Http.Server.Registry
 import Weft.Http.Server.State
 import Weft.Http.Server.Types
+import Weft.Http.Server.Whole
 import Weft.Http.Server.Wire
 import Weft.Internal.Core.Buffer (bufferFrom, unsafeSlice)
 import Weft.Internal.Core.Intake (Intake, bufferMemory, intakeBuffer, setIntakeOffset)
@@ -61,7 +62,7 @@ data AtOnce
     -- the connection can go on, and the input after it.
     Given !Request !Input !Bool !After !Response
   | -- | They are left to the session, to which the parser has said this.
-    Unanswered !(Reading (IO (Maybe Response)))
+    Unanswered !(Reading Answerer)
   | -- | They were not looked at.
     Unread
 
@@ -76,11 +77,11 @@ atOnce context c intake came@(Received from n) = do
     then pure (Just Unread)
     else
       findHead (serverHeads server) (unsafeSlice (intakeBuffer intake) from n) >>= \reading -> case reading of
-        Fresh _ -> asking context c intake came reading
-        Known _ kept ->
+        Known _ (AtHandBefore kept) ->
           join (readIORef kept) >>= \case
             Nothing -> asking context c intake came reading
             Just response -> repeated context c intake came reading response
+        _ -> asking context c intake came reading
   where
     server = contextServer context
 {-# OPAQUE atOnce #-}
@@ -94,18 +95,17 @@ repeated context c intake came@(Received from _) reading response = case bytesAt
     if taken < B.length bytes
       then giving c intake came reading response (\_ _ _ -> pure (Partly True (B.drop taken bytes)))
       else do
-        setIntakeOffset intake from
-        ends <- goIdle context c
+        ends <- idleAgain context c intake from
         if ends then giving c intake came reading response (\_ _ _ -> pure Stops) else pure Nothing
 {-# OPAQUE repeated #-}
 
 -- | Ask what is at hand, and keep what it finds.
-asking :: Context -> Connection -> Intake -> Received -> Reading (IO (Maybe Response)) -> IO (Maybe AtOnce)
+asking :: Context -> Connection -> Intake -> Received -> Reading Answerer -> IO (Maybe AtOnce)
 asking context c intake came@(Received _ n) reading = case readingParsed reading of
   Parsed h used
     | used == n,
-      isPlain (contextServer context) h,
-      Just find <- contextAtHand context -> do
+      isPlain (serverSettings (contextServer context)) h,
+      AtHandFirst find <- contextShortcut context -> do
         let !request = Request h EmptyBody (connectionClient c)
         find request >>= \case
           Nothing -> pure unanswered
@@ -114,7 +114,7 @@ asking context c intake came@(Received _ n) reading = case readingParsed reading
               Nothing -> pure unanswered
               Just response -> do
                 case (reading, atHand request (isPersistent h) response) of
-                  (Known _ kept, Just bytes) | B.length bytes <= mostKept -> writeIORef kept again
+                  (Known _ (AtHandBefore kept), Just bytes) | B.length bytes <= mostKept -> writeIORef kept again
                   _ -> pure ()
                 let !input = afterAll intake came reading
                     !persistent = isPersistent h
@@ -181,6 +181,11 @@ becomeIdle context c input = do
     distance from to = unsafeForeignPtrToPtr (bufferMemory to) `minusPtr` unsafeForeignPtrToPtr (bufferMemory from)
 {-# OPAQUE becomeIdle #-}
 
+-- | 'becomeIdle' where what has come from this offset on was given back.
+idleAgain :: Context -> Connection -> Intake -> Int -> IO Bool
+idleAgain context c intake from = setIntakeOffset intake from >> goIdle context c
+{-# INLINE idleAgain #-}
+
 -- | 'becomeIdle' with an intake that is where it is to be.
 goIdle :: Context -> Connection -> IO Bool
 goIdle context c = do
@@ -191,13 +196,6 @@ goIdle context c = do
   where
     server = contextServer context
 {-# INLINE goIdle #-}
-
--- | There is no body, and nothing to be asked first.
-isPlain :: Server -> RequestHead -> Bool
-isPlain server h = case headFraming h of
-  NoBody -> serverMaxHandlers (serverSettings server) <= 0 && headExpectation h /= ExpectUnknown
-  _ -> False
-{-# INLINE isPlain #-}
 
 -- | The input after a head of the given size.
 afterHead :: Reading k -> Int -> Input -> Input

@@ -37,7 +37,7 @@ import Weft.Http.Server.State
 import Weft.Http.Server.Types
 import Weft.Http.Server.Wire
 import Weft.Http.Status
-import Weft.Internal.Core.Buffer (bufferFrom)
+import Weft.Internal.Core.Buffer (bufferFrom, unsafeSlice)
 import Weft.Internal.Core.Intake (Intake, bufferMemory, intakeBuffer, newIntake)
 import Weft.Internal.Core.Standing (Received (..))
 import Weft.Internal.Core.Trace (standingReceive)
@@ -91,31 +91,52 @@ receivingInto context c buffer = case connectionTransport c of
 received :: Context -> Connection -> Intake -> Received -> Thread (Maybe Pause)
 received context c intake came
   | receivedCount came == 0 = pure (Just Over)
-  | otherwise = runOnce $ case contextAtHand context of
-      Nothing -> attended context c intake came Unread
-      Just _ ->
+  | otherwise = runOnce $ case contextShortcut context of
+      NoShortcut -> attended context c intake came Unread
+      AtHandFirst _ ->
         liftIO (atOnce context c intake came) >>= \case
           Nothing -> pure Nothing
           Just rest -> attended context c intake came rest
+      PlainFirst -> plainly context c intake came
 {-# INLINE received #-}
+
+-- | Have an application in plain 'IO' answer, if its answer is kept with the head of a request that has come alone.
+plainly :: Context -> Connection -> Intake -> Received -> Thread (Maybe Pause)
+plainly context c intake came@(Received from n) = runOnce $ case readHead (serverHeads server) unseen (unsafeSlice (intakeBuffer intake) from n) of
+  reading@(Known (Parsed h _) (AnswersPlainly answer)) -> do
+    let !input = afterAll intake came reading
+    let begin = newAnswering (Request h EmptyBody (connectionClient c)) input (isPersistent h) untimed
+    appliedPlain context c answer (enter server c Handling) begin settling >>= \case
+      Waits -> pure Nothing
+      next -> proceeding context c h input next >>= paused intake came
+  reading -> attended context c intake came (Unanswered reading)
+  where
+    server = contextServer context
+    settling = (\ends -> if ends then Stops else Waits) <$> idleAgain context c intake from
+{-# OPAQUE plainly #-}
 
 -- | Go on after the first effect. Opaque, so that the first effect keeps the intake and not its parts.
 attended :: Context -> Connection -> Intake -> Received -> AtOnce -> Thread (Maybe Pause)
-attended context c intake (Received from n) first = runOnce $ do
-  pause <- case first of
-    Unread -> requests context c input unseen noOutput
-    Unanswered reading -> judged context c input noOutput reading
-    Given _ left _ Waits _ -> pure (Awaits left)
-    Given request left persistent sent response -> afterwards context c request left persistent untimed response sent
+attended context c intake came@(Received from n) first = runOnce (pausing >>= paused intake came)
+  where
+    pausing = case first of
+      Unread -> requests context c input unseen noOutput
+      Unanswered reading -> judged context c input noOutput reading
+      Given _ left _ Waits _ -> pure (Awaits left)
+      Given request left persistent sent response -> afterwards context c request left persistent untimed response sent
+    !input = Input (bufferFrom from (intakeBuffer intake)) 0 n
+{-# OPAQUE attended #-}
+
+-- | How the session goes on, which has paused after what has come: 'Nothing' if the same receive can follow.
+paused :: Intake -> Received -> Pause -> Thread (Maybe Pause)
+paused intake (Received from n) pause =
   pure $! case pause of
     -- The intake is after what came by this receive, or at the start of what was given back;
     -- what came by another one, the rest of a head, lies where it would receive next.
     Awaits (Input used _ to) | to == n || to == 0, isRoomy used to n, bufferMemory used == bufferMemory rest -> Nothing
     _ -> Just pause
   where
-    !input = Input rest 0 n
-    !rest = bufferFrom from (intakeBuffer intake)
-{-# OPAQUE attended #-}
+    rest = bufferFrom from (intakeBuffer intake)
 
 -- | Answer the requests that have come. The number says how much of the unread input the parser
 -- has seen already.
@@ -127,9 +148,9 @@ requests context c !input !scanned !output
     given = unread input
 
 -- | Go on with what the parser has said of the unread input.
-judged :: Context -> Connection -> Input -> Output -> Reading k -> Thread Pause
+judged :: Context -> Connection -> Input -> Output -> Reading Answerer -> Thread Pause
 judged context c input output reading = case readingParsed reading of
-  Parsed h used -> let !rest = afterHead reading used input in respond context c h rest output
+  Parsed h used -> let !rest = afterHead reading used input in respond context c reading h rest output
   Incomplete seen -> incomplete context c input seen output
   Bad fault -> bad context c fault output
 {-# INLINE judged #-}
@@ -182,13 +203,14 @@ endOfInput context c input = do
     refuse context c requestTimeout408 "The request took too long to arrive."
 
 -- | Have one request answered, and go on with what follows it.
-respond :: Context -> Connection -> RequestHead -> Input -> Output -> Thread Pause
-respond context c h input output = case serverAnswers server of
-  ByHandler _ handler | isPlain server h -> handled context c handler h input output
-  ByPlain application | isPlain server h, isEmptyOutput output -> appliedAtOnce context c application h input
+respond :: Context -> Connection -> Reading Answerer -> RequestHead -> Input -> Output -> Thread Pause
+respond context c reading h input output = case serverAnswers server of
+  ByHandler _ handler | isPlain settings h -> handled context c handler h input output
+  ByPlain application | isPlain settings h, isEmptyOutput output -> appliedAtOnce context c application reading h input
   _ -> answeredAtLength context c h input output
   where
     server = contextServer context
+    settings = serverSettings server
 {-# INLINE respond #-}
 
 -- | Have a request without a body answered by a handler.
@@ -292,13 +314,16 @@ startOf context = if contextQuiet context then pure 0 else instantNanoseconds <$
 
 -- | Have a request without a body answered by an application in plain 'IO'. Its response is not kept
 -- for the next one to go with, because the server cannot know what the application does then.
-appliedAtOnce :: Context -> Connection -> PlainApplication -> RequestHead -> Input -> Thread Pause
-appliedAtOnce context c application h input = runOnce $ do
-  begun <- liftIO $ do
+appliedAtOnce :: Context -> Connection -> PlainApplication -> Reading Answerer -> RequestHead -> Input -> Thread Pause
+appliedAtOnce context c application reading h input = runOnce $ do
+  (begun, answer) <- liftIO $ do
     lastOne <- beginHandling context c
-    newAnswering (Request h EmptyBody (connectionClient c)) input (isPersistent h && not lastOne) untimed
+    begun <- newAnswering (Request h EmptyBody (connectionClient c)) input (isPersistent h && not lastOne) untimed
+    case reading of
+      Known _ (AnswersPlainly answer) -> pure (begun, answer)
+      _ -> (begun,) <$> application h
   answering <- if contextQuiet context then pure begun else (\start -> begun {answeringSince = start}) <$> startOf context
-  appliedPlain context c application answering settling >>= proceeding context c h input
+  appliedPlain context c answer (pure ()) (pure answering) settling >>= proceeding context c h input
   where
     settling = case input of
       -- One request has come.

@@ -20,9 +20,9 @@
 --     store to memory that the collector does not look at.
 --   * What is kept is a copy. So what was parsed refers to no connection's buffer, and the memory
 --     where the bytes came can be received into again ('Weft.Http.Server.Input.giveBack').
---   * An entry has a place for one thing that others know of its head: a server keeps there what
---     answers it. One store replaces it.
---   * Workers share it without a lock. Else an entry is immutable, and is replaced by one store; a
+--   * With an entry goes one thing that others make of its head: a server keeps there what
+--     answers it.
+--   * Workers share it without a lock. An entry is immutable, and is replaced by one store; a
 --     sighting that is lost costs one more parse.
 --
 -- An entry, with the passwords in its fields, stays until it is replaced. The hash is not
@@ -43,7 +43,6 @@ import Control.Monad.Primitive (RealWorld)
 import Data.Bits (unsafeShiftR)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
-import Data.IORef
 import Data.Primitive.Array
 import Data.Primitive.PrimArray
 import Data.Word (Word64)
@@ -56,8 +55,8 @@ import Weft.Http.Internal.Types (Limits)
 data Heads k = Heads
   { -- | With which all are parsed.
     headsLimits :: !Limits,
-    -- | What is kept with a new entry.
-    headsFirst :: !k,
+    -- | Makes what is kept with a new entry, of so many bytes.
+    headsWith :: !(Int -> Parsed -> IO k),
     -- | The entries by place.
     headsEntries :: !(MutableArray RealWorld (Entry k)),
     -- | The hashes of the bytes that were last parsed for each place.
@@ -73,7 +72,7 @@ data Reading k
   = -- | It refers to them.
     Fresh !Parsed
   | -- | It refers to a copy. What is kept with it.
-    Known !Parsed {-# UNPACK #-} !(IORef k)
+    Known !Parsed !k
 
 readingParsed :: Reading k -> Parsed
 readingParsed = \case
@@ -94,13 +93,14 @@ places = 128
 longest :: Int
 longest = 1024
 
--- | Nothing has come. With each new entry this is kept.
-newHeads :: Limits -> k -> IO (Heads k)
-newHeads limits first = do
+-- | Nothing has come. With each new entry is kept what the function makes, given how many bytes have come and what
+-- they say; it may be called twice.
+newHeads :: Limits -> (Int -> Parsed -> IO k) -> IO (Heads k)
+newHeads limits with = do
   seen <- newPrimArray places
   setPrimArray seen 0 places 0
   entries <- newArray places Vacant
-  pure (Heads limits first entries seen)
+  pure (Heads limits with entries seen)
 
 -- | What these bytes say, of which nothing was looked at before. Inlined: what is known is found without a call.
 findHead :: Heads k -> ByteString -> IO (Reading k)
@@ -125,7 +125,7 @@ unknown heads given hash
         then do
           let !own = B.copy given
               !parsed = parseRequest (headsLimits heads) 0 own
-          kept <- newIORef (headsFirst heads)
+          kept <- headsWith heads (B.length own) parsed
           let !reading = Known parsed kept
           reading <$ writeArray (headsEntries heads) (placeOf hash) (Entry own reading)
         else do

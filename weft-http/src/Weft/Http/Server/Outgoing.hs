@@ -18,10 +18,6 @@ module Weft.Http.Server.Outgoing
     -- * Responses
     Answering (..),
     transmit,
-    rendered,
-    atHand,
-    bytesAtHand,
-    wholeNow,
     recorded,
 
     -- * Errors
@@ -52,9 +48,9 @@ import Weft.Http.Server.Render
 import Weft.Http.Server.State
 import Weft.Http.Server.Streaming
 import Weft.Http.Server.Types
+import Weft.Http.Server.Whole
 import Weft.Http.Server.Wire
 import Weft.Http.Status
-import Weft.Internal.Core.Standing (samePointer)
 import Weft.Internal.Os.Report (exceptionText)
 import Weft.Time
 
@@ -88,10 +84,6 @@ flushAlso :: Context -> Connection -> Output -> [ByteString] -> Thread ()
 flushAlso context c (Output waiting _) more = runOnce $ case (waiting, more) of
   ([], []) -> pure ()
   _ -> write context c (reverse waiting <> more)
-
--- | In octets: content up to this size is copied after its head, which costs less than two pieces.
-worthCopying :: Int64
-worthCopying = 4096
 
 -- | The request that is being answered.
 data Answering = Answering
@@ -175,7 +167,9 @@ transmission context c answering response output
       Persistent -> renderedHead
       Closing -> sayingClose 0 <$> renderedHead
       PersistentSaid -> Nothing
-    renderedHead = if inMemory (responseBody response) then Nothing else renderedBytes <$> responseRendered response
+    renderedHead = case responseRendered response of
+      Just (Rendered bytes _) | not (inMemory (responseBody response)) -> Just bytes
+      _ -> Nothing
 
     -- The number of octets of content that were sent, and what waits now.
     body h = case responseBody response of
@@ -240,92 +234,6 @@ attending context act = do
       | Just (_ :: SomeAsyncException) <- fromException e = True
       | Just (_ :: BodyError) <- fromException e = True
       | otherwise = False
-
--- | The bytes of a response that are at hand or small, given whether the connection can go on,
--- and whether it does. A response at hand is for a connection that goes on.
-rendered :: Context -> Request -> Bool -> Response -> OwnFields -> Maybe (Bool, ByteString)
-rendered context request possible response own
-  | Just bytes <- atHand request possible response = Just (True, bytes)
-  | otherwise = wholeNow context request possible response own
-{-# INLINE rendered #-}
-
--- | The bytes of a whole response, if its handler had them and they are what this request is
--- to be answered with, given whether the connection can go on. They say that it does, in the way
--- of HTTP\/1.1.
-atHand :: Request -> Bool -> Response -> Maybe ByteString
-atHand request possible response
-  | possible, Http11 <- requestVersion request, hasUsualContent request = bytesAtHand response
-  | otherwise = Nothing
-{-# INLINE atHand #-}
-
--- | 'atHand' for a request that may be answered with them.
-bytesAtHand :: Response -> Maybe ByteString
-bytesAtHand response
-  | Just (Rendered bytes fields) <- responseRendered response,
-    inMemory (responseBody response),
-    samePointer fields (responseFields response) || not (asksToClose response) =
-      Just bytes
-  | otherwise = Nothing
-{-# INLINE bytesAtHand #-}
-
--- | A small response as the bytes that are to be sent, given whether the connection can go on,
--- and whether it does; if nothing else is to be done about it.
-wholeNow :: Context -> Request -> Bool -> Response -> OwnFields -> Maybe (Bool, ByteString)
-wholeNow context request !possible response own = case responseBody response of
-  NoContent -> whole []
-  Bytes pieces | bodyLength (responseBody response) <= worthCopying -> whole pieces
-  _ -> Nothing
-  where
-    whole pieces
-      | not (contextQuiet context) || isHead request || hasNoBody (responseStatus response) = Nothing
-      | otherwise =
-          let !keep = goesOnAfter request possible response
-           in case responseRendered response of
-                Just (Rendered bytes fields)
-                  | not keep, samePointer fields (responseFields response) -> Just (False, sayingClose (fromIntegral (bodyLength (responseBody response))) bytes)
-                _ -> rendering keep pieces
-    rendering keep pieces =
-      case renderBefore own (persistenceOf request keep) True response pieces of
-        Right bytes -> Just (keep, bytes)
-        Left _ -> Nothing
-
--- | A rendered head, and this number of octets of content after it, which now says that the
--- connection ends.
-sayingClose :: Int -> ByteString -> ByteString
-sayingClose content bytes = B.concat [before, "Connection: close\r\n", end]
-  where
-    (before, end) = B.splitAt (B.length bytes - content - 2) bytes
-
--- | Whether the connection goes on after a response in memory, given whether it can. After a
--- success the client of @CONNECT@ takes all that comes for the tunnel.
-goesOnAfter :: Request -> Bool -> Response -> Bool
-goesOnAfter request possible response = possible && not (isConnect request) && not (asksToClose response)
-{-# INLINE goesOnAfter #-}
-
--- Constructors, and not @==@: that of 'Method' is a call, which has names to compare.
-
-isHead, isConnect :: Request -> Bool
-isHead request = case requestMethod request of
-  Head -> True
-  _ -> False
-isConnect request = case requestMethod request of
-  Connect -> True
-  _ -> False
-{-# INLINE isHead #-}
-{-# INLINE isConnect #-}
-
--- | Does a response have the content that its fields say, whatever its status?
-hasUsualContent :: Request -> Bool
-hasUsualContent request = not (isHead request || isConnect request)
-{-# INLINE hasUsualContent #-}
-
--- | What the client is told, given whether the connection goes on.
-persistenceOf :: Request -> Bool -> Persistence
-persistenceOf request keep
-  | not keep = Closing
-  | requestVersion request == Http10 = PersistentSaid
-  | otherwise = Persistent
-{-# INLINE persistenceOf #-}
 
 -- | Tell the access log and the observer that a response was sent.
 recorded :: Context -> Connection -> Answering -> Status -> Int64 -> Thread ()

@@ -14,6 +14,9 @@ module Weft.Http.Server.Render
     renderResponseHead,
     renderBefore,
     renderWhole,
+    renderTogether,
+    knownFields,
+    renderKnown,
     asksToClose,
     errorResponse,
   )
@@ -30,12 +33,14 @@ import Foreign.Marshal.Utils (copyBytes)
 import Foreign.Ptr (Ptr, plusPtr)
 import Foreign.Storable (poke, pokeByteOff)
 import GHC.ForeignPtr (unsafeWithForeignPtr)
+import System.IO.Unsafe (unsafeDupablePerformIO)
 import Weft.Http.Internal.Ascii (decimalWidth, eqCaseless, pokeDecimal, splitCommas)
 import Weft.Http.Page (errorPage, pagePolicy, pageType)
 import Weft.Http.Request (Field (..))
 import Weft.Http.Response (BadField, checkField)
 import Weft.Http.Server.Types
 import Weft.Http.Status
+import Weft.Internal.Core.Standing (samePointer)
 
 -- | @Date@ and @Server@ as bytes, which are the same for all responses of a second.
 data OwnFields
@@ -89,20 +94,10 @@ renderBefore (OwnFields both dateSize) persistence chunks response pieces = case
         p1 <- put start line
         p2 <- put p1 own
         p3 <- putFraming p2
-        p4 <- putFields given p3
+        p4 <- putFields seen given p3
         p5 <- put p4 connection
         p6 <- lineEnd p5
         void (putAll pieces p6)
-      putFields fields p = case fields of
-        [] -> pure p
-        f@(Field n v) : rest
-          -- Almost always none is.
-          | seen .&. seenOurs /= 0, kindOf f == seenOurs -> putFields rest p
-          | otherwise -> do
-              q <- put p n
-              poke q 0x3a
-              pokeByteOff q 1 (0x20 :: Word8)
-              put (q `plusPtr` 2) v >>= lineEnd >>= putFields rest
   where
     given = responseFields response
     line = statusLine (responseStatus response)
@@ -116,14 +111,11 @@ renderBefore (OwnFields both dateSize) persistence chunks response pieces = case
             Nothing -> if chunks then InChunks else Unsaid
     framingWidth = case framing of
       Unsaid -> 0
-      Length n -> 18 + decimalWidth n
+      Length n -> lengthWidth n
       InChunks -> B.length chunkedField
     putFraming p = case framing of
       Unsaid -> pure p
-      Length n -> do
-        q <- put p "Content-Length: "
-        pokeDecimal q n
-        lineEnd (q `plusPtr` decimalWidth n)
+      Length n -> putLength p n
       InChunks -> put p chunkedField
     connection = case (responseBody response, persistence) of
       (Switch _, _) | statusCode (responseStatus response) == 101 -> "Connection: Upgrade\r\n"
@@ -131,6 +123,17 @@ renderBefore (OwnFields both dateSize) persistence chunks response pieces = case
       (_, Persistent) -> ""
       (_, PersistentSaid) -> "Connection: keep-alive\r\n"
       (_, Closing) -> "Connection: close\r\n"
+
+lengthWidth :: Int64 -> Int
+lengthWidth n = 18 + decimalWidth n
+{-# INLINE lengthWidth #-}
+
+putLength :: Ptr Word8 -> Int64 -> IO (Ptr Word8)
+putLength p n = do
+  q <- put p "Content-Length: "
+  pokeDecimal q n
+  lineEnd (q `plusPtr` decimalWidth n)
+{-# INLINE putLength #-}
 
 -- | The fields about the length of the content.
 data ContentFraming = Unsaid | Length !Int64 | InChunks
@@ -151,6 +154,46 @@ scan !size !seen = \case
     | otherwise -> scan (size + B.length (fieldName field) + B.length (fieldValue field) + 4) (seen .|. kind) rest
     where
       kind = kindOf field
+
+-- | The bytes of a response's fields, if they were rendered.
+knownFields :: Response -> Maybe ByteString
+knownFields response = case responseRendered response of
+  Just (RenderedFields bytes fields) | samePointer fields (responseFields response) -> Just bytes
+  _ -> Nothing
+{-# INLINE knownFields #-}
+
+-- | Fields that responses have in common, as bytes. 'Nothing' where one cannot be sent, or is the server's
+-- business.
+renderTogether :: [Field] -> Maybe Rendered
+renderTogether !fields = case scan 0 0 fields of
+  Scanned size 0 -> Just (RenderedFields (I.unsafeCreate size (void . putFields 0 fields)) fields)
+  _ -> Nothing
+
+-- | 'renderBefore' of such fields on a connection that goes on, before content of this size: nearly all
+-- responses of an application, by little code.
+renderKnown :: OwnFields -> Status -> ByteString -> [ByteString] -> Int64 -> ByteString
+renderKnown (OwnFields own _) status fields pieces size = unsafeDupablePerformIO $ do
+  content <- I.mallocByteString total
+  unsafeWithForeignPtr content $ \start ->
+    put start line >>= (`put` own) >>= (`putLength` size) >>= (`put` fields) >>= lineEnd >>= void . putAll pieces
+  pure (I.BS content total)
+  where
+    line = statusLine status
+    total = B.length line + B.length own + lengthWidth size + B.length fields + 2 + fromIntegral size
+{-# NOINLINE renderKnown #-}
+
+-- | Write fields, of which there are these kinds, without those that a handler may not set.
+putFields :: Int -> [Field] -> Ptr Word8 -> IO (Ptr Word8)
+putFields !seen fields p = case fields of
+  [] -> pure p
+  f@(Field n v) : rest
+    -- Almost always none is.
+    | seen .&. seenOurs /= 0, kindOf f == seenOurs -> putFields seen rest p
+    | otherwise -> do
+        q <- put p n
+        poke q 0x3a
+        pokeByteOff q 1 (0x20 :: Word8)
+        put (q `plusPtr` 2) v >>= lineEnd >>= putFields seen rest
 
 -- | As a bit; none for most fields.
 kindOf :: Field -> Int
@@ -193,9 +236,14 @@ lineEnd p = do
 
 -- | Does the handler want the connection to end?
 asksToClose :: Response -> Bool
-asksToClose response = any asks (responseFields response)
-  where
-    asks (Field name value) = B.length name == 10 && eqCaseless "connection" name && any (eqCaseless "close") (splitCommas value)
+asksToClose response = case responseRendered response of
+  Just known | samePointer (renderedFields known) (responseFields response) -> False
+  _ -> anyCloses (responseFields response)
+{-# INLINE asksToClose #-}
+
+anyCloses :: [Field] -> Bool
+anyCloses = any (\(Field name value) -> B.length name == 10 && eqCaseless "connection" name && any (eqCaseless "close") (splitCommas value))
+{-# NOINLINE anyCloses #-}
 
 -- | The very bytes of a response whose body is in memory, or of the head of one with a
 -- file, for a persistent connection; 'Nothing' where it has another body, a field that

@@ -8,6 +8,8 @@
 module Weft.Http.Server.State
   ( Server (..),
     Answers (..),
+    Answerer (..),
+    isPlain,
     Open (..),
     isInUse,
     observe,
@@ -48,7 +50,7 @@ import Data.Primitive.PrimVar (PrimVar (..))
 import Weft (ThreadId)
 import Weft.Attempt (Attempts)
 import Weft.Http.Internal.Address (Address, Peer)
-import Weft.Http.Request (Client)
+import Weft.Http.Request (Client, Expectation (..), Framing (..), RequestHead (..))
 import Weft.Http.Server.Heads (Heads)
 import Weft.Http.Server.Render (OwnFields)
 import Weft.Http.Server.Types
@@ -63,8 +65,8 @@ data Server = Server
     serverClock :: !Clock,
     -- | For the responses of this tick.
     serverOwnFields :: !(IORef OwnFields),
-    -- | With each head what had its answer at hand the last time ('AtHand').
-    serverHeads :: !(Heads (IO (Maybe Response))),
+    -- | With each head what answers it.
+    serverHeads :: !(Heads Answerer),
     -- | How responses are sent that need not wait.
     serverAttempts :: !Attempts,
     serverConnections :: !(IORef Open),
@@ -86,6 +88,21 @@ data Answers
     ByHandler !(Maybe AtHand) !Handler
   | ByApplication Application
   | ByPlain PlainApplication
+
+-- | What is kept with a head.
+data Answerer
+  = -- | What had its answer at hand the last time ('AtHand').
+    AtHandBefore {-# UNPACK #-} !(IORef (IO (Maybe Response)))
+  | -- | Of a request that was all that had come, and has no body.
+    AnswersPlainly !PlainAnswer
+  | NoAnswerer
+
+-- | Has a request no body, and is nothing to be asked before it is answered?
+isPlain :: ServerSettings -> RequestHead -> Bool
+isPlain settings h = case headFraming h of
+  NoBody -> serverMaxHandlers settings <= 0 && headExpectation h /= ExpectUnknown
+  _ -> False
+{-# INLINE isPlain #-}
 
 -- | The open connections by number, the next number, and the waiters. The server is
 -- in use while there are connections or a thread may make one.

@@ -30,6 +30,7 @@ import System.Mem (performMajorGC)
 import Weft
 import Weft.Attempt (attempts)
 import Weft.Http.Date
+import Weft.Http.RequestHead (Parsed (..))
 import Weft.Http.Server.Heads (newHeads)
 import Weft.Http.Server.Phase
 import Weft.Http.Server.Render (ownFields)
@@ -62,9 +63,14 @@ newServerOf settings answers = do
   tries <- attempts
   liftIO $ do
     clock <- newIORef tick
-    heads <- newHeads (serverLimits settings) (pure Nothing)
+    let answers' = answers clock
+        answerer came parsed = case (answers', parsed) of
+          (ByHandler (Just _) _, _) -> AtHandBefore <$> newIORef (pure Nothing)
+          (ByPlain application, Parsed h used) | used == came, isPlain settings h -> AnswersPlainly <$> application h
+          _ -> pure NoAnswerer
+    heads <- newHeads (serverLimits settings) answerer
     own <- newIORef $! ownFields (serverName settings) (tickDate tick)
-    Server (unharmed settings) (answers clock) clock own heads tries
+    Server (unharmed settings) answers' clock own heads tries
       <$> newIORef (Open IntMap.empty Map.empty 0 0 0 0 False [] [])
       <*> newIORef False
       <*> newPrimVar (tickMonotonic tick)

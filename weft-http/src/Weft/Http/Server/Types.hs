@@ -13,7 +13,8 @@ module Weft.Http.Server.Types
     Middleware,
     AtHand,
     Application,
-    PlainApplication (..),
+    PlainApplication,
+    PlainAnswer (..),
     Sent (..),
 
     -- * Responses
@@ -81,19 +82,26 @@ type AtHand = Request -> IO (Maybe (IO (Maybe Response)))
 -- that answers.
 type Application = Request -> (Response -> Thread Sent) -> Thread Sent
 
--- | An 'Application' in plain 'IO', and what performs it as a part of the connection's thread: as a
+-- | An 'Application' in plain 'IO', in two parts. This one is told the head of a request only, and makes
+-- what answers it. That may answer every later request with the same head, too, of any client, several
+-- at a time: what depends on the head only is made here, once, and all else by the answer. It waits
+-- for nothing and raises nothing.
+type PlainApplication = RequestHead -> IO PlainAnswer
+
+-- | Answers requests with one head in plain 'IO', and what performs that as a part of the connection's thread: as a
 -- direct thread ('Weft.IO.direct'), on a thread of GHC's ('Weft.Outside.onGhcThread'), or
 -- now this and now that. It tells the application how, with a value that passes through the
 -- server: what performs operations of threads there ('Weft.IO.await',
--- 'Weft.Outside.runThread'), and what else the two agree on.
+-- 'Weft.Outside.runThread'), and what else the two agree on. Its first action comes first, in the
+-- next step of the thread, which cannot be interrupted.
 --
--- The application's other function sends a response here and now, where that needs no
+-- The last function sends a response here and now, where that needs no
 -- waiting: the usual case then suspends nothing. Else it answers with what is to be performed,
 -- at once and once.
-data PlainApplication
+data PlainAnswer
   = forall p.
-    PlainApplication
-      (forall a. (p -> IO a) -> Thread a)
+    PlainAnswer
+      (forall a. IO () -> (p -> IO a) -> Thread a)
       (p -> Request -> (Response -> IO (Maybe (Thread ()))) -> IO ())
 
 -- | A response was sent.
@@ -108,16 +116,23 @@ data Response = Response
     responseBody :: !Body,
     -- | This response on a persistent HTTP/1.1 connection, where the handler has its bytes at
     -- hand ('Weft.Http.Server.Render.renderWhole'). The server sends them as they are. Of a
-    -- response with a 'FileBody': of its head.
+    -- response with a 'FileBody': of its head. Or its fields only.
     responseRendered :: !(Maybe Rendered)
   }
 
--- | The bytes of a response, and fields that were looked at before: none of them asks to close the
+-- | Bytes, and the fields that were looked at before: none of them asks to close the
 -- connection. A response that has other fields, in memory, is asked.
-data Rendered = Rendered
-  { renderedBytes :: !ByteString,
-    renderedFields :: [Field]
-  }
+data Rendered
+  = -- | The bytes of a response.
+    Rendered
+      { renderedBytes :: !ByteString,
+        renderedFields :: [Field]
+      }
+  | -- | The bytes of these fields ('Weft.Http.Server.Render.renderTogether'), in any response.
+    RenderedFields
+      { renderedBytes :: !ByteString,
+        renderedFields :: [Field]
+      }
 
 -- | The content of a response.
 data Body

@@ -10,6 +10,7 @@
 module Weft.Http.Server.Wire
   ( -- * The context of sessions
     Context (..),
+    Shortcut (..),
     newContext,
     report,
     abort,
@@ -56,20 +57,30 @@ data Context = Context
   { contextServer :: !Server,
     -- | Are responses neither logged nor observed?
     contextQuiet :: !Bool,
-    -- | What is asked first for the requests of an idle connection, where they are neither counted
-    -- nor observed.
-    contextAtHand :: !(Maybe AtHand)
+    contextShortcut :: !Shortcut
   }
+
+-- | What is done first with what has come on an idle connection, where requests are neither counted
+-- nor observed.
+data Shortcut
+  = NoShortcut
+  | AtHandFirst !AtHand
+  | PlainFirst
 
 -- | For sessions of this server.
 newContext :: Server -> Context
-newContext server = Context server quiet atHand
+newContext server = Context server quiet shortcut
   where
     settings = serverSettings server
     quiet = isNothing (serverAccessLog settings) && isNothing (serverObserver settings)
-    atHand = case serverAnswers server of
-      ByHandler found _ | quiet, serverMaxRequests settings <= 0, serverMaxHandlers settings <= 0 -> found
-      _ -> Nothing
+    shortcut
+      | quiet,
+        serverMaxRequests settings <= 0,
+        serverMaxHandlers settings <= 0 = case serverAnswers server of
+          ByHandler (Just found) _ -> AtHandFirst found
+          ByPlain _ -> PlainFirst
+          _ -> NoShortcut
+      | otherwise = NoShortcut
 
 -- | Tell the operator.
 report :: Context -> String -> Thread ()

@@ -41,12 +41,19 @@ data Serving = Serving
     servingClock :: !Clock
   }
 
+-- | What requests with one head share.
+data Said = Said
+  { saidRequest :: !Wai.Request,
+    saidLayout :: !Layout
+  }
+
 -- | A request in progress.
 data Exchange = Exchange
   { exchangeServing :: !Serving,
     exchangeRequest :: !Request,
     -- | The request as WAI has it.
     exchangeAsked :: !Wai.Request,
+    exchangeLayout :: !Layout,
     exchangePlace :: !Place,
     exchangeWatch :: !Watch,
     exchangeProgress :: {-# UNPACK #-} !(IORef Progress),
@@ -68,18 +75,21 @@ newServerFor settings runner files application = do
       making = Making (settingsAltSvc settings) (settingsMaxBuilderResponseBufferSize settings) host
   newServerPlain (serverSettingsOf settings) $ \clock ->
     let !serving = Serving settings making chooser files clock
-     in PlainApplication host (answering serving application)
+     in \h -> do
+          layout <- newLayout
+          let !said = Said (saidBy (settingsNoParsePath settings) h) layout
+          pure (PlainAnswer host (answering serving application said))
 
 -- | Answer a request; the last function sends a response, or returns the operation that does. This
 -- and the functions below are out of line: inlined, they would unpack and rebuild the records for
 -- each request.
-answering :: Serving -> Wai.Application -> Place -> Request -> (Response -> IO (Maybe (Thread ()))) -> IO ()
-answering serving application place request send = do
+answering :: Serving -> Wai.Application -> Said -> Place -> Request -> (Response -> IO (Maybe (Thread ()))) -> IO ()
+answering serving application said place request send = do
   receive <- bodyOf settings request place
-  let !asked = toWai (settingsNoParsePath settings) receive request
+  let !asked = askedBy (requestClient request) receive (saidRequest said)
   progress <- newIORef Unsent
   watch <- beginWatch (servingChooser serving)
-  let !exchange = Exchange serving request asked place watch progress send
+  let !exchange = Exchange serving request asked (saidLayout said) place watch progress send
   void (application asked (answer exchange)) `E.catch` failed exchange
   where
     settings = servingSettings serving
@@ -91,7 +101,7 @@ answer exchange response = do
   before <- readIORef progress
   unless (before == Unsent) $ throwIO (userError "an application has answered a request twice")
   -- Raises the faults of a response while it can be replaced.
-  prepared <- prepare (servingMaking serving) (requestMethod request) response
+  prepared <- prepare (servingMaking serving) (exchangeLayout exchange) (requestMethod request) response
   writeIORef progress UnderWay
   endWatch (servingChooser serving) (placeWay place) (exchangeWatch exchange)
   case prepared of

@@ -67,27 +67,27 @@ data Place = Place
     performIn :: forall a. Thread a -> IO a
   }
 
--- | Performs plain 'IO' as a part of a thread.
-type Host = forall a. (Place -> IO a) -> Thread a
+-- | Performs plain 'IO' as a part of a thread, after a first action on the worker.
+type Host = forall a. IO () -> (Place -> IO a) -> Thread a
 
 -- | Host applications as the chooser decides. The runner performs what cannot be awaited.
 hostOf :: Chooser -> Runner -> Host
 hostOf chooser runner = case chooser of
-  Always OnWorker -> \run' -> direct (run' onWorker)
+  Always OnWorker -> \first run' -> direct (first >> run' onWorker)
   Always OnItsOwn -> onItsOwn
   -- The direct thread chooses, which saves a node of the trace.
-  ByEvidence evidence -> \run' ->
+  ByEvidence evidence -> \first run' ->
     direct
-      ( chosenBy evidence >>= \case
+      ( first >> chosenBy evidence >>= \case
           OnWorker -> Just <$> run' onWorker
           OnItsOwn -> pure Nothing
       )
-      >>= maybe (onItsOwn run') pure
+      >>= maybe (onItsOwn (pure ()) run') pure
   where
     onWorker = Place OnWorker (awaitOrHandOver runner)
     onItsOwn :: Host
-    onItsOwn run' = do
-      result <- liftIO (newIORef Nothing)
+    onItsOwn first run' = do
+      result <- liftIO (first >> newIORef Nothing)
       onGhcThread runner (\perform -> run' (Place OnItsOwn (performHere perform)) >>= \a -> a <$ writeIORef result (Just a))
         -- The server interrupted the application, whose result decides, as on a worker: the
         -- client may still learn that its request took too long.

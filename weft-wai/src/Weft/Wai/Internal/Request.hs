@@ -6,9 +6,10 @@
 -- |
 -- Description : Requests as WAI has them
 --
--- Converts a request of the server, lazily where that is cheaper. Its strings are the server's,
+-- Converts a request of the server in two parts: what its head says is made once for all requests with
+-- that head, which the server may know, and lazily where that is cheaper. Its strings are the server's,
 -- which may be kept.
-module Weft.Wai.Internal.Request (toWai, clientKey) where
+module Weft.Wai.Internal.Request (saidBy, askedBy, clientKey) where
 
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
@@ -16,16 +17,16 @@ import Data.Maybe (isJust)
 import Data.Vault.Lazy qualified as Vault
 import Network.HTTP.Types (Header, decodePathSegments, hRange, hReferer, hUserAgent, http10, http11, parseQuery)
 import Network.HTTP.Types.Header (hHost)
+import Network.Wai qualified as Wai (defaultRequest)
 import Network.Wai.Internal qualified as Wai
 import System.IO.Unsafe (unsafePerformIO)
 import Weft.Http.Request
 import Weft.Wai.Internal.Names
 
--- | Convert a request; the action receives the next piece of its body. The flag is
--- 'Weft.Wai.setNoParsePath'.
-toWai :: Bool -> IO ByteString -> Request -> Wai.Request
-toWai unparsed receive (Request h _ client) =
-  Wai.Request
+-- | What a head says, for any client. The flag is 'Weft.Wai.setNoParsePath'.
+saidBy :: Bool -> RequestHead -> Wai.Request
+saidBy unparsed h =
+  Wai.defaultRequest
     { Wai.requestMethod = method,
       Wai.httpVersion = case headVersion h of
         Http10 -> http10
@@ -33,12 +34,8 @@ toWai unparsed receive (Request h _ client) =
       Wai.rawPathInfo = rawPath,
       Wai.rawQueryString = rawQuery,
       Wai.requestHeaders = fields,
-      Wai.isSecure = isJust (clientSecurity client),
-      Wai.remoteHost = clientAddress client,
       Wai.pathInfo = decodePathSegments rawPath,
       Wai.queryString = parseQuery rawQuery,
-      Wai.requestBody = receive,
-      Wai.vault = Vault.insert clientKey client Vault.empty,
       Wai.requestBodyLength = size,
       Wai.requestHeaderHost = valueOf hHost,
       Wai.requestHeaderRange = valueOf hRange,
@@ -58,6 +55,16 @@ toWai unparsed receive (Request h _ client) =
       ChunkedBody -> Wai.ChunkedBody
     fields = map field (headFields h)
     valueOf name = lookup name fields
+
+-- | A request with this head of this client; the action receives the next piece of its body.
+askedBy :: Client -> IO ByteString -> Wai.Request -> Wai.Request
+askedBy client receive said =
+  said
+    { Wai.isSecure = isJust (clientSecurity client),
+      Wai.remoteHost = clientAddress client,
+      Wai.requestBody = receive,
+      Wai.vault = Vault.insert clientKey client Vault.empty
+    }
 
 -- | The key of the client in the vault of a request.
 clientKey :: Vault.Key Client

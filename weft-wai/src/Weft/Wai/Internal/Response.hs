@@ -6,7 +6,7 @@
 -- Description : Responses of WAI as those of the server
 --
 -- Converts a response, which raises its faults; "Weft.Wai.Internal.File" converts those with files.
-module Weft.Wai.Internal.Response (Making (..), Prepared (..), prepare) where
+module Weft.Wai.Internal.Response (Making (..), Prepared (..), prepare, Layout, newLayout) where
 
 import Control.Monad ((>=>))
 import Data.ByteString (ByteString)
@@ -17,19 +17,22 @@ import Data.ByteString.Char8 qualified as C
 import Data.ByteString.Internal (ByteString (BS), mallocByteString)
 import Data.CaseInsensitive qualified as CI
 import Data.Char (ord)
+import Data.IORef
 import Data.Int (Int64)
 import Data.Word (Word8)
 import Foreign.Ptr (Ptr)
 import Foreign.Storable (pokeByteOff)
 import GHC.Foreign qualified as Foreign
-import GHC.ForeignPtr (unsafeWithForeignPtr)
+import GHC.ForeignPtr (ForeignPtr (..), ForeignPtrContents (..), unsafeWithForeignPtr)
 import GHC.IO.Encoding (getFileSystemEncoding)
 import Network.HTTP.Types qualified as Http
 import Network.Wai.Internal qualified as Wai
 import Weft
 import Weft.Http.Request
 import Weft.Http.Server
+import Weft.Http.Server.Render (renderTogether)
 import Weft.Http.Status
+import Weft.Internal.Core.Standing (samePointer)
 import Weft.Wai.Internal.Content
 import Weft.Wai.Internal.Perform
 
@@ -50,26 +53,25 @@ data Prepared
     File !Status [Field] !ByteString !(Maybe Wai.FilePart)
 
 -- | Make a response, to a request with this method.
-prepare :: Making -> Method -> Wai.Response -> IO Prepared
-prepare making method = \case
+prepare :: Making -> Layout -> Method -> Wai.Response -> IO Prepared
+prepare making layout method = \case
   Wai.ResponseBuilder status headers builder
-    | bodiless method status -> pure (ready status headers (withheld method headers))
-    | otherwise -> ready status headers <$> contentOf making headers builder
+    | bodiless method status -> ready status headers (withheld method headers)
+    | otherwise -> contentOf making headers builder >>= ready status headers
   Wai.ResponseStream status headers body
-    | bodiless method status -> pure (ready status headers (withheld method headers))
-    | otherwise -> pure . ready status headers . Streamed (announced headers) $ \sink ->
-        makingHost making $ \place -> [] <$ streaming place sink body
+    | bodiless method status -> ready status headers (withheld method headers)
+    | otherwise -> ready status headers . Streamed (announced headers) $ \sink ->
+        makingHost making (pure ()) $ \place -> [] <$ streaming place sink body
   Wai.ResponseFile status headers path part -> do
     bytes <- encoded path
     pure (File status (fieldsOf making headers) bytes part)
   Wai.ResponseRaw conversation _ ->
-    pure . ready Http.status200 [] . Raw $ \duplex ->
-      makingHost making $ \place ->
+    pure . Ready $ Response Http.status200 [] (Raw conversing) Nothing
+    where
+      conversing duplex = makingHost making (pure ()) $ \place ->
         conversation (performIn place (duplexReceive duplex)) (performIn place . duplexSend duplex . pure)
   where
-    ready status headers body =
-      let !fields = fieldsOf making headers
-       in Ready (Response status fields body Nothing)
+    ready status headers body = laidOut making layout headers $ \fields rendered -> pure (Ready (Response status fields body rendered))
 
 -- | A path in the encoding of the system. A NUL stays in it, so that opening it fails.
 encoded :: FilePath -> IO ByteString
@@ -90,9 +92,13 @@ encoded path = do
         where
           code = ord c
 
+-- | Add @Alt-Svc@.
+alternatives :: Making -> [Field] -> [Field]
+alternatives making = maybe id ((:) . Field "Alt-Svc") (makingAltSvc making)
+
 -- | Strict, since all fields are used and thunks would cost more.
 fieldsOf :: Making -> Http.ResponseHeaders -> [Field]
-fieldsOf making headers = maybe id ((:) . Field "Alt-Svc") (makingAltSvc making) (go headers)
+fieldsOf making headers = alternatives making $! go headers
   where
     go = \case
       [] -> []
@@ -100,6 +106,61 @@ fieldsOf making headers = maybe id ((:) . Field "Alt-Svc") (makingAltSvc making)
         let !field = Field (CI.original name) value
             !fields = go rest
          in field : fields
+
+-- Note [Fields that come again]
+-- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
+-- Requests with one head are mostly answered with the same fields: those that an application names in its code. From the second
+-- response to a head on they are kept as bytes, for the responses whose fields are equal to them. An application whose fields vary is
+-- compared a few times, and then no more. Long fields are not kept. What is kept refers to no memory of the application's but literals of its code.
+
+-- | What is kept of the fields of the responses to one head.
+newtype Layout = Layout (IORef Laid)
+
+data Laid
+  = Unanswered
+  | Answered
+  | -- | How often others came, these fields, and all fields with their bytes.
+    Laid !Int Http.ResponseHeaders [Field] !Rendered
+  | Varying
+
+newLayout :: IO Layout
+newLayout = Layout <$> newIORef Unanswered
+
+-- | The fields of a response, perhaps with their bytes. See Note [Fields that come again].
+laidOut :: Making -> Layout -> Http.ResponseHeaders -> ([Field] -> Maybe Rendered -> IO a) -> IO a
+laidOut making (Layout ref) headers use =
+  readIORef ref >>= \case
+    Laid misses known fields rendered
+      | samePointer headers known || equal headers known -> use fields (Just rendered)
+      | otherwise -> anew (if misses < 8 then lay making headers (misses + 1) else Varying)
+    Unanswered -> anew Answered
+    Answered -> anew (lay making headers 0)
+    Varying -> use (fieldsOf making headers) Nothing
+  where
+    anew !laid = writeIORef ref laid >> use (fieldsOf making headers) Nothing
+    equal [] [] = True
+    equal ((name, value) : rest) ((name', value') : rest') = CI.original name == CI.original name' && value == value' && equal rest rest'
+    equal _ _ = False
+{-# INLINE laidOut #-}
+
+-- | In bytes: at most 128 of these are kept.
+longest :: Int
+longest = 4096
+
+lay :: Making -> Http.ResponseHeaders -> Int -> Laid
+lay making headers misses =
+  let !fields = fieldsOf making known
+   in case renderTogether fields of
+        Just rendered | B.length (renderedBytes rendered) <= longest -> Laid misses known fields rendered
+        _ -> Varying
+  where
+    !known
+      | all (\(name, value) -> isLiteral (CI.original name) && isLiteral value) headers = headers
+      | otherwise = [let !own = CI.mk (B.copy (CI.original name)); !said = B.copy value in (own, said) | (name, value) <- headers]
+    isLiteral = \case
+      BS (ForeignPtr _ FinalPtr) _ -> True
+      _ -> False
+{-# NOINLINE lay #-}
 
 -- | Run the body of a stream. Output is passed on when its page is full, at a flush, and at the end.
 streaming :: Place -> Sink -> Wai.StreamingBody -> IO ()
