@@ -2,6 +2,7 @@
 -- Description : Segments that vanish because they are too large, and the search for what passes
 module PathMtuTest (tests) where
 
+import Control.Monad (forM_)
 import Data.Int (Int64)
 import Data.Word (Word16, Word32)
 import Netsim
@@ -67,9 +68,10 @@ tests =
         take 1 (lengths s) @?= [1460]
         -- Not while it is only a part of the probe that arrived.
         segmentSize (stepTcb (next out 20000 (Arrived (reply 6460)))) @?= 1240,
-      testCase "a probe that is lost alone is sent again in segments that pass, and the window stays" $ do
-        let heard s k = next s (20000 + k) (Arrived (behind 5001 k))
-            steps = drop 1 (scanl heard out [1, 2, 3])
+      testCase "a probe that is lost alone is sent again in segments that pass, and the window stays" . forM_ [const 1000, (+ 20000)] $ \clock -> do
+        -- Also where the clock is coarser than a round trip.
+        let heard s k = next s (clock k) (Arrived (behind 5001 k))
+            steps = drop 1 (scanl heard out [1 .. 6])
             t = stepTcb (last steps)
         [(segmentSeq g, segmentLength g) | g <- concatMap stepSegments steps, segmentSeq g `before` sndNxt (stepTcb out)] @?= [(Seq 5001, 1240), (Seq 6241, 220)]
         (windowBytes (tcbWindow t), tcbRecovery t, segmentSize t) @?= (14600, Open, 1240)

@@ -136,7 +136,7 @@ propAtMost (NonNegative most) ds = ioProperty $ do
   order <- reverse <$> readIORef fired
   left <- Timers.size t
   let due = sort [d | Small d <- ds, d <= 0]
-  pure (cover 20 (length due > most) "more are due" (order === take most due .&&. n === length order .&&. left === length ds - n))
+  pure (cover 10 (length due > most) "more are due" (order === take most due .&&. n === length order .&&. left === length ds - n))
 
 -- Each timer sets another that is due at once: one call fires as many as were
 -- pending when it began, the earliest first.

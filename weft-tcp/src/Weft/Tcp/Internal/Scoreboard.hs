@@ -193,10 +193,10 @@ sentNew now r b = case viewr (boardPieces b) of
   where
     new = Piece r now Outstanding False (rangeLength r) 0
 
--- | A segment was sent again.
+-- | A segment was sent again: after all that is known to have arrived, also by a clock that shows the same time.
 sentAgain :: Int64 -> Range -> Scoreboard -> Scoreboard
-sentAgain now r = change r $ \p ->
-  if pieceFate p == Sacked then p else Piece (pieceRange p) now Outstanding True (rangeLength (pieceRange p)) 0
+sentAgain now r b = flip (change r) b $ \p ->
+  if pieceFate p == Sacked then p else Piece (pieceRange p) (max now (rackTime b + 1)) Outstanding True (rangeLength (pieceRange p)) 0
 
 -- How many pieces end at a number or before it.
 place :: Seq -> S.Seq Piece -> Int
