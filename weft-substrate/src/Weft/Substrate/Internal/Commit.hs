@@ -66,8 +66,8 @@ takeRest (StackId a) = IO $ \s -> case readSmallArray# a 0# s of
     s2 -> (# s2, unsafeCoerce# rest #)
 {-# OPAQUE takeRest #-}
 
--- | The writes of a log, the oldest first, and how many actions follow its commit. Found before the lock is taken, so that
--- nothing is searched or allocated under it.
+-- | The writes of a log, the oldest first, and how many actions follow its commit. Found before the lock is taken, so
+-- that nothing is searched or allocated under it.
 effectsOf :: Log -> (# Log, Int# #)
 effectsOf = collect Nil 0#
   where

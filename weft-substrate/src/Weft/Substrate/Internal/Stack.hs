@@ -58,8 +58,8 @@ import Weft.Substrate.Internal.Types
 --                              '--- captured by control0# --'
 --
 -- What control0# calls runs at the base, without the prompt, and enters the next stack under a new prompt, in tail
--- position: so the base does not grow, and no frame comes between. Of the capture GHC looks at each frame and copies it, so
--- the operations here and in libraries leave few: a call in tail position leaves none.
+-- position: so the base does not grow, and no frame comes between. In a capture GHC looks at each frame and
+-- copies it, so the operations here and in libraries leave few: a call in tail position leaves none.
 --
 -- A switch runs its transaction in the stack that switches: exceptions are raised there, and if
 -- it chooses that very stack it is committed without a capture. Otherwise it is captured, and
@@ -88,7 +88,8 @@ newStack :: IO () -> IO StackId
 newStack = newStackIn Nothing unmaskAsyncExceptions#
 {-# INLINE newStack #-}
 
--- | A stack in which a library keeps something, and that begins in a masking state, which it enters from that of the base.
+-- | A stack in which a library keeps something, and that begins in a masking state, which it enters from that of
+-- the base.
 newStackIn :: Maybe owner -> (Answer -> Answer) -> IO () -> IO StackId
 newStackIn owner begins (IO io) = newSlots owner first
   where
@@ -166,7 +167,8 @@ leave h here l0 n target m s0
 {-# INLINE leave #-}
 
 -- | At the base: a stack was left, and its rest is here, and only here, until its transaction is committed.
-left :: HEC -> StackId -> Rest -> Log -> Int# -> StackId -> PTM StackId -> State# RealWorld -> (# State# RealWorld, Leaving #)
+left ::
+  HEC -> StackId -> Rest -> Log -> Int# -> StackId -> PTM StackId -> State# RealWorld -> (# State# RealWorld, Leaving #)
 left h here mine l n target m s = case hecGoverned h of
   Free -> settle h here mine l n target m 0# s
   -- The stack may have been displaced meanwhile, and have got another HEC.
@@ -174,7 +176,17 @@ left h here mine l n target m s = case hecGoverned h of
 {-# OPAQUE left #-}
 
 -- | Commit a switch, which has failed this often here, and enter the next stack.
-settle :: HEC -> StackId -> Rest -> Log -> Int# -> StackId -> PTM StackId -> Int# -> State# RealWorld -> (# State# RealWorld, Leaving #)
+settle ::
+  HEC ->
+  StackId ->
+  Rest ->
+  Log ->
+  Int# ->
+  StackId ->
+  PTM StackId ->
+  Int# ->
+  State# RealWorld ->
+  (# State# RealWorld, Leaving #)
 settle h here@(StackId slots) mine l n target@(StackId wanted) m k s =
   case commitSwap l n slots mine wanted s of
     (# s1, Done, rest #) -> case writeMutVar# (hecStack h) target s1 of
@@ -250,9 +262,9 @@ data Chosen = Chose Log Int# StackId | Raised SomeException
 inCall :: IO a -> IO (Maybe a)
 inCall = inCallEnding (\_ -> pure Nothing)
 
--- | 'inCall', for a library whose stacks need no handler of their own: an exception that ends a stack for which there is an
--- action does not end the HEC, but is given to that action, on a new stack, masked. A handler in each stack would be a frame more
--- at which each capture looks.
+-- | 'inCall', for a library whose stacks need no handler of their own: an exception that ends a stack for which there
+-- is an action does not end the HEC, but is given to that action, on a new stack, masked. A handler in each stack would
+-- be a frame more at which each capture looks.
 inCallEnding :: (StackId -> IO (Maybe (SomeException -> IO ()))) -> IO a -> IO (Maybe a)
 inCallEnding ending act = onCarrier $ mask $ \restore -> do
   result <- newIORef Nothing
