@@ -155,9 +155,14 @@ sendQuickly :: Context -> Connection -> Response -> Send
 sendQuickly context c response request input persistent = do
   draining <- isDraining (contextServer context)
   own <- readIORef (serverOwnFields (contextServer context))
-  case rendered context request (persistent && not draining) response own of
-    Nothing -> pure Slowly
-    Just (goesOn, bytes) -> do
+  let possible = persistent && not draining
+  case atHand request possible response of
+    Just bytes -> sending True bytes
+    Nothing -> case wholeNow context request possible response own of
+      Just (goesOn, bytes) -> sending goesOn bytes
+      Nothing -> pure Slowly
+  where
+    sending goesOn bytes = do
       n <- tryWrite context c bytes
       if
         | n < B.length bytes -> pure (Partly goesOn (B.drop n bytes))

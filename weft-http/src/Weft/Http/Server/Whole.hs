@@ -9,7 +9,6 @@
 -- them. Pure; the hot path of a session asks here first, and "Weft.Http.Server.Outgoing" sends all others.
 module Weft.Http.Server.Whole
   ( -- * Bytes
-    rendered,
     atHand,
     bytesAtHand,
     wholeNow,
@@ -36,14 +35,6 @@ import Weft.Internal.Core.Standing (samePointer)
 -- | In octets: content up to this size is copied after its head, which costs less than two pieces.
 worthCopying :: Int64
 worthCopying = 4096
-
--- | The bytes of a response that are at hand or small, given whether the connection can go on,
--- and whether it does. A response at hand is for a connection that goes on.
-rendered :: Context -> Request -> Bool -> Response -> OwnFields -> Maybe (Bool, ByteString)
-rendered context request possible response own
-  | Just bytes <- atHand request possible response = Just (True, bytes)
-  | otherwise = wholeNow context request possible response own
-{-# INLINE rendered #-}
 
 -- | The bytes of a whole response, if its handler had them and they are what this request is
 -- to be answered with, given whether the connection can go on. They say that it does, in the way
