@@ -54,7 +54,6 @@ import Weft.Tcp.Internal.Acked
 import Weft.Tcp.Internal.Arrive
 import Weft.Tcp.Internal.Output
 import Weft.Tcp.Internal.Probing
-import Weft.Tcp.Internal.Scoreboard (emptyScoreboard)
 import Weft.Tcp.Internal.Small (blank)
 import Weft.Tcp.Internal.Tcb
 import Weft.Tcp.Segment
