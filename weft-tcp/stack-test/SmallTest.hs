@@ -96,7 +96,7 @@ comesFrom port x now f number acknowledged stamp bytes = arrives (siteStack x) n
 comes :: Site -> Instant -> Flags -> Word32 -> Seq -> Maybe Word32 -> ByteString -> IO ()
 comes = comesFrom 4000
 
--- | What was sent: flags, the number from the first one, and what is acknowledged.
+-- | The segments that were sent: flags, the number from the first one, and what is acknowledged.
 sentFrom :: Site -> Seq -> IO [(Flags, Word32, Seq)]
 sentFrom x (Seq first) = map (\s -> let Seq n = segmentSeq s in (segmentFlags s, n - first, segmentAck s)) <$> siteSent x
 

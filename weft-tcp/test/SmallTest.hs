@@ -122,7 +122,7 @@ alike kept start begun = go start begun (small begun) (Run False False False [])
                   ],
                 differs
             ]
-          -- What it does once it is established.
+          -- Its steps once it is established.
           onward x
             | tcbState x == Established = stepSegments (step (now' + 1) (Wrote 50000) x)
             | otherwise = []

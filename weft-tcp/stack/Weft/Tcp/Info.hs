@@ -92,7 +92,7 @@ data ConnectionInfo = ConnectionInfo
 socketsHere :: IO [[SocketInfo]]
 socketsHere = readIORef published >>= sequence . IntMap.elems . snd
 
--- | What a stack says of its sockets: listeners, sockets for datagrams, then connections, the last of which are
+-- | The sockets of a stack: listeners, sockets for datagrams, then connections, the last of which are
 -- half open or in TIME-WAIT.
 infoOf :: Stack -> IO [SocketInfo]
 infoOf st = do

@@ -161,7 +161,7 @@ appliedPlain context c (PlainAnswer host answer) first begin settling = do
     outcome <- E.try (answer way (answeringRequest answering) (respondOnce context c answering))
     progress <- conclude (answeringExchange answering)
     case (progress, outcome) of
-      -- What happens almost always.
+      -- Almost always.
       (Done True, Right ()) -> Left <$> settling
       _ -> pure (Right (Unsettled answering progress outcome))
   case outcome of
@@ -207,7 +207,7 @@ sentLater context c answering response = do
   (transmit context c answering {answeringKeep = answeringKeep answering && not draining} response noOutput `catch` asItWas) >>= finished context c
 {-# NOINLINE sentLater #-}
 
--- | What has made a response fail, as the application has raised it.
+-- | Raise what has made a response fail as the application has raised it.
 asItWas :: Aborted -> Thread a
 asItWas aborted@(Aborted _ why) = maybe (throwM aborted) throwM why
 

@@ -102,7 +102,7 @@ newHeads limits with = do
   entries <- newArray places Vacant
   pure (Heads limits with entries seen)
 
--- | What these bytes say, of which nothing was looked at before. Inlined: what is known is found without a call.
+-- | Parse these bytes, of which nothing was looked at before. Inlined: a known head is found without a call.
 findHead :: Heads k -> ByteString -> IO (Reading k)
 findHead heads given = do
   let !hash = hashOf 128 given

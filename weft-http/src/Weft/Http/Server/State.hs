@@ -89,7 +89,7 @@ data Answers
   | ByApplication Application
   | ByPlain PlainApplication
 
--- | What is kept with a head.
+-- | The answerer that is kept with a head.
 data Answerer
   = -- | What had its answer at hand the last time ('AtHand').
     AtHandBefore {-# UNPACK #-} !(IORef (IO (Maybe Response)))

@@ -123,7 +123,7 @@ hasUsualContent :: Request -> Bool
 hasUsualContent request = not (isHead request || isConnect request)
 {-# INLINE hasUsualContent #-}
 
--- | What the client is told, given whether the connection goes on.
+-- | The words for the client, given whether the connection goes on.
 persistenceOf :: Request -> Bool -> Persistence
 persistenceOf request keep
   | not keep = Closing

@@ -60,7 +60,7 @@ data Context = Context
     contextShortcut :: !Shortcut
   }
 
--- | What is done first with what has come on an idle connection, where requests are neither counted
+-- | The first attempt at bytes that have come on an idle connection, where requests are neither counted
 -- nor observed.
 data Shortcut
   = NoShortcut

@@ -82,7 +82,7 @@ threadHere = stackHere >>= threadOf . snd
 myThreadId :: IO ThreadId
 myThreadId = threadHere >>= maybe (throwIO NotOnHEC) pure
 
--- | What collects events for this thread. 'Nothing' on a HEC that is a thread.
+-- | The collector of events for this thread. 'Nothing' on a HEC that is a thread.
 eventsHere :: IO (Maybe (Poller, PTM ()))
 eventsHere = fmap (\t -> (libraryPoller (threadLibrary t), kickCollector (libraryReady (threadLibrary t)))) <$> threadHere
 
@@ -149,11 +149,11 @@ forkWith library act = do
   atomicPTM (enqueue (libraryReady library) stack)
   pure t
 
--- | What a HEC does when an exception has ended a stack that is a thread.
+-- | The action of a HEC when an exception has ended a stack that is a thread.
 afterThrow :: Library -> StackId -> IO (Maybe (SomeException -> IO ()))
 afterThrow library t = fmap (\_ e -> report e >> switch (next library)) <$> threadOf t
 
--- | What ends a thread, but for the two that are no news.
+-- | Report the exception that ends a thread, but for the two that are no news.
 report :: SomeException -> IO ()
 report e
   | Just ThreadKilled <- fromException e = pure ()

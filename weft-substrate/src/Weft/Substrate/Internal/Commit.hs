@@ -183,7 +183,7 @@ holds l s = case l of
   After _ r -> holds r s
   Mark _ r -> holds r s
 
--- | What follows a commit: this number of actions of the log, and that the quiet is over.
+-- | Do what follows a commit: this number of actions of the log, and that the quiet is over.
 follow :: Int# -> Log -> State# RealWorld -> State# RealWorld
 follow a l s = case a of
   0# -> endQuiet s

@@ -89,7 +89,7 @@ newSlots owner rest = IO $ \s -> case noDictionary of
       (slots :: Slots) -> case writeSmallArray# slots 0# (unsafeCoerce# rest) s1 of
         s2 -> case writeSmallArray# slots 2# (unsafeCoerce# owner) s2 of s3 -> (# s3, StackId slots #)
 
--- | What the library keeps in a stack that has made it. Nothing tells of which type that is: for one library only.
+-- | The value that the library that made a stack keeps in it. Its type is not checked: for one library only.
 ownerOf :: StackId -> IO (Maybe owner)
 ownerOf (StackId slots) = IO $ \s -> case readSmallArray# slots 2# s of (# s1, a #) -> (# s1, unsafeCoerce# a #)
 {-# INLINE ownerOf #-}

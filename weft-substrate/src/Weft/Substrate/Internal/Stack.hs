@@ -57,7 +57,7 @@ import Weft.Substrate.Internal.Types
 --     base of the HEC | prompt | frames of the stack ... | switch
 --                              '--- captured by control0# --'
 --
--- What control0# calls runs at the base, without the prompt, and enters the next stack under a new prompt, in tail
+-- The function that control0# calls runs at the base, without the prompt, and enters the next stack under a new prompt, in tail
 -- position: so the base does not grow, and no frame comes between. In a capture GHC looks at each frame and
 -- copies it, so the operations here and in libraries leave few: a call in tail position leaves none.
 --

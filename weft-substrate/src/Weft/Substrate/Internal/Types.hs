@@ -82,7 +82,7 @@ data Log
   | -- | A 'Weft.Substrate.catchPTM' began here, inside this number of others.
     Mark Int# Log
 
--- | What a transaction knows of the place where it runs. Unlifted, so that a read need not evaluate it.
+-- | The place where a transaction runs. Unlifted, so that a read need not evaluate it.
 type Env :: UnliftedType
 data Env
   = -- | Nothing: the OS thread has to be asked.
@@ -194,7 +194,7 @@ data Reason
     CallsOut
   deriving stock (Eq, Ord, Show)
 
--- | What a stack is in memory: what is left to run of it ('Rest', or
+-- | A stack in memory: what is left to run of it ('Rest', or
 -- 'Weft.Substrate.Internal.Commit.nowhere' while it runs and after its end), its dictionary
 -- of stack-local state, and what the library keeps there that has made it.
 type Slots = SmallMutableArray# RealWorld Any
@@ -205,7 +205,7 @@ data StackId = StackId Slots
 instance Eq StackId where
   StackId a == StackId b = isTrue# (sameSmallMutableArray# a b)
 
--- | What a stack is told when it goes on: an action that it performs at once.
+-- | The answer that a stack gets when it goes on: an action that it performs at once.
 type Answer = State# RealWorld -> (# State# RealWorld, () #)
 
 type Rest = Answer -> State# RealWorld -> (# State# RealWorld, Leaving #)

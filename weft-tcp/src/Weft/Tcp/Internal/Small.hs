@@ -91,7 +91,7 @@ data Waiting = Waiting
     waitingUntil :: !Instant
   }
 
--- | What is kept of it, if it is in TIME-WAIT. What its user has not read is for others to keep.
+-- | The record of a connection in TIME-WAIT. Bytes that its user has not read are for others to keep.
 waitingOf :: Tcb -> Maybe Waiting
 waitingOf t
   | tcbState t == TimeWait =
@@ -153,7 +153,7 @@ data HalfOpen = HalfOpen
     halfOpenSndScale, halfOpenRcvScale, halfOpenBackoff :: !Word8
   }
 
--- | What is kept of it, if it is half open. 'Nothing' also for a connection that this end asked for.
+-- | The record of a half-open connection. 'Nothing' also for a connection that this end asked for.
 halfOpenOf :: Tcb -> Maybe HalfOpen
 halfOpenOf t
   | tcbState t == SynReceived,

@@ -142,7 +142,7 @@ listenersAt st local port = do
       wide l = isUnspecified (listenerAddress l) && (sameFamily (listenerAddress l) local || listenerBoth l)
   pure (if null exact then filter wide takers else exact)
 
--- What the connections of a listener start with: settings, numbers, seals of cookies.
+-- The start of a connection of a listener: settings, numbers, seals of cookies.
 beginnings :: Stack -> Instant -> Flow -> Listener -> IO (Settings, (Seq, Word32), Seal)
 beginnings st now (Flow local localPort peer peerPort) l = do
   options <- readIORef (listenerOptions l)

@@ -3,8 +3,7 @@
 -- |
 -- Description : Packets out, and alarms
 --
--- What a stack does that others see: it sends packets, to a device or to itself, and has its clock thread
--- wake up. Everything here runs in the stack's turn ("Weft.Tcp.Stack.Turn").
+-- A stack sends packets, to a device or to itself, and has its clock thread wake up. Everything here runs in the stack's turn ("Weft.Tcp.Stack.Turn").
 module Weft.Tcp.Stack.Effects
   ( -- * Addresses
     isOwn,

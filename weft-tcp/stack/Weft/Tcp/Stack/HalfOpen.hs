@@ -3,7 +3,7 @@
 -- |
 -- Description : Half-open connections
 --
--- What a listener has answered and the peer has not acknowledged is a small record in a table of its own,
+-- A connection that a listener has answered and the peer has not acknowledged is a small record in a table of its own,
 -- until the handshake ends. Everything here runs in the stack's turn ("Weft.Tcp.Stack.Turn").
 module Weft.Tcp.Stack.HalfOpen
   ( openHalf,

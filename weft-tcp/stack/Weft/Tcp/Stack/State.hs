@@ -201,7 +201,7 @@ data Conn = Conn
 flowOf :: Conn -> Flow
 flowOf c = Flow (connLocal c) (connLocalPort c) (connPeer c) (connPeerPort c)
 
--- | What of a connection changes, one immutable record.
+-- | The part of a connection that changes, one immutable record.
 data Body = Body
   { bodyTcb :: !Tcb,
     -- | Bytes that the user wrote and the peer has not acknowledged.
@@ -248,7 +248,7 @@ data WaitConn = WaitConn
     waitTimer :: {-# UNPACK #-} !TimerKey
   }
 
--- | What a timer is for.
+-- | The purpose of a timer.
 data Alarm
   = Deadline !Conn
   | -- | Of the half-open connection with this key, or of the one in TIME-WAIT.

@@ -41,7 +41,7 @@ data Serving = Serving
     servingClock :: !Clock
   }
 
--- | What requests with one head share.
+-- | The parts that requests with one head share.
 data Said = Said
   { saidRequest :: !Wai.Request,
     saidLayout :: !Layout

@@ -23,7 +23,7 @@ import System.IO.Unsafe (unsafePerformIO)
 import Weft.Http.Request
 import Weft.Wai.Internal.Names
 
--- | What a head says, for any client. The flag is 'Weft.Wai.setNoParsePath'.
+-- | The part of a request that its head says, for any client. The flag is 'Weft.Wai.setNoParsePath'.
 saidBy :: Bool -> RequestHead -> Wai.Request
 saidBy unparsed h =
   Wai.defaultRequest

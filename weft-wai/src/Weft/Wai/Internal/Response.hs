@@ -113,7 +113,7 @@ fieldsOf making headers = alternatives making $! go headers
 -- response to a head on they are kept as bytes, for the responses whose fields are equal to them. An application whose fields vary is
 -- compared a few times, and then no more. Long fields are not kept. What is kept refers to no memory of the application's but literals of its code.
 
--- | What is kept of the fields of the responses to one head.
+-- | The kept fields of the responses to one head.
 newtype Layout = Layout (IORef Laid)
 
 data Laid
