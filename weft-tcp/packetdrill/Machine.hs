@@ -220,15 +220,9 @@ input what payload i = do
         from = case what of
           Arrived s -> s
           _ -> Segment (Seq 0) (Seq 0) mempty 0 0 noOptions 0
-    setConn i c {cTcb = smaller c (stepTcb st)}
+    -- Without a user a stack keeps records.
+    setConn i c {cTcb = (if isJust (cOwner c) then id else throughRecord) (stepTcb st)}
     apply i from payload st
-  where
-    -- Without a user a stack keeps small records of these two.
-    smaller c t
-      | isJust (cOwner c) = t
-      | Just w <- waitingOf t = fromWaiting w
-      | Just h <- halfOpenOf t = fromHalfOpen h
-      | otherwise = t
 
 -- Send what a step sends, and tell its answers.
 apply :: Int -> Segment -> ByteString -> Step -> Sim ()

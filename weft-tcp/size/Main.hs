@@ -7,7 +7,7 @@
 module Main (main) where
 
 import Control.Monad (forM_, unless, when)
-import Data.Array.IO (IOArray, IOUArray, newArray, readArray, writeArray)
+import Data.Array.IO (IOArray, IOUArray, newArray, newArray_, readArray, writeArray)
 import Data.ByteString qualified as B
 import Data.IORef
 import Data.List qualified as List
@@ -67,7 +67,7 @@ main =
 
 idles :: IO ()
 idles = do
-  table <- newArray (0, amount - 1) undefined :: IO (IOArray Int (IORef Tcb))
+  table <- newArray_ (0, amount - 1) :: IO (IOArray Int (IORef Tcb))
   adds "an idle connection" 250 $ everyone (\n -> writeArray table n =<< (newIORef $! idle n))
   -- The table lives until here, and holds what was meant.
   everyone $ \n -> do

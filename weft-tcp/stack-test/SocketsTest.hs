@@ -207,8 +207,9 @@ manyReset :: IO ()
 manyReset = do
   st <- stackOn noDevice [own]
   forM_ [1 .. 600] $ \port -> do
-    (key, _) <- lookupConn st own port peer 80
-    newConn st own port peer 80 key (port > 500) (activeOpen defaultSettings (Seq 1) 0 0) Owned defaultOptions
+    let flow = Flow own port peer 80
+    (key, _) <- lookupConn st flow
+    newConn st flow key (port > 500) (activeOpen defaultSettings (Seq 1) 0 0) Owned defaultOptions
   rounds <- replicateM 3 $ do
     more <- resetSome st not Nothing Nothing 1
     (,) more . IntMap.size <$> readIORef (stackConns st)
@@ -222,9 +223,10 @@ manyTimers :: IO ()
 manyTimers = do
   st <- stackOn noDevice [own]
   forM_ [1 .. 600] $ \port -> do
-    (key, _) <- lookupConn st own port peer 80
-    let first = activeOpen defaultSettings (Seq 1) 0 0
-    c <- newConn st own port peer 80 key False first Owned defaultOptions
+    let flow = Flow own port peer 80
+        first = activeOpen defaultSettings (Seq 1) 0 0
+    (key, _) <- lookupConn st flow
+    c <- newConn st flow key False first Owned defaultOptions
     openingStep st Nothing c (Seq 0) B.empty first
   rounds <- replicateM 4 $ do
     next <- fireTimers st Nothing 1500000

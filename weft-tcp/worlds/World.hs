@@ -187,7 +187,7 @@ runWorld mistake plan = go (0 :: Int) world
     stepped s before' made payload w = do
       let Mistake _ spoil = mistake
           Step whole segments answers = maybe id (spoil . fst) before' made
-          t = smaller whole
+          t = if tcbState whole == TimeWait then unreadOf whole (throughRecord whole) else throughRecord whole
           x = end s w
           failing = bad w s . (("in " ++ show (tcbState t) ++ ": ") ++)
       either failing Right (check x before' t segments)
@@ -204,11 +204,8 @@ runWorld mistake plan = go (0 :: Int) world
           w1 = Foldable.foldl' (\v g -> send s g (slice x1 g) v) (setEnd s x1 w {wAgain = wAgain w + again'}) segments
       foldlM (answer s payload before') w1 answers >>= writes s
 
-    -- As a stack has it, which keeps what was not read beside.
-    smaller t
-      | Just w <- waitingOf t = (fromWaiting w) {rcvRead = rcvRead t}
-      | Just h <- halfOpenOf t = fromHalfOpen h
-      | otherwise = t
+    -- A stack keeps beside the record what was not read.
+    unreadOf whole t = t {rcvRead = rcvRead whole}
     forgets (i, t) = case i of
       Arrived g -> segmentFlags g `has` rst && tcbState t `elem` [Closing, LastAck]
       _ -> False

@@ -188,15 +188,14 @@ step now input t = case input of
 troubled :: Instant -> Trouble -> Seq -> Tcb -> Step
 troubled now what number t = case what of
   TooBig mtu
-    | synchronized (tcbState t), not (isVersion6 && mtu < 1280), Just t' <- pathTakes now size number t -> finish now [] t'
+    | synchronized (tcbState t), not (isVersion6 t && mtu < 1280), Just t' <- pathTakes now size number t -> finish now [] t'
     where
       -- Routers that do not say how much they take (mtu is 0) and lies are answered with the least.
-      size = max 64 (fromIntegral (max 552 (min 65535 mtu)) - settingHeaders (tcbSettings t) - (if t `is` TimestampsOn then 12 else 0))
-  Unreachable code | tcbState t == SynSent -> failing (if isVersion6 then version4 code else code)
+      size = max 64 (fromIntegral (max 552 (min 65535 mtu)) - fromIntegral (headersOf t))
+  Unreachable code | tcbState t == SynSent -> failing (if isVersion6 t then version4 code else code)
   TimeExceeded _ | tcbState t == SynSent -> failing 1
   _ -> Step t [] []
   where
-    isVersion6 = settingHeaders (tcbSettings t) > 40
     -- The codes of version 6 (RFC 4443, section 3.1) by those of version 4.
     version4 = \case
       0 -> 0

@@ -16,6 +16,7 @@ module Weft.Tcp.Internal.PathMtu
     probeFor,
     probeFound,
     probeLost,
+    searchPause,
 
     -- * Sizes
     baseSizes,
@@ -77,17 +78,20 @@ probeLost now headers size tried s
   where
     later = s {searchAt = max (searchAt s) (now + 1000000), searchProbe = NoProbe}
 
--- Paths change: ten minutes after its end (RFC 1191, section 6.3) the search begins anew.
+-- | Paths change: in microseconds, ten minutes after its end the search begins anew (RFC 1191, section 6.3).
+searchPause :: Int64
+searchPause = 600000000
+
 ending :: Int64 -> Int -> Word16 -> Search -> Search
 ending now headers size s = case nextSize headers size (searchHigh s) (searchMost s) of
-  Nothing -> reduced (now + 600000000) size (Just s)
+  Nothing -> reduced (now + searchPause) size (Just s)
   Just _ -> s
 
 -- | The sizes to go down to when segments vanish, the larger one first: those of packets of 1,280 bytes, which every
 -- path of version 6 takes and nearly every one of version 4, and 552 with version 4. Given the length of the
 -- headers, and whether the version is 6.
 baseSizes :: Int -> Bool -> [Word16]
-baseSizes headers isVersion6 = [fromIntegral (mtu - headers) | mtu <- if isVersion6 then [1280] else [1280, 552]]
+baseSizes headers version6 = [fromIntegral (mtu - headers) | mtu <- if version6 then [1280] else [1280, 552]]
 
 -- | The next size to try: length of the headers, what passes, what may pass, what both ends allow. First the most: an
 -- outage looks like a path that takes less. Then the usual sizes, halving their number; then any,

@@ -29,10 +29,6 @@ import Weft.Tcp.Internal.Scoreboard
 import Weft.Tcp.Internal.Tcb
 import Weft.Tcp.Sequence
 
--- Bytes of a packet that are not payload, without selective acknowledgements.
-headersOf :: Tcb -> Int
-headersOf t = fromIntegral (settingHeaders (tcbSettings t)) + (if t `is` TimestampsOn then 12 else 0)
-
 search :: Tcb -> Maybe Search
 search = boardSearch . tcbScoreboard
 
@@ -45,7 +41,7 @@ blackHole :: Instant -> Tcb -> Tcb
 blackHole now t
   | settingPathProbing (tcbSettings t),
     sndRetries t >= 2,
-    Just size <- listToMaybe [x | x <- baseSizes (headersOf t) (settingHeaders (tcbSettings t) > 40), x < sndMss t, fromIntegral x < headLength] =
+    Just size <- listToMaybe [x | x <- baseSizes (headersOf t) (isVersion6 t), x < sndMss t, fromIntegral x < headLength] =
       searching (Just (reduced (now + 1000000) (sndMss t) (search t))) t {sndMss = size}
   | otherwise = t
   where
@@ -62,11 +58,11 @@ pathTakes now size number t
     number == rangeStart r,
     fromIntegral size < rangeLength r =
       -- Its loss is noticed as any other, and is still no congestion.
-      Just (searching (Just (reduced (now + 600000000) size (Just s)) {searchProbe = searchProbe s}) t {sndMss = size})
+      Just (searching (Just (reduced (now + searchPause) size (Just s)) {searchProbe = searchProbe s}) t {sndMss = size})
   | otherwise = Nothing
   where
     remembered x
-      | settingPathProbing (tcbSettings t) = searching (Just (reduced (now + 600000000) (sndMss t) (search t))) x
+      | settingPathProbing (tcbSettings t) = searching (Just (reduced (now + searchPause) (sndMss t) (search t))) x
       | otherwise = x
 
 -- | The length of a probe that is to be the next new segment. Data follow it, so that its loss is

@@ -18,6 +18,9 @@ module Weft.Tcp.Internal.Small
     HalfOpen,
     halfOpenOf,
     fromHalfOpen,
+
+    -- * Either
+    throughRecord,
   )
 where
 
@@ -203,3 +206,10 @@ fromHalfOpen h =
     }
   where
     settings = halfOpenSettings h
+
+-- | A connection as a stack has it that keeps a record of it, if there is one.
+throughRecord :: Tcb -> Tcb
+throughRecord t
+  | Just w <- waitingOf t = fromWaiting w
+  | Just h <- halfOpenOf t = fromHalfOpen h
+  | otherwise = t

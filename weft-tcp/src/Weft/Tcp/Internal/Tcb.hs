@@ -28,6 +28,8 @@ module Weft.Tcp.Internal.Tcb
     put,
 
     -- * Derived
+    headersOf,
+    isVersion6,
     flight,
     pipe,
     pendingFin,
@@ -338,6 +340,14 @@ is t m = testBit (tcbMarks t) (fromEnum m)
 -- | Mark it, or not.
 put :: Mark -> Bool -> Tcb -> Tcb
 put m yes t = t {tcbMarks = (if yes then setBit else clearBit) (tcbMarks t) (fromEnum m)}
+
+-- | The bytes of a packet in front of the payload of a segment with data, without selective acknowledgements.
+headersOf :: Tcb -> Int
+headersOf t = fromIntegral (settingHeaders (tcbSettings t)) + (if t `is` TimestampsOn then 12 else 0)
+
+-- | Is it a connection over IP of version 6?
+isVersion6 :: Tcb -> Bool
+isVersion6 t = settingHeaders (tcbSettings t) > 40
 
 -- | How many numbers are outstanding.
 flight :: Tcb -> Word32

@@ -11,7 +11,7 @@ import Control.Monad (void, when)
 import Data.Bits (complement, shiftL, shiftR, (.&.), (.|.))
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
-import Data.ByteString.Internal qualified as B (ByteString (BS), mallocByteString)
+import Data.ByteString.Internal qualified as B (ByteString (BS))
 import Data.ByteString.Unsafe qualified as B
 import Data.Word (Word32, Word64, Word8)
 import Foreign.C.Error (Errno (..), eBUSY, eNODEV, eNOENT, ePERM, errnoToIOError)
@@ -23,7 +23,8 @@ import Foreign.Ptr (Ptr, castPtr, plusPtr)
 import Foreign.Storable (peek)
 import GHC.IO.Exception (IOException (..))
 import Network.Socket (Family (AF_UNSPEC), SocketType (Raw))
-import Weft.Internal.Core.SystemCall (Socket (..))
+import Weft.Internal.Core.Buffer (newBuffer)
+import Weft.Internal.Core.SystemCall (Buffer (bufferMemory), Socket (..))
 import Weft.Internal.Os.Descriptor (newDescriptor)
 import Weft.Socket (awaitReadable)
 import Weft.Tcp.Checksum (holds, sumBytes)
@@ -63,7 +64,7 @@ openTunWith offload name address prefix = withCString name $ \cname -> do
   _ <- orFail "cannot be given an address" given
   mtu <- orClose (c_mtu cname) >>= orFail "does not tell its MTU"
   d <- newDescriptor fd
-  slab <- B.mallocByteString (batch * room)
+  slab <- bufferMemory <$> newBuffer (batch * room)
   pure
     Device
       { deviceName = name,

@@ -78,21 +78,19 @@ troubleIn :: Stack -> Maybe Home -> Instant -> Trouble -> Quoted -> IO ()
 troubleIn st here now what (Quoted local peer protocol (Ports localPort peerPort) number)
   | protocol == protocolTcp = do
       -- In TIME-WAIT nothing is outstanding, and a half-open connection goes on in any case.
-      (_, found) <- lookupConn st local localPort peer peerPort
-      forM_ found $ \c -> when (c `joins` Flow local localPort peer peerPort) (advanceConn st here now c (Icmp what number) B.empty)
+      let flow = Flow local localPort peer peerPort
+      (_, found) <- lookupConn st flow
+      -- Another flow may have its key.
+      forM_ found $ \c -> when (flowOf c == flow) (advanceConn st here now c (Icmp what number) B.empty)
   | protocol == protocolUdp = troubleFor st here now what (local, localPort) (peer, peerPort)
   | otherwise = pure ()
 
--- Does it have these addresses? Another flow may have its key.
-joins :: Conn -> Flow -> Bool
-joins c (Flow local localPort peer peerPort) = connPeerPort c == peerPort && connLocalPort c == localPort && connPeer c == peer && connLocal c == local
-
 segmentIn :: Stack -> Maybe Home -> Instant -> Packet -> Ports -> Segment -> ByteString -> IO ()
 segmentIn st here now p (Ports peerPort localPort) s payload = do
-  (key, found) <- lookupConn st local localPort peer peerPort
+  (key, found) <- lookupConn st flow
   case found of
     Just c
-      | c `joins` flow -> advanceConn st here now c (Arrived s) payload
+      | flowOf c == flow -> advanceConn st here now c (Arrived s) payload
       | otherwise -> stranger
     Nothing -> do
       half <- IntMap.lookup key <$> readIORef (stackHalves st)
@@ -144,12 +142,12 @@ listenersAt st local port = do
 
 -- The start of a connection of a listener: settings, numbers, seals of cookies.
 beginnings :: Stack -> Instant -> Flow -> Listener -> IO (Settings, (Seq, Word32), Seal)
-beginnings st now (Flow local localPort peer peerPort) l = do
+beginnings st now flow@Flow {flowPeer = peer} l = do
   options <- readIORef (listenerOptions l)
   settings <- settingsFor st options peer (loops st peer)
-  numbers <- freshNumbers st local localPort peer peerPort now
+  numbers <- freshNumbers st flow now
   secret <- secretOf st
-  pure (settings, numbers, sealOf 1 secret local localPort peer peerPort)
+  pure (settings, numbers, sealOf 1 secret flow)
 
 -- A SYN for a listener.
 incoming :: Stack -> Instant -> Int -> Flow -> Segment -> Listener -> IO ()

@@ -3,7 +3,8 @@
 -- |
 -- Description : Packets out, and alarms
 --
--- A stack sends packets, to a device or to itself, and has its clock thread wake up. Everything here runs in the stack's turn ("Weft.Tcp.Stack.Turn").
+-- A stack sends packets, to a device or to itself, and has its clock thread wake up. Everything here runs in
+-- the stack's turn ("Weft.Tcp.Stack.Turn").
 module Weft.Tcp.Stack.Effects
   ( -- * Addresses
     isOwn,
@@ -16,6 +17,7 @@ module Weft.Tcp.Stack.Effects
 
     -- * Alarms
     at,
+    instead,
     hasten,
   )
 where
@@ -68,6 +70,10 @@ sendBare st (Flow local localPort peer peerPort) segments = forM_ segments $ \s 
 -- | Have something happen at a time.
 at :: Stack -> Instant -> Alarm -> IO Timers.TimerKey
 at st t alarm = Timers.insert (stackTimers st) t alarm <* hasten st t
+
+-- | Have it happen at another time than the alarm before it.
+instead :: Stack -> Timers.TimerKey -> Instant -> Alarm -> IO Timers.TimerKey
+instead st before t alarm = Timers.cancel (stackTimers st) before >> at st t alarm
 
 -- | The clock thread is to look at this time at the latest.
 hasten :: Stack -> Instant -> IO ()

@@ -41,7 +41,7 @@ import Data.IntMap.Strict qualified as IntMap
 import Data.List (find)
 import Data.Maybe (fromMaybe)
 import Data.Sequence qualified as Sequence
-import Data.Word (Word16, Word32)
+import Data.Word (Word32)
 import Foreign.C.Error
 import Weft.Internal.Core.Home (Home)
 import Weft.Internal.Data.Timers qualified as Timers
@@ -54,6 +54,7 @@ import Weft.Tcp.Packet
 import Weft.Tcp.Segment hiding (Malformed, Options)
 import Weft.Tcp.Sequence hiding (isEmpty)
 import Weft.Tcp.Stack.Effects
+import Weft.Tcp.Stack.Flow
 import Weft.Tcp.Stack.Held
 import Weft.Tcp.Stack.Names
 import Weft.Tcp.Stack.State
@@ -78,11 +79,11 @@ routeTo st from peer = leads <$> readIORef (stackLost st)
       | isOwn st peer = Just peer
       | otherwise = find (sameFamily peer) (tcpAddresses (stackSettings st))
 
--- | The initial sequence number of RFC 6528 and the offset of timestamps of a flow: local, peer.
-freshNumbers :: Stack -> Address -> Word16 -> Address -> Word16 -> Instant -> IO (Seq, Word32)
-freshNumbers st local localPort peer peerPort now = do
+-- | The initial sequence number of RFC 6528 and the offset of timestamps of a flow.
+freshNumbers :: Stack -> Flow -> Instant -> IO (Seq, Word32)
+freshNumbers st flow now = do
   secret <- secretOf st
-  let hash = sealOf 0 secret local localPort peer peerPort
+  let hash = sealOf 0 secret flow
   pure (initialSequence (hash 0) now, hash 1)
 
 -- | The settings for connections to this peer. Connections with the same options share them, the last
@@ -113,8 +114,8 @@ settingsFor st o peer loop = do
         }
 
 -- | Enter a connection into the table; no other has its key.
-newConn :: Stack -> Address -> Word16 -> Address -> Word16 -> Int -> Bool -> Step -> Owner -> Options -> IO Conn
-newConn st local localPort peer peerPort key loop first owner options = do
+newConn :: Stack -> Flow -> Int -> Bool -> Step -> Owner -> Options -> IO Conn
+newConn st (Flow local localPort peer peerPort) key loop first owner options = do
   body <-
     newIORef
       Body

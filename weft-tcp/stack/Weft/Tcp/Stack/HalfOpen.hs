@@ -41,8 +41,7 @@ advanceHalf st here now key c input payload = case halfOpenOf t of
   Just h
     | deadline t == deadline old -> keep st key c {halfTcb = h} >> answers
     | otherwise -> do
-        void (Timers.cancel (stackTimers st) (halfTimer c))
-        timer <- at st (deadline t) (HalfDue key)
+        timer <- instead st (halfTimer c) (deadline t) (HalfDue key)
         keep st key c {halfTcb = h, halfTimer = timer} >> answers
   Nothing -> do
     modifyIORef' (stackHalves st) (IntMap.delete key)
@@ -52,7 +51,7 @@ advanceHalf st here now key c input payload = case halfOpenOf t of
       then answers
       else do
         options <- readIORef (listenerOptions l)
-        conn <- newConn st (flowLocal flow) (flowLocalPort flow) (flowPeer flow) (flowPeerPort flow) key (loops st (flowPeer flow)) (Step old [] []) (Unaccepted l) options
+        conn <- newConn st flow key (loops st (flowPeer flow)) (Step old [] []) (Unaccepted l) options
         openingStep st here conn (firstByte input) payload first
   where
     flow = halfFlow c

@@ -37,6 +37,7 @@ import Weft.Tcp.Connection (State (..))
 import Weft.Tcp.Cookie (Seal)
 import Weft.Tcp.Internal.Bytes
 import Weft.Tcp.Packet (Address (..))
+import Weft.Tcp.Stack.Flow
 
 -- | Address and port; 'Nothing' for other families. A mapped address is of version 4.
 fromSockAddr :: SockAddr -> Maybe (Address, Word16)
@@ -121,10 +122,10 @@ loopbackLike = \case
 anyOf :: Family -> Address
 anyOf family = if family == AF_INET6 then Address6 0 0 else Address4 0
 
--- | The seal of a flow for a purpose, with a secret: local, peer. SipHash (Aumasson & Bernstein
+-- | The seal of a flow for a purpose, with a secret. SipHash (Aumasson & Bernstein
 -- 2012), as RFC 6528 asks for a hash that does not tell its key.
-sealOf :: Word8 -> (Word64, Word64) -> Address -> Word16 -> Address -> Word16 -> Seal
-sealOf purpose (a, b) local localPort peer peerPort said = fromIntegral hash
+sealOf :: Word8 -> (Word64, Word64) -> Flow -> Seal
+sealOf purpose (a, b) (Flow local localPort peer peerPort) said = fromIntegral hash
   where
     SipHash hash = sipHash (SipKey a b) (build (byte8 purpose <> address local <> address peer <> byte16 localPort <> byte16 peerPort <> byte64 said))
     address = \case

@@ -23,6 +23,7 @@ import Data.Word (Word16, Word32)
 import Foreign.C.Error
 import Network.Socket (Family (..))
 import Weft.Tcp.Packet (Address (..), sameFamily)
+import Weft.Tcp.Stack.Flow
 import Weft.Tcp.Stack.Names
 import Weft.Tcp.Stack.State
 
@@ -106,4 +107,4 @@ roll st = do
   secret <- secretOf st
   n <- readIORef (stackDice st)
   writeIORef (stackDice st) $! n + 1
-  pure (sealOf 2 secret (Address4 0) 0 (Address4 0) 0 n)
+  pure (sealOf 2 secret (Flow (Address4 0) 0 (Address4 0) 0) n)

@@ -31,6 +31,7 @@ import Data.ByteString qualified as B
 import Data.IORef
 import Data.IntMap.Strict qualified as IntMap
 import Data.List (find)
+import Data.Maybe (isJust)
 import Data.Sequence qualified as Sequence
 import Foreign.C.Error
 import Network.Socket (Family, SockAddr, SocketOption (..), SocketType (..))
@@ -289,16 +290,17 @@ connectSock st s address limit here now = onSock st s $ \sock ->
             case chosen of
               Nothing -> pure (Refuse eADDRNOTAVAIL)
               Just p -> do
-                (key, taken) <- isTaken st (Flow a p peer peerPort)
+                let flow = Flow a p peer peerPort
+                (key, taken) <- isTaken st flow
                 if taken
                   then pure (Refuse eADDRINUSE)
                   else do
                     o <- readIORef (sockOptions sock)
-                    (iss, offset) <- freshNumbers st a p peer peerPort now
+                    (iss, offset) <- freshNumbers st flow now
                     let loop = loops st peer
                     settings <- settingsFor st o peer loop
                     let first = activeOpen settings iss offset now
-                    c <- newConn st a p peer peerPort key loop first Owned o
+                    c <- newConn st flow key loop first Owned o
                     told <- newIORef False
                     writeIORef (sockRole sock) (Connected c told)
                     openingStep st here c (Seq 0) B.empty first
@@ -306,11 +308,11 @@ connectSock st s address limit here now = onSock st s $ \sock ->
 
 -- | The key of a flow, and whether any table has it.
 isTaken :: Stack -> Flow -> IO (Int, Bool)
-isTaken s (Flow local localPort peer peerPort) = do
-  (key, found) <- lookupConn s local localPort peer peerPort
+isTaken s flow = do
+  (key, found) <- lookupConn s flow
   half <- IntMap.member key <$> readIORef (stackHalves s)
   waits <- IntMap.member key <$> readIORef (stackWaits s)
-  pure (key, half || waits || not (null (connKey <$> found)))
+  pure (key, half || waits || isJust found)
 
 -- | An option's value.
 getSock :: Stack -> Socket -> SocketOption -> IO (Verdict Int)

@@ -263,11 +263,11 @@ secretOf s = fromMaybe (0, 0) <$> readIORef (stackSecret s)
 
 -- | The connection between two addresses: local, peer. Two flows with one key do not both get
 -- connections, see "Weft.Tcp.Stack.Arrivals".
-lookupConn :: Stack -> Address -> Word16 -> Address -> Word16 -> IO (Int, Maybe Conn)
-lookupConn s local localPort peer peerPort = do
+lookupConn :: Stack -> Flow -> IO (Int, Maybe Conn)
+lookupConn s flow = do
   m <- readIORef (stackConns s)
   secret <- secretOf s
-  let key = flowKey secret (Flow local localPort peer peerPort)
+  let key = flowKey secret flow
   pure (key, IntMap.lookup key m)
 
 -- | A socket of the stack.

@@ -45,8 +45,7 @@ advanceWait st now key c input = do
     Just w
       | deadline t == deadline old -> keep st key c {waitTcb = w}
       | otherwise -> do
-          void (Timers.cancel (stackTimers st) (waitTimer c))
-          timer <- at st (deadline t) (WaitDue key)
+          timer <- instead st (waitTimer c) (deadline t) (WaitDue key)
           keep st key c {waitTcb = w, waitTimer = timer}
   sendBare st (waitFlow c) segments
   where
