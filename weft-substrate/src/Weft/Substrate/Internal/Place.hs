@@ -116,8 +116,7 @@ comeBack = join . uninterruptibleMask_ $ do
 
 -- | The rest of a stack that waits on its OS thread.
 hand :: Gate (HEC, Answer) -> Rest
-hand gate answer s = case unIO (hecHere >>= \h -> changePlace Nothing >> openGate gate (h, answer)) s of
-  (# s1, () #) -> (# s1, Handed #)
+hand gate answer = unIO (hecHere >>= \h -> changePlace Nothing >> openGate gate (h, answer))
 
 -- | Commit what the library does about a stack that has returned, and that it is suspended, in one step.
 park :: StackId -> PTM () -> Rest -> IO ()

@@ -75,7 +75,7 @@ import Weft.Substrate.Internal.Types
 -- receives it in a regular way, and has it raised in the stack that it enters.
 
 -- | The end of every HEC's part of an OS thread's stack.
-data Tag = Tag (PromptTag# Leaving)
+data Tag = Tag (PromptTag# ())
 
 tag :: Tag
 tag = unsafePerformIO (IO (\s -> case newTag s of (# s1, t #) -> (# s1, Tag t #)))
@@ -95,7 +95,7 @@ newStackIn owner begins (IO io) = newSlots owner first
   where
     first :: Rest
     first answer s = case begins (\s0 -> case answer s0 of (# s1, () #) -> io s1) s of
-      (# s1, () #) -> (# s1, Ended #)
+      (# s1, () #) -> (# s1, () #)
 {-# INLINE newStackIn #-}
 
 -- | Run a transaction that chooses a stack, and have this HEC go on with that one, in one step. This
@@ -168,7 +168,7 @@ leave h here l0 n target m s0
 
 -- | At the base: a stack was left, and its rest is here, and only here, until its transaction is committed.
 left ::
-  HEC -> StackId -> Rest -> Log -> Int# -> StackId -> PTM StackId -> State# RealWorld -> (# State# RealWorld, Leaving #)
+  HEC -> StackId -> Rest -> Log -> Int# -> StackId -> PTM StackId -> State# RealWorld -> (# State# RealWorld, () #)
 left h here mine l n target m s = case hecGoverned h of
   Free -> settle h here mine l n target m 0# s
   -- The stack may have been displaced meanwhile, and have got another HEC.
@@ -186,7 +186,7 @@ settle ::
   PTM StackId ->
   Int# ->
   State# RealWorld ->
-  (# State# RealWorld, Leaving #)
+  (# State# RealWorld, () #)
 settle h here@(StackId slots) mine l n target@(StackId wanted) m k s =
   case commitSwap l n slots mine wanted s of
     (# s1, Done, rest #) -> case writeMutVar# (hecStack h) target s1 of
@@ -198,7 +198,7 @@ settle h here@(StackId slots) mine l n target@(StackId wanted) m k s =
 {-# INLINE settle #-}
 
 -- | Enter a stack, with an answer.
-base :: HEC -> Rest -> Answer -> State# RealWorld -> (# State# RealWorld, Leaving #)
+base :: HEC -> Rest -> Answer -> State# RealWorld -> (# State# RealWorld, () #)
 base h rest answer s = case pendingHere s of
   (# s1, 0# #) -> enter h rest answer s1
   (# s1, _ #) -> case unIO (raisedHere answer) s1 of (# s2, raised #) -> enter h rest raised s2
@@ -216,7 +216,7 @@ raisedHere answer = do
 -- | 'base' where no exception can be pending that this stack would have to be handed: one that begins masked
 -- as the base is. Nothing follows the prompt: a capture takes the prompt away, and what commits the switch then
 -- enters the next stack in its place.
-enter :: HEC -> Rest -> Answer -> State# RealWorld -> (# State# RealWorld, Leaving #)
+enter :: HEC -> Rest -> Answer -> State# RealWorld -> (# State# RealWorld, () #)
 enter HEC {hecTag = t} rest answer = prompt# t (\s -> rest answer s)
 {-# INLINE enter #-}
 
@@ -225,7 +225,7 @@ goOn s = (# s, () #)
 {-# OPAQUE goOn #-}
 
 -- | Run the transaction of a switch, which has failed this often here, again at the base.
-rerun :: HEC -> StackId -> Rest -> PTM StackId -> Int# -> State# RealWorld -> (# State# RealWorld, Leaving #)
+rerun :: HEC -> StackId -> Rest -> PTM StackId -> Int# -> State# RealWorld -> (# State# RealWorld, () #)
 rerun h here mine (PTM m) = run
   where
     run k s = case begin s of
@@ -304,10 +304,7 @@ withStack h t = do
 
 -- | Run a stack on a HEC, and all to which it switches, until one ends, or the HEC is given to another OS thread.
 runStack :: HEC -> Rest -> IO ()
-runStack h rest =
-  handle (throwIO . named) (IO (enter h rest goOn)) >>= \case
-    Ended -> pure ()
-    Handed -> pure ()
+runStack h rest = handle (throwIO . named) (IO (enter h rest goOn))
 
 -- | The number of the next HEC.
 hecs :: IORef Int
@@ -355,6 +352,6 @@ instance Exception CannotSwitch where
     Just NoMatchingContinuationPrompt -> Just CannotSwitch
     Nothing -> cast e
 
--- | The same exception, as a 'CannotSwitch' if it is GHC's for that.
+-- | GHC's exception for a stack that it cannot capture as a 'CannotSwitch'; any other one as it is.
 named :: SomeException -> SomeException
 named e = maybe e (toException @CannotSwitch) (fromException e)

@@ -34,7 +34,6 @@ module Weft.Substrate.Internal.Types
     Slots,
     Rest,
     Answer,
-    Leaving (..),
   )
 where
 
@@ -155,7 +154,7 @@ data HEC = HEC
     -- | Of all its records.
     hecGoverned :: !Governed,
     -- | The one prompt tag, here so that a switch need not look whether it is evaluated.
-    hecTag :: PromptTag# Leaving
+    hecTag :: PromptTag# ()
   }
 
 instance Eq HEC where a == b = hecNumber a == hecNumber b
@@ -208,11 +207,6 @@ instance Eq StackId where
 -- | The answer that a stack gets when it goes on: an action that it performs at once.
 type Answer = State# RealWorld -> (# State# RealWorld, () #)
 
-type Rest = Answer -> State# RealWorld -> (# State# RealWorld, Leaving #)
-
--- | How an OS thread ceases to carry a HEC.
-data Leaving
-  = -- | The stack that it ran has ended.
-    Ended
-  | -- | The HEC was given to the OS thread on which the entered stack waits.
-    Handed
+-- | What is left to run of a stack. It returns when the OS thread ceases to carry the HEC: the stack that it ran has
+-- ended, or the HEC was given to the OS thread on which the entered stack waits.
+type Rest = Answer -> State# RealWorld -> (# State# RealWorld, () #)
