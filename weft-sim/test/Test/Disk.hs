@@ -3,7 +3,7 @@
 -- |
 -- Description : Simulated disks that have power
 --
--- The same results and errors as the system's. Virtual time, errors and capacity are
+-- A simulated disk has the results and errors of the system. Virtual time, errors and capacity are
 -- tested in "Test.DiskFaults", crashes in "Test.DiskCrash", random programs against a
 -- model in "Test.DiskModel".
 module Test.Disk (tests) where

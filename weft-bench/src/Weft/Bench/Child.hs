@@ -81,7 +81,7 @@ pinned :: Int -> Command -> Command
 pinned cpu (Command program arguments) =
   Command "taskset" (["-c", show cpu, program] ++ arguments)
 
--- | The same command, kept on the first processors, as many as these.
+-- | The same command, kept on this number of processors, the first ones.
 confined :: Int -> Command -> Command
 confined processors (Command program arguments) =
   Command "taskset" (["-c", "0-" <> show (processors - 1), program] ++ arguments)

@@ -55,7 +55,7 @@ import Weft.Http.Internal.Types (Limits)
 data Heads k = Heads
   { -- | With which all are parsed.
     headsLimits :: !Limits,
-    -- | Makes what is kept with a new entry, of so many bytes.
+    -- | Makes the value that is kept with a new entry, given the number of its bytes and their parse.
     headsWith :: !(Int -> Parsed -> IO k),
     -- | The entries by place.
     headsEntries :: !(MutableArray RealWorld (Entry k)),

@@ -92,13 +92,9 @@ encoded path = do
         where
           code = ord c
 
--- | Add @Alt-Svc@.
-alternatives :: Making -> [Field] -> [Field]
-alternatives making = maybe id ((:) . Field "Alt-Svc") (makingAltSvc making)
-
 -- | Strict, since all fields are used and thunks would cost more.
 fieldsOf :: Making -> Http.ResponseHeaders -> [Field]
-fieldsOf making headers = alternatives making $! go headers
+fieldsOf making headers = maybe id ((:) . Field "Alt-Svc") (makingAltSvc making) $! go headers
   where
     go = \case
       [] -> []
