@@ -36,7 +36,7 @@ ARGS =
 
 .PHONY: help setup build serve test lint format docs check-setup check-ghc view-timeline \
   test-interop soak fuzz fuzz-tcp reuses packetdrill explore explore-tcp kv bench bench-yield bench-timers bench-http bench-http-figures figures gate \
-  setup-build setup-bench setup-figures setup-interop servers storm select program peers clean
+  setup-build setup-bench setup-gate setup-figures setup-interop servers storm select program peers clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -126,7 +126,7 @@ bench-http-figures: setup-bench build peers ## the same, and leave rows, tables 
 figures: setup-figures build select peers ## the works' experiments, and docs/figures.md of them; two hours [ARGS=--quick: ten minutes]
 	@bin/weft-bench works $(ARGS)
 
-gate: setup-bench ## what a request costs in instructions, code and memory, beside the committed figures [ARGS=--write]
+gate: setup-gate ## what a request costs in instructions, code and memory, beside the committed figures [ARGS=--write]
 	@tools/build weft-cli:exe:weft weft-wai:exe:weft-wai-hello
 	@exec weft-bench/gate/gate.py $(ARGS)
 
@@ -141,6 +141,9 @@ setup-build:
 
 setup-bench:
 	@tools/setup bench
+
+setup-gate:
+	@tools/setup gate
 
 # A peer that cannot be installed is named on the page.
 setup-figures: setup-build
