@@ -29,7 +29,7 @@ attempts = call KernelAttempts
 -- | How many bytes the socket has taken: none, if it would have to wait, was closed, or has
 -- failed; a 'Weft.Socket.send' then waits or raises the error.
 trySend :: Attempts -> Socket -> ByteString -> IO Int
-trySend tries socket bytes = max 0 <$> attemptSend tries socket NothingMore bytes
+trySend tries !socket !bytes = max 0 <$> attemptSend tries socket NothingMore bytes
 {-# INLINE trySend #-}
 
 -- | 'trySend' for bytes that more bytes follow at once: both leave in one packet.

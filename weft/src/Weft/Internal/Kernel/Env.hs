@@ -134,9 +134,9 @@ abort env !answer = IO $ \s -> case cancel (envBackend env) (answerToken answer)
 -- | A thread whose operation has ended with this result goes on: as given, or with
 -- the cancellation that ended the operation.
 retire :: Env -> Why -> Wait -> Int -> Resume -> IO ()
-retire env why wait r resume
-  | r == Sys.canceled = orClosing (hostHome (envHost env)) (waitTcb wait) resume >>= uncurry (hostReady (envHost env) why)
-  | otherwise = hostReady (envHost env) why (waitTcb wait) resume
+retire env why (Wait tcb _ _) r resume
+  | r < 0, r == Sys.canceled = orClosing (hostHome (envHost env)) tcb resume >>= uncurry (hostReady (envHost env) why)
+  | otherwise = hostReady (envHost env) why tcb resume
 {-# INLINE retire #-}
 
 -- | As 'operate', where the next node takes reading some memory. The action does not block,
