@@ -103,10 +103,7 @@ staticAtHand static clock
 -- | The response to a plain GET, if the cache compared this entry with the disk this second. An entry
 -- that is not in the cache any more is not compared.
 readyIn :: Static -> Clock -> Request -> CacheEntry Cached -> IO (Maybe Response)
-readyIn static clock request entry =
-  current static clock request entry >>= \case
-    Ready response -> pure (Just response)
-    _ -> pure Nothing
+readyIn static clock request entry = current static clock request entry Just Nothing (const Nothing)
 {-# OPAQUE readyIn #-}
 
 -- | The cached answer to a request.
@@ -124,7 +121,7 @@ lookAt static clock request asked =
   findCache (openCache static) asked >>= \case
     Nothing -> pure Missing
     Just entry
-      | isPlain request -> current static clock request entry
+      | isPlain request -> current static clock request entry Ready Missing Kept
       | otherwise -> Kept (keptValue entry) <$ spare entry
 {-# INLINE lookAt #-}
 
@@ -135,14 +132,15 @@ isPlain request = case requestMethod request of
   _ -> False
 {-# INLINE isPlain #-}
 
--- | The answer of a cache entry to a plain GET.
-current :: Static -> Clock -> Request -> CacheEntry Cached -> IO Known
-current static clock request entry = do
+-- | The answer of a cache entry to a plain GET, given what to make of a response, of a file that is not open any more,
+-- and of one that is to be compared with the disk.
+current :: Static -> Clock -> Request -> CacheEntry Cached -> (Response -> a) -> a -> (Cached -> a) -> IO a
+current static clock request entry answered gone kept = do
   spare entry
   tick <- readClock clock
   case cachedOthers cached of
     Alone -> whole tick (cachedHeld cached)
-    Negotiated variants choice -> ready static tick variants choice request cached >>= maybe (pure (Kept cached)) (whole tick)
+    Negotiated variants choice -> ready static tick variants choice request cached >>= maybe (pure $! kept cached) (whole tick)
   where
     cached = keptValue entry
     whole tick held = do
@@ -150,9 +148,9 @@ current static clock request entry = do
       checked <- readPrimVar (cachedChecked cached)
       if second == tickSecond tick && checked == fromIntegral second
         then case heldContent held of
-          InBytes _ -> pure (Ready response)
-          OnDisk opened -> (\open -> if open then Ready response else Missing) <$> holdOpened opened
-        else pure (Kept cached)
+          InBytes _ -> pure $! answered response
+          OnDisk opened -> holdOpened opened >>= \open -> pure $! if open then answered response else gone
+        else pure $! kept cached
 {-# INLINE current #-}
 
 -- | The answer where 'lookAt' did not have it.

@@ -10,6 +10,7 @@
 -- the connection ("Weft.Http.Server.Connection"), each in one effect.
 module Weft.Http.Server.AtOnce
   ( -- * With what is at hand
+    Session (..),
     AtOnce (..),
     atOnce,
 
@@ -56,6 +57,14 @@ import Weft.Internal.Core.Standing (Received (..))
 -- there is no body, the connection goes on, and the bytes are right for the method and the version.
 -- Everything else is left to the session.
 
+-- | A session on a plain connection that waits in its intake. One record with evaluated parts: a function that is given them
+-- one by one asks of each whether it is evaluated, and saves the others before.
+data Session = Session
+  { sessionContext :: !Context,
+    sessionConnection :: !Connection,
+    sessionIntake :: !Intake
+  }
+
 -- | The remaining work for received bytes after the first effect.
 data AtOnce
   = -- | They are a request, which has been answered with this: what has become of the response. Whether
@@ -69,39 +78,39 @@ data AtOnce
 -- | Answer with what is at hand: Note [In the first effect]. 'Nothing': that was all, the connection is idle, and the next
 -- request goes to the same memory. A copy of the code for each part of the
 -- server would be larger, hence OPAQUE.
-atOnce :: Context -> Connection -> Intake -> Received -> IO (Maybe AtOnce)
-atOnce context c intake came@(Received from n) = do
+atOnce :: Session -> Received -> IO (Maybe AtOnce)
+atOnce session@(Session context c intake) came@(Received from n) = do
   idle <- isIdle c
   draining <- isDraining server
-  if not idle || draining
+  if not idle || draining || n == 0
     then pure (Just Unread)
     else
       findHead (serverHeads server) (unsafeSlice (intakeBuffer intake) from n) >>= \reading -> case reading of
         Known _ (AtHandBefore kept) ->
           join (readIORef kept) >>= \case
-            Nothing -> asking context c intake came reading
-            Just response -> repeated context c intake came reading response
-        _ -> asking context c intake came reading
+            Nothing -> asking session came reading
+            Just response -> repeated session came reading response
+        _ -> asking session came reading
   where
     server = contextServer context
 {-# OPAQUE atOnce #-}
 
 -- | Send the response that a kept answer has given. A function of its own, so that what it needs is not read before.
-repeated :: Context -> Connection -> Intake -> Received -> Reading k -> Response -> IO (Maybe AtOnce)
-repeated context c intake came@(Received from _) reading response = case bytesAtHand response of
-  Nothing -> giving c intake came reading response (sendQuickly context c response)
+repeated :: Session -> Received -> Reading k -> Response -> IO (Maybe AtOnce)
+repeated session@(Session context c intake) came@(Received from _) reading response = case bytesAtHand response of
+  Nothing -> giving session came reading response (sendQuickly context c response)
   Just bytes -> do
     taken <- tryWrite context c bytes
     if taken < B.length bytes
-      then giving c intake came reading response (\_ _ _ -> pure (Partly True (B.drop taken bytes)))
+      then giving session came reading response (\_ _ _ -> pure (Partly True (B.drop taken bytes)))
       else do
         ends <- idleAgain context c intake from
-        if ends then giving c intake came reading response (\_ _ _ -> pure Stops) else pure Nothing
+        if ends then giving session came reading response (\_ _ _ -> pure Stops) else pure Nothing
 {-# OPAQUE repeated #-}
 
 -- | Ask what is at hand, and keep what it finds.
-asking :: Context -> Connection -> Intake -> Received -> Reading Answerer -> IO (Maybe AtOnce)
-asking context c intake came@(Received _ n) reading = case readingParsed reading of
+asking :: Session -> Received -> Reading Answerer -> IO (Maybe AtOnce)
+asking (Session context c intake) came@(Received _ n) reading = case readingParsed reading of
   Parsed h used
     | used == n,
       isPlain (serverSettings (contextServer context)) h,
@@ -129,8 +138,8 @@ asking context c intake came@(Received _ n) reading = case readingParsed reading
 type Send = Request -> Input -> Bool -> IO After
 
 -- | Send this response, in this way, to a request that is all that has come.
-giving :: Connection -> Intake -> Received -> Reading k -> Response -> Send -> IO (Maybe AtOnce)
-giving c intake came reading response send = case readingParsed reading of
+giving :: Session -> Received -> Reading k -> Response -> Send -> IO (Maybe AtOnce)
+giving (Session _ c intake) came reading response send = case readingParsed reading of
   Parsed h _ -> do
     let !request = Request h EmptyBody (connectionClient c)
         !input = afterAll intake came reading

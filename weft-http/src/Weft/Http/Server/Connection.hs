@@ -80,46 +80,47 @@ receivingInto :: Context -> Connection -> Buffer -> Thread ()
 receivingInto context c buffer = case connectionTransport c of
   Nothing -> do
     intake <- liftIO (newIntake True (connectionSocket c) buffer)
-    let !c' = c {connectionIntake = Just intake}
-    standingReceive emptyCallStack intake (received context c' intake) >>= onward context c
+    let !session = Session context c {connectionIntake = Just intake} intake
+    standingReceive emptyCallStack intake (received session) >>= onward context c
   Just transport -> do
     n <- transportReceive transport buffer 0 maxBound
     unless (n == 0) $ requests context c (Input buffer 0 n) unseen noOutput >>= onward context c
 
 -- | Bytes have come. 'Nothing': they were requests, which were answered, and the next goes to what
 -- is left of the buffer.
-received :: Context -> Connection -> Intake -> Received -> Thread (Maybe Pause)
-received context c intake came
-  | receivedCount came == 0 = pure (Just Over)
-  | otherwise = runOnce $ case contextShortcut context of
-      NoShortcut -> attended context c intake came Unread
-      AtHandFirst _ ->
-        liftIO (atOnce context c intake came) >>= \case
-          Nothing -> pure Nothing
-          Just rest -> attended context c intake came rest
-      PlainFirst -> plainly context c intake came
+received :: Session -> Received -> Thread (Maybe Pause)
+received session came = runOnce $ case contextShortcut (sessionContext session) of
+  NoShortcut -> attended session came Unread
+  AtHandFirst _ ->
+    liftIO (atOnce session came) >>= \case
+      Nothing -> pure Nothing
+      Just rest -> attended session came rest
+  PlainFirst -> plainly session came
 {-# INLINE received #-}
 
 -- | Have an application in plain 'IO' answer, if its answer is kept with the head of a request that has come alone.
-plainly :: Context -> Connection -> Intake -> Received -> Thread (Maybe Pause)
-plainly context c intake came@(Received from n) = runOnce $ case readHead (serverHeads server) unseen (unsafeSlice (intakeBuffer intake) from n) of
-  reading@(Known (Parsed h _) (AnswersPlainly answer)) -> do
-    let !input = afterAll intake came reading
-    let begin = newAnswering (Request h EmptyBody (connectionClient c)) input (isPersistent h) untimed
-    appliedPlain context c answer (enter server c Handling) begin settling >>= \case
-      Waits -> pure Nothing
-      next -> proceeding context c h input next >>= paused intake came
-  reading -> attended context c intake came (Unanswered reading)
+plainly :: Session -> Received -> Thread (Maybe Pause)
+plainly session@(Session context c intake) came@(Received from n)
+  | n == 0 = attended session came Unread
+  | otherwise = runOnce $ case readHead (serverHeads server) unseen (unsafeSlice (intakeBuffer intake) from n) of
+      reading@(Known (Parsed h _) (AnswersPlainly answer)) -> do
+        let !input = afterAll intake came reading
+        let begin = newAnswering (Request h EmptyBody (connectionClient c)) input (isPersistent h) untimed
+        appliedPlain context c answer (enter server c Handling) begin settling >>= \case
+          Waits -> pure Nothing
+          next -> proceeding context c h input next >>= paused intake came
+      reading -> attended session came (Unanswered reading)
   where
     server = contextServer context
     settling = (\ends -> if ends then Stops else Waits) <$> idleAgain context c intake from
 {-# OPAQUE plainly #-}
 
 -- | Go on after the first effect. Opaque, so that the first effect keeps the intake and not its parts.
-attended :: Context -> Connection -> Intake -> Received -> AtOnce -> Thread (Maybe Pause)
-attended context c intake came@(Received from n) first = runOnce (pausing >>= paused intake came)
+attended :: Session -> Received -> AtOnce -> Thread (Maybe Pause)
+attended (Session context c intake) came@(Received from n) first = runOnce (pausing >>= paused intake came)
   where
     pausing = case first of
+      _ | n == 0 -> pure Over
       Unread -> requests context c input unseen noOutput
       Unanswered reading -> judged context c input noOutput reading
       Given _ left _ Waits _ -> pure (Awaits left)
