@@ -16,6 +16,7 @@ import PairTest qualified
 import SmallTest qualified
 import SocketsTest qualified
 import System.Environment (getArgs, setEnv)
+import TableTest qualified
 import Test.Tasty
 
 main :: IO ()
@@ -28,7 +29,7 @@ everything = do
   -- The conformance tests take descriptors and raise signals.
   setEnv "TASTY_NUM_THREADS" "1"
   defaultMain . adjustOption limited $
-    testGroup "weft-tcp:stack" [HeldTest.tests, JoinTest.tests, SocketsTest.tests, SmallTest.tests, DatagramsTest.tests, PairTest.tests, InfoTest.tests, interop, conformance]
+    testGroup "weft-tcp:stack" [HeldTest.tests, TableTest.tests, JoinTest.tests, SocketsTest.tests, SmallTest.tests, DatagramsTest.tests, PairTest.tests, InfoTest.tests, interop, conformance]
   where
     limited = \case
       NoTimeout -> mkTimeout 120000000

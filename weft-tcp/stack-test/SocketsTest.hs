@@ -8,7 +8,6 @@ import Attempting
 import Control.Monad (forM, forM_, replicateM)
 import Data.ByteString qualified as B
 import Data.IORef
-import Data.IntMap.Strict qualified as IntMap
 import Data.Map.Strict qualified as Map
 import Data.Maybe (listToMaybe)
 import Data.Text qualified as Text
@@ -39,8 +38,9 @@ import Weft.Tcp.Stack.Engine (newConn, openingStep)
 import Weft.Tcp.Stack.Flow
 import Weft.Tcp.Stack.Names (toSockAddr)
 import Weft.Tcp.Stack.Sockets
-import Weft.Tcp.Stack.State (Alarm (..), Owner (..), Stack (..), defaultOptions, lookupConn)
+import Weft.Tcp.Stack.State (Alarm (..), Owner (..), Stack (..), WaitConn (..), defaultOptions)
 import Weft.Tcp.Stack.Streams (awaitReadableSock)
+import Weft.Tcp.Stack.Table qualified as Table
 import Weft.Tcp.Stack.TimeWait (enterTimeWait)
 import Weft.Timeout (timeout)
 
@@ -111,11 +111,10 @@ waitingStill = do
   st <- stackOn noDevice {deviceSend = \packet -> modifyIORef' sent (packet :)} [own]
   let flow = Flow own 80 peer 4000
       begun = stepTcb (activeOpen defaultSettings (Seq 1) 0 0)
-  (key, _) <- isTaken st flow
-  mapM_ (enterTimeWait st key flow) (waitingOf begun {tcbState = TimeWait, timerAt = 60000000})
+  mapM_ (enterTimeWait st flow) (waitingOf begun {tcbState = TimeWait, timerAt = 60000000})
   packetFrom False st Nothing 1000 (synFrom peer own)
-  waits <- readIORef (stackWaits st)
-  IntMap.keys waits @?= [key]
+  waits <- Table.toList (stackWaits st)
+  map ((== flow) . waitFlow) waits @?= [True]
   answers <- mapM flagsOf =<< readIORef sent
   answers @?= [ack]
   where
@@ -207,12 +206,10 @@ manyReset :: IO ()
 manyReset = do
   st <- stackOn noDevice [own]
   forM_ [1 .. 600] $ \port -> do
-    let flow = Flow own port peer 80
-    (key, _) <- lookupConn st flow
-    newConn st flow key (port > 500) (activeOpen defaultSettings (Seq 1) 0 0) Owned defaultOptions
+    newConn st (Flow own port (if port > 500 then own else peer) 80) (activeOpen defaultSettings (Seq 1) 0 0) Owned defaultOptions
   rounds <- replicateM 3 $ do
     more <- resetSome st not Nothing Nothing 1
-    (,) more . IntMap.size <$> readIORef (stackConns st)
+    (,) more <$> Table.size (stackConns st)
   rounds @?= [(True, 344), (True, 100), (False, 100)]
   where
     own = Address4 0x0a090002
@@ -223,10 +220,8 @@ manyTimers :: IO ()
 manyTimers = do
   st <- stackOn noDevice [own]
   forM_ [1 .. 600] $ \port -> do
-    let flow = Flow own port peer 80
-        first = activeOpen defaultSettings (Seq 1) 0 0
-    (key, _) <- lookupConn st flow
-    c <- newConn st flow key False first Owned defaultOptions
+    let first = activeOpen defaultSettings (Seq 1) 0 0
+    c <- newConn st (Flow own port peer 80) first Owned defaultOptions
     openingStep st Nothing c (Seq 0) B.empty first
   rounds <- replicateM 4 $ do
     next <- fireTimers st Nothing 1500000

@@ -46,6 +46,7 @@ import Weft.Tcp.Simulated.Wire
 import Weft.Tcp.Stack
 import Weft.Tcp.Stack.Calls
 import Weft.Tcp.Stack.State
+import Weft.Tcp.Stack.Table qualified as Table
 
 -- | A machine's stack, in the life of the machine in which it was made.
 data Node = Node {nodeLife :: !Int, nodeStack :: !Stack, nodeInbox :: !Inbox}
@@ -75,7 +76,7 @@ openSockets :: Nodes -> IO Int
 openSockets nodes = do
   machines <- machinesOf (simWorld (nodesSim nodes))
   found <- mapM (living nodes) machines
-  sum <$> mapM (readIORef . stackOpen . nodeStack) (catMaybes found)
+  sum <$> mapM (Table.size . stackSocks . nodeStack) (catMaybes found)
 
 -- The stack of a machine in its present life, if there is one.
 living :: Nodes -> Machine -> IO (Maybe Node)

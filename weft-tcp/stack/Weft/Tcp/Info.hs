@@ -20,11 +20,11 @@ module Weft.Tcp.Info
 where
 
 import Data.ByteString qualified as B
-import Data.Foldable (toList)
 import Data.IORef
 import Data.Int (Int64)
 import Data.IntMap.Strict (IntMap)
 import Data.IntMap.Strict qualified as IntMap
+import Data.Maybe (catMaybes)
 import Data.Sequence qualified as Sequence
 import Data.Word (Word16, Word32, Word8)
 import Network.Socket (Family (..))
@@ -41,6 +41,7 @@ import Weft.Tcp.Sequence
 import Weft.Tcp.Stack.Flow
 import Weft.Tcp.Stack.Names
 import Weft.Tcp.Stack.State
+import Weft.Tcp.Stack.Table qualified as Table
 
 -- | A listener, a connection, or a socket for datagrams that has a port.
 data SocketInfo = SocketInfo
@@ -99,21 +100,19 @@ infoOf st = do
   now <- readIORef (stackNow st)
   bindings <- concat . IntMap.elems <$> readIORef (stackPorts st)
   listeners <- mapM listening [l | Binding {bindingListener = Just l} <- bindings]
-  conns <- readIORef (stackConns st)
-  connections <- mapM (\c -> connected now c <$> readIORef (connBody c)) (toList conns)
-  halves <- map (\c -> small now (halfFlow c) (fromHalfOpen (halfTcb c))) . toList <$> readIORef (stackHalves st)
-  waits <- map (\c -> small now (waitFlow c) (fromWaiting (waitTcb c))) . toList <$> readIORef (stackWaits st)
-  socks <- readIORef (stackSocks st)
-  datagrams <- concat <$> mapM hearing [sock | b <- bindings, Just sock <- [IntMap.lookup (bindingSock b) socks]]
+  connections <- Table.toList (stackConns st) >>= mapM (\c -> connected now c <$> readBody c)
+  halves <- map (\c -> small now (halfFlow c) (fromHalfOpen (halfTcb c))) <$> Table.toList (stackHalves st)
+  waits <- map (\c -> small now (waitFlow c) (fromWaiting (waitTcb c))) <$> Table.toList (stackWaits st)
+  socks <- mapM (Table.lookup (stackSocks st) . fromIntegral . bindingSock) bindings
+  datagrams <- concat <$> mapM hearing (catMaybes socks)
   pure (listeners <> datagrams <> connections <> halves <> waits)
   where
-    hearing sock =
-      readIORef (sockRole sock) >>= \case
-        Datagrams ref -> do
-          u <- readIORef ref
-          let waiting = sum (B.length . incomingPayload <$> udpQueue u)
-          pure [SocketInfo "UDP" waiting 0 (place (udpLocal u) (udpLocalPort u)) (maybe "" (uncurry place) (udpPeer u)) Nothing Nothing]
-        _ -> pure []
+    hearing sock = case sockRole sock of
+      Datagrams ref -> do
+        u <- readIORef ref
+        let waiting = sum (B.length . incomingPayload <$> udpQueue u)
+        pure [SocketInfo "UDP" waiting 0 (place (udpLocal u) (udpLocalPort u)) (maybe "" (uncurry place) (udpPeer u)) Nothing Nothing]
+      _ -> pure []
     listening l = do
       waiting <- Sequence.length <$> readIORef (listenerQueue l)
       most <- readIORef (listenerBacklog l)

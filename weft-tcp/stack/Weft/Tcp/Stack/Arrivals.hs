@@ -8,12 +8,11 @@
 -- nothing. Everything here runs in the stack's turn ("Weft.Tcp.Stack.Turn").
 module Weft.Tcp.Stack.Arrivals (packetFrom, finish) where
 
-import Control.Monad (forM_, unless, when)
+import Control.Monad (forM_, unless)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.Foldable (toList)
 import Data.IORef
-import Data.IntMap.Strict qualified as IntMap
 import Data.Sequence qualified as Sequence
 import Data.Word (Word16, Word32)
 import Weft.Internal.Core.Home (Home)
@@ -33,6 +32,7 @@ import Weft.Tcp.Stack.HalfOpen
 import Weft.Tcp.Stack.Names
 import Weft.Tcp.Stack.Ports (bindingsAt)
 import Weft.Tcp.Stack.State
+import Weft.Tcp.Stack.Table qualified as Table
 import Weft.Tcp.Stack.TimeWait
 import Weft.Tcp.Stack.Turn
 import Weft.Tcp.Udp
@@ -79,59 +79,50 @@ troubleIn st here now what (Quoted local peer protocol (Ports localPort peerPort
   | protocol == protocolTcp = do
       -- In TIME-WAIT nothing is outstanding, and a half-open connection goes on in any case.
       let flow = Flow local localPort peer peerPort
-      (_, found) <- lookupConn st flow
-      -- Another flow may have its key.
-      forM_ found $ \c -> when (flowOf c == flow) (advanceConn st here now c (Icmp what number) B.empty)
+      found <- Table.lookup (stackConns st) flow
+      forM_ found $ \c -> advanceConn st here now c (Icmp what number) B.empty
   | protocol == protocolUdp = troubleFor st here now what (local, localPort) (peer, peerPort)
   | otherwise = pure ()
 
 segmentIn :: Stack -> Maybe Home -> Instant -> Packet -> Ports -> Segment -> ByteString -> IO ()
 segmentIn st here now p (Ports peerPort localPort) s payload = do
-  (key, found) <- lookupConn st flow
+  found <- Table.lookup (stackConns st) flow
   case found of
-    Just c
-      | flowOf c == flow -> advanceConn st here now c (Arrived s) payload
-      | otherwise -> stranger
+    Just c -> advanceConn st here now c (Arrived s) payload
     Nothing -> do
-      half <- IntMap.lookup key <$> readIORef (stackHalves st)
-      wait <- IntMap.lookup key <$> readIORef (stackWaits st)
+      half <- Table.lookup (stackHalves st) flow
+      wait <- Table.lookup (stackWaits st) flow
       case (half, wait) of
-        (Just c, _)
-          | halfFlow c == flow -> do
-              -- The end of a handshake has to come again while the connections before it are not accepted.
-              full <- if segmentFlags s `has` rst then pure False else isFull (halfListener c)
-              if full then count st SynsDropped else advanceHalf st here now key c (Arrived s) payload
-          | otherwise -> stranger
-        (_, Just c)
-          | waitFlow c == flow -> do
-              -- Without a listener TIME-WAIT stays.
-              takers <- if mayReplace s (fromWaiting (waitTcb c)) then listenersAt st local localPort else pure []
-              if null takers then advanceWait st now key c (Arrived s) else endWait st key c >> fromListener key
-          | otherwise -> stranger
-        _ -> fromListener key
+        (Just c, _) -> do
+          -- The end of a handshake has to come again while the connections before it are not accepted.
+          full <- if segmentFlags s `has` rst then pure False else isFull (halfListener c)
+          if full then count st SynsDropped else advanceHalf st here now c (Arrived s) payload
+        (_, Just c) -> do
+          -- Without a listener TIME-WAIT stays.
+          takers <- if mayReplace s (fromWaiting (waitTcb c)) then listenersAt st local localPort else pure []
+          if null takers then advanceWait st now c (Arrived s) else endWait st c >> fromListener
+        _ -> fromListener
   where
     flow = Flow local localPort peer peerPort
-    -- Another flow has this key, by a chance of 1 in 2^62 for each: the peer tries again from
-    -- another port.
-    stranger = count st SynsDropped
     local = packetTarget p
     peer = packetSource p
     isSyn = segmentFlags s `has` syn && not (segmentFlags s `has` ack) && not (segmentFlags s `has` rst)
-    fromListener key = do
+    fromListener = do
       listeners <- listenersAt st local localPort
+      secret <- secretOf st
       case listeners of
         [] -> refuse
         several -> do
-          let listener = several !! (key `mod` length several)
+          let listener = several !! (flowHash secret flow `mod` length several)
           if isSyn
-            then incoming st now key flow s listener
-            else returning st here now key flow s payload listener >>= \taken -> unless taken refuse
+            then incoming st now flow s listener
+            else returning st here now flow s payload listener >>= \taken -> unless taken refuse
     refuse = forM_ (refusal s) $ \r -> do
       count st Refusals
       sendPacket st (loops st peer) local peer protocolTcp (buildSegment local peer (Ports localPort peerPort) r B.empty)
 
 -- | The listeners at an address and port: the socket for this very address before one for all. Of
--- several that share it the flow's key chooses.
+-- several that share it the flow's hash chooses.
 listenersAt :: Stack -> Address -> Word16 -> IO [Listener]
 listenersAt st local port = do
   bindings <- bindingsAt st (fromIntegral port)
@@ -144,14 +135,14 @@ listenersAt st local port = do
 beginnings :: Stack -> Instant -> Flow -> Listener -> IO (Settings, (Seq, Word32), Seal)
 beginnings st now flow@Flow {flowPeer = peer} l = do
   options <- readIORef (listenerOptions l)
-  settings <- settingsFor st options peer (loops st peer)
+  settings <- settingsFor st options peer
   numbers <- freshNumbers st flow now
   secret <- secretOf st
   pure (settings, numbers, sealOf 1 secret flow)
 
 -- A SYN for a listener.
-incoming :: Stack -> Instant -> Int -> Flow -> Segment -> Listener -> IO ()
-incoming st now key flow@(Flow local localPort peer peerPort) s l = do
+incoming :: Stack -> Instant -> Flow -> Segment -> Listener -> IO ()
+incoming st now flow@(Flow local localPort peer peerPort) s l = do
   full <- isFull l
   halfOpen <- readIORef (listenerHalfOpen l)
   (settings, (iss, offset), seal) <- beginnings st now flow l
@@ -159,7 +150,7 @@ incoming st now key flow@(Flow local localPort peer peerPort) s l = do
     | full -> count st SynsDropped
     | halfOpen < tcpMostHalfOpen (stackSettings st) ->
         forM_ (passiveOpen settings iss offset now s) $ \(Step t segments _) -> do
-          mapM_ (openHalf st key flow l) (halfOpenOf t)
+          mapM_ (openHalf st flow l) (halfOpenOf t)
           sendBare st flow segments
     | otherwise -> forM_ (cookieAnswer settings seal offset now s) $ \answer -> do
         count st CookiesSent
@@ -168,8 +159,8 @@ incoming st now key flow@(Flow local localPort peer peerPort) s l = do
 
 -- A segment that belongs to no connection: it may bring a cookie of this listener. Answers whether
 -- it was taken, or has to come again.
-returning :: Stack -> Maybe Home -> Instant -> Int -> Flow -> Segment -> ByteString -> Listener -> IO Bool
-returning st here now key flow s payload l = do
+returning :: Stack -> Maybe Home -> Instant -> Flow -> Segment -> ByteString -> Listener -> IO Bool
+returning st here now flow s payload l = do
   flooded <- readIORef (stackFlooded st)
   if now - flooded > cookieLife
     then pure False
@@ -182,8 +173,8 @@ returning st here now key flow s payload l = do
         Just t -> do
           count st CookiesTaken
           forM_ (halfOpenOf t) $ \h -> do
-            c <- openHalf st key flow l h
-            advanceHalf st here now key c (Arrived s) payload
+            c <- openHalf st flow l h
+            advanceHalf st here now c (Arrived s) payload
           pure True
 
 -- Has a listener as many connections not yet accepted as it takes?

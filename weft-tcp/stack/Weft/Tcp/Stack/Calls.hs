@@ -30,6 +30,7 @@ import Data.IORef
 import Data.Int (Int64)
 import Data.IntMap.Strict qualified as IntMap
 import Data.Map.Strict qualified as Map
+import Data.Maybe (fromMaybe, isJust)
 import Data.Primitive.PrimArray
 import Data.Sequence qualified as Sequence
 import Data.String (fromString)
@@ -61,10 +62,13 @@ import Weft.Tcp.Device
 import Weft.Tcp.Stack.Alarms
 import Weft.Tcp.Stack.Arrivals
 import Weft.Tcp.Stack.Ask
+import Weft.Tcp.Stack.Flow
 import Weft.Tcp.Stack.Names
 import Weft.Tcp.Stack.Sockets
 import Weft.Tcp.Stack.State
 import Weft.Tcp.Stack.Streams
+import Weft.Tcp.Stack.Table (newTable)
+import Weft.Tcp.Stack.Table qualified as Table
 import Weft.Tcp.Stack.Turn
 import Weft.Time qualified as Time (now)
 import Weft.Timeout (timeoutAt)
@@ -73,21 +77,21 @@ import Weft.Timeout (timeoutAt)
 newStack :: TcpSettings -> Device -> IO Stack
 newStack settings device = do
   turn <- newTurn
-  conns <- newIORef IntMap.empty
-  halves <- newIORef IntMap.empty
-  waits <- newIORef IntMap.empty
-  waitCount <- newIORef 0
-  socks <- newIORef IntMap.empty
+  -- Set before the first socket is open, so that a flow keeps its hash.
+  secret <- newIORef Nothing
+  let hash flow = (\known -> flowHash (fromMaybe (0, 0) known) flow) <$> readIORef secret
+  conns <- newTable hash connFlow
+  halves <- newTable hash halfFlow
+  waits <- newTable hash waitFlow
+  socks <- newTable pure (fromIntegral . sockNumber)
   -- -1 is not taken for a descriptor.
   next <- newIORef 2
-  open <- newIORef 0
   ports <- newIORef IntMap.empty
   timers <- Timers.new
   soonest <- newIORef Tcp.never
   clock <- newIORef Nothing
   seen <- newIORef 0
   loop <- newIORef Sequence.empty
-  secret <- newIORef Nothing
   flooded <- newIORef (negate cookieLife)
   dice <- newIORef 0
   quota <- newIORef 0
@@ -98,15 +102,15 @@ newStack settings device = do
   starved <- newIORef False
   report <- newIORef (\_ -> pure ())
   lost <- newIORef False
-  Stack settings device turn conns halves waits waitCount socks next open ports timers soonest clock seen loop secret flooded dice quota shared (Counts counts) shortage starved report lost <$> newIORef False
+  Stack settings device turn conns halves waits socks next ports timers soonest clock seen loop secret flooded dice quota shared (Counts counts) shortage starved report lost <$> newIORef False
 
 -- | For "Weft.Counters".
 gauges :: Stack -> IO (Map.Map Text.Text Int)
 gauges st = do
-  conns <- IntMap.size <$> readIORef (stackConns st)
-  halves <- IntMap.size <$> readIORef (stackHalves st)
-  waits <- readIORef (stackWaitCount st)
-  socks <- readIORef (stackOpen st)
+  conns <- Table.size (stackConns st)
+  halves <- Table.size (stackHalves st)
+  waits <- Table.size (stackWaits st)
+  socks <- Table.size (stackSocks st)
   let Counts a = stackCounts st
   counted <- mapM (\c -> (,) (Text.pack (name c)) <$> readPrimArray a (fromEnum c)) [minBound .. maxBound]
   let now' = [("tcp connections", conns + halves + waits), ("tcp half-open", halves), ("tcp time-wait", waits), ("tcp sockets", socks)]
@@ -137,21 +141,20 @@ describeSocket st s = do
   found <- lookupSock st s
   case found of
     Nothing -> pure Nothing
-    Just sock ->
-      readIORef (sockRole sock) >>= \case
-        Connected c _ -> do
-          b <- readIORef (connBody c)
-          waits <- IntMap.lookup (connKey c) <$> readIORef (stackWaits st)
-          let state = case (Tcp.tcbState (bodyTcb b), waits) of
-                (Tcp.Closed, Just w) | waitFlow w == flowOf c -> Tcp.TimeWait
-                (other, _) -> other
-          pure (Just ("peer " <> showAddress (toSockAddr (sockFamily sock) (connPeer c) (connPeerPort c)) <> ", state " <> stateName state))
-        Listening l -> pure (Just (showAddress (toSockAddr (sockFamily sock) (listenerAddress l) (listenerPort l)) <> ", state LISTEN"))
-        Datagrams ref -> do
-          u <- readIORef ref
-          let place = showAddress . uncurry (toSockAddr (sockFamily sock))
-          pure (Just (maybe (place (udpLocal u, udpLocalPort u)) (("peer " <>) . place) (udpPeer u)))
-        _ -> pure Nothing
+    Just sock -> case sockRole sock of
+      Connected c -> do
+        b <- readBody c
+        wait <- Table.lookup (stackWaits st) (connFlow c)
+        let state = case (Tcp.tcbState (bodyTcb b), wait) of
+              (Tcp.Closed, Just _) -> Tcp.TimeWait
+              (other, _) -> other
+        pure (Just ("peer " <> showAddress (toSockAddr (sockFamily sock) (connPeer c) (connPeerPort c)) <> ", state " <> stateName state))
+      Listening l -> pure (Just (showAddress (toSockAddr (sockFamily sock) (listenerAddress l) (listenerPort l)) <> ", state LISTEN"))
+      Datagrams ref -> do
+        u <- readIORef ref
+        let place = showAddress . uncurry (toSockAddr (sockFamily sock))
+        pure (Just (maybe (place (udpLocal u, udpLocalPort u)) (("peer " <>) . place) (udpPeer u)))
+      _ -> pure Nothing
 
 -- | Is the socket one of the stack's?
 ours :: Socket -> Bool
@@ -272,8 +275,8 @@ lingering st = do
         busy <- inTurn st $ \here t -> do
           _ <- takePackets st here t
           _ <- fireTimers st here t
-          conns <- readIORef (stackConns st)
-          or <$> mapM (fmap unfinished . readIORef . connBody) (IntMap.elems conns)
+          conns <- Table.toList (stackConns st)
+          or <$> mapM (fmap unfinished . readBody) conns
         t <- Time.now
         if busy && t < limit
           then sleep (milliseconds 1) >> go
@@ -302,7 +305,7 @@ attemptsWith st home inner =
           -- By the clock of the worker that asked: after a pause the stack has seen no later time.
           moment <- instantOf st home
           there <- lookupSock st s
-          r <- try (if not (null (sockNumber <$> there)) then attempt Nothing moment else pure (Refuse eSHUTDOWN'))
+          r <- try (if isJust there then attempt Nothing moment else pure (Refuse eSHUTDOWN'))
           finish st Nothing moment
           case r of
             Right (Answer n) -> pure n

@@ -82,8 +82,7 @@ waitToReceive ref w = do
 sendDatagram :: Stack -> Sock -> IORef Udp -> Maybe SockAddr -> ByteString -> Instant -> IO (Verdict Int)
 sendDatagram st sock ref address bytes now = do
   u <- readIORef ref
-  there <- maybe (pure (maybe (Left eDESTADDRREQ) Right (udpPeer u))) (aimed sock) address
-  case there of
+  case maybe (maybe (Left eDESTADDRREQ) Right (udpPeer u)) (aimed sock) address of
     _ | Just e <- udpFailure u -> Refuse e <$ writeIORef ref u {udpFailure = Nothing}
     _ | udpMute u -> pure (Refuse ePIPE)
     Left e -> pure (Refuse e)
@@ -109,14 +108,12 @@ roomForDatagram st ref now = do
   pure (maybe (Refuse eDESTADDRREQ) (Answer . largestTo st u now . fst) (udpPeer u))
 
 -- Address and port, as a socket of this family reaches them.
-aimed :: Sock -> SockAddr -> IO (Either Errno (Address, Word16))
-aimed sock address = do
-  o <- readIORef (sockOptions sock)
-  pure $ case fromSockAddr address of
-    Just (Address6 {}, _) | sockFamily sock == AF_INET -> Left eAFNOSUPPORT
-    Just (Address4 {}, _) | sockFamily sock /= AF_INET && not (isBoth sock o) -> Left eNETUNREACH
-    Just (a, port) -> Right (if isUnspecified a then loopbackLike a else a, port)
-    Nothing -> Left eAFNOSUPPORT
+aimed :: Sock -> SockAddr -> Either Errno (Address, Word16)
+aimed sock address = case fromSockAddr address of
+  Just (Address6 {}, _) | sockFamily sock == AF_INET -> Left eAFNOSUPPORT
+  Just (Address4 {}, _) | sockFamily sock /= AF_INET && not (isBoth sock (sockOptions sock)) -> Left eNETUNREACH
+  Just (a, port) -> Right (if isUnspecified a then loopbackLike a else a, port)
+  Nothing -> Left eAFNOSUPPORT
 
 -- The port of a socket. If it has none it gets one, at this address.
 portOf :: Stack -> Sock -> IORef Udp -> Address -> IO (Either Errno Word16)
@@ -132,7 +129,7 @@ portOf st sock ref address = do
 -- | Correspond with this peer only. What came from others is forgotten.
 connectDatagrams :: Stack -> Sock -> IORef Udp -> SockAddr -> IO (Verdict ())
 connectDatagrams st sock ref address =
-  aimed sock address >>= \case
+  case aimed sock address of
     Left e -> pure (Refuse e)
     Right there -> do
       u <- readIORef ref

@@ -24,7 +24,6 @@ import Control.Monad (forM, forM_, when)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.IORef
-import Data.IntMap.Strict qualified as IntMap
 import Data.Sequence ((|>))
 import Data.Word (Word16)
 import Foreign.C.Error
@@ -39,6 +38,7 @@ import Weft.Tcp.Stack.Flow
 import Weft.Tcp.Stack.Names
 import Weft.Tcp.Stack.Ports
 import Weft.Tcp.Stack.State
+import Weft.Tcp.Stack.Table qualified as Table
 
 -- | Deliver a datagram: the packet that it came in, as bytes too, its ports and its payload. It is
 -- lost if the socket has no room.
@@ -56,9 +56,8 @@ datagramIn st here now p packet (Ports peerPort localPort) payload = do
       when allowed . sendPacket st (loops st peer) local peer icmp $
         buildMessage local peer (Trouble (Unreachable closed) (B.take quoted packet))
     takers -> do
-      let Holder sock ref u = takers !! (flowKey secret (Flow local localPort peer peerPort) `mod` length takers)
-      o <- readIORef (sockOptions sock)
-      if udpHeld u > 0 && udpHeld u + weight payload > receiveRoom o
+      let Holder sock ref u = takers !! (flowHash secret (Flow local localPort peer peerPort) `mod` length takers)
+      if udpHeld u > 0 && udpHeld u + weight payload > receiveRoom (sockOptions sock)
         then count st DatagramsDropped
         else do
           -- The payload is part of what the device read: not to be copied later.
@@ -70,7 +69,7 @@ datagramIn st here now p packet (Ports peerPort localPort) payload = do
     local = packetTarget p
     peer = packetSource p
     -- The socket for this peer before one for this address, and that before one for all. Of several
-    -- the flow's key chooses.
+    -- the flow's hash chooses.
     rank (Holder _ _ u) = case udpPeer u of
       Just only -> if only == (peer, peerPort) then 3 else 0
       Nothing -> if udpLocal u == local then 2 else 1 :: Int
@@ -87,14 +86,12 @@ data Holder = Holder !Sock !(IORef Udp) !Udp
 holdersAt :: Stack -> Address -> Word16 -> IO [Holder]
 holdersAt st local port = do
   bindings <- bindingsAt st (udpPort port)
-  socks <- readIORef (stackSocks st)
-  let bound = [(sock, bindingBoth b) | b <- bindings, Just sock <- [IntMap.lookup (bindingSock b) socks]]
-  fmap concat . forM bound $ \(sock, both) ->
-    readIORef (sockRole sock) >>= \case
-      Datagrams ref -> do
+  fmap concat . forM bindings $ \b ->
+    Table.lookup (stackSocks st) (fromIntegral (bindingSock b)) >>= \case
+      Just sock | Datagrams ref <- sockRole sock -> do
         u <- readIORef ref
         let own = udpLocal u
-        pure [Holder sock ref u | own == local || isUnspecified own && (sameFamily own local || both)]
+        pure [Holder sock ref u | own == local || isUnspecified own && (sameFamily own local || bindingBoth b)]
       _ -> pure []
 
 -- | Something happened to a datagram, by its quoted addresses and ports: this end's, the peer's. Any host

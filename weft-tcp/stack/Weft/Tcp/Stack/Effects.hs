@@ -9,7 +9,6 @@ module Weft.Tcp.Stack.Effects
   ( -- * Addresses
     isOwn,
     loops,
-    sharedAddress,
 
     -- * Packets
     sendPacket,
@@ -26,8 +25,6 @@ import Control.Monad (forM_, void, when)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.IORef
-import Data.List (find)
-import Data.Maybe (fromMaybe)
 import Data.Sequence qualified as Sequence
 import Data.Word (Word8)
 import Weft.Internal.Core.SystemCall (Outcome (Answered), deliver)
@@ -47,10 +44,6 @@ isOwn st a = isLoopback a || a `elem` tcpAddresses (stackSettings st)
 -- | Does the stack itself deliver packets to this address?
 loops :: Stack -> Address -> Bool
 loops st a = isOwn st a && not (deviceLoops (stackDevice st))
-
--- | The stack's own value of this address, not the one that a packet was parsed into: connections share it.
-sharedAddress :: Stack -> Address -> Address
-sharedAddress st a = fromMaybe a (find (== a) (tcpAddresses (stackSettings st)))
 
 -- | Send a packet with this payload, to the stack itself or by the device: from, to, protocol.
 sendPacket :: Stack -> Bool -> Address -> Address -> Word8 -> ByteString -> IO ()

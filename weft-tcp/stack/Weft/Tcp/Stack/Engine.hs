@@ -37,7 +37,6 @@ import Control.Monad (foldM, forM_, when)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.IORef
-import Data.IntMap.Strict qualified as IntMap
 import Data.List (find)
 import Data.Maybe (fromMaybe)
 import Data.Sequence qualified as Sequence
@@ -58,6 +57,7 @@ import Weft.Tcp.Stack.Flow
 import Weft.Tcp.Stack.Held
 import Weft.Tcp.Stack.Names
 import Weft.Tcp.Stack.State
+import Weft.Tcp.Stack.Table qualified as Table
 import Weft.Tcp.Stack.TimeWait
 
 -- | The address that packets to a peer come from: the given one, unless it stands for all.
@@ -88,8 +88,8 @@ freshNumbers st flow now = do
 
 -- | The settings for connections to this peer. Connections with the same options share them, the last
 -- few of which are kept.
-settingsFor :: Stack -> Options -> Address -> Bool -> IO Settings
-settingsFor st o peer loop = do
+settingsFor :: Stack -> Options -> Address -> IO Settings
+settingsFor st o peer = do
   known <- readIORef (stackShared st)
   case lookup key known of
     Just shared -> pure shared
@@ -101,7 +101,7 @@ settingsFor st o peer loop = do
       ( optNoDelay o || settingNoDelay base,
         optKeepAlive o,
         if optReceiveBuffer o > 0 then optReceiveBuffer o else fromIntegral (settingReceiveBuffer base),
-        if loop then 65535 - headers else max 64 (min (fromIntegral (settingMss base)) (deviceMtu (stackDevice st) - headers)),
+        if loops st peer then 65535 - headers else max 64 (min (fromIntegral (settingMss base)) (deviceMtu (stackDevice st) - headers)),
         headers
       )
     !made =
@@ -113,9 +113,9 @@ settingsFor st o peer loop = do
           settingReceiveBuffer = fromIntegral buffer
         }
 
--- | Enter a connection into the table; no other has its key.
-newConn :: Stack -> Flow -> Int -> Bool -> Step -> Owner -> Options -> IO Conn
-newConn st (Flow local localPort peer peerPort) key loop first owner options = do
+-- | Enter a connection into the table; no other has its addresses.
+newConn :: Stack -> Flow -> Step -> Owner -> Options -> IO Conn
+newConn st flow first owner options = do
   body <-
     newIORef
       Body
@@ -127,18 +127,19 @@ newConn st (Flow local localPort peer peerPort) key loop first owner options = d
           bodyOwner = owner,
           bodyFailure = Nothing,
           bodyDeaf = False,
+          bodyTold = False,
           bodyRetransmitted = 0,
           bodyOptions = options,
           bodyAlarm = never,
           bodyAlarmKey = Nothing
         }
-  let c = Conn (sharedAddress st local) peer localPort peerPort key loop body
-  c <$ modifyIORef' (stackConns st) (IntMap.insert key c)
+  let c = Conn flow body
+  c <$ Table.insert (stackConns st) c
 
 -- | Do what the first step of a new connection says. A segment that led to it may have brought this payload, from
 -- this number on.
 openingStep :: Stack -> Maybe Home -> Conn -> Seq -> ByteString -> Step -> IO ()
-openingStep st here c start payload first = readIORef (connBody c) >>= \b -> applyStep st here c start payload b first
+openingStep st here c start payload first = readBody c >>= \b -> applyStep st here c start payload b first
 
 -- | The number of the first byte that an input brings.
 firstByte :: Input -> Seq
@@ -149,7 +150,7 @@ firstByte = \case
 -- | Give a connection an input, with the payload if it is a segment.
 advanceConn :: Stack -> Maybe Home -> Instant -> Conn -> Input -> ByteString -> IO ()
 advanceConn st here now c input payload = do
-  b <- readIORef (connBody c)
+  b <- readBody c
   applyStep st here c (firstByte input) payload b (step now input (bodyTcb b))
 
 applyStep :: Stack -> Maybe Home -> Conn -> Seq -> ByteString -> Body -> Step -> IO ()
@@ -170,13 +171,13 @@ applyStep st here c start payload before' (Step reached segments answers) = do
             bodyIn = if closed && bodyOwner b1 == Orphan then heldNothing else bodyIn b1
           }
   b3 <- setAlarm st (Deadline c) b2
-  writeIORef (connBody c) b3
+  writeBody c b3
   forM_ segments $ \s -> do
     count st SegmentsOut
     when (isAgain s) (count st Retransmitted)
   sendSegments st c b1 segments
   when closed (retire st c b3)
-  mapM_ (enterTimeWait st (connKey c) (flowOf c)) waits
+  mapM_ (enterTimeWait st (connFlow c)) waits
   when readersGo (wakeAll here (bodyReaders b1))
   when writersGo (wakeAll here (bodyWriters b1))
   where
@@ -232,23 +233,26 @@ roomy st b = maySend (tcbState (bodyTcb b)) && 3 * roomOf st b >= least
 -- | A connection has ended: it leaves the table. A socket may still have it.
 retire :: Stack -> Conn -> Body -> IO ()
 retire st c b = do
-  modifyIORef' (stackConns st) (IntMap.update (\d -> if connBody d == connBody c then Nothing else Just d) (connKey c))
+  -- Another connection may have its addresses by now.
+  there <- Table.lookup (stackConns st) (connFlow c)
+  when ((connBody <$> there) == Just (connBody c)) (Table.delete (stackConns st) (connFlow c))
   mapM_ (Timers.cancel (stackTimers st)) (bodyAlarmKey b)
-  writeIORef (connBody c) b {bodyAlarm = never, bodyAlarmKey = Nothing}
+  writeBody c b {bodyAlarm = never, bodyAlarmKey = Nothing}
 
 -- Segments of one step, in their order. A device that cuts gets those that belong together as one.
 sendSegments :: Stack -> Conn -> Body -> [Segment] -> IO ()
 sendSegments st c b segments = case deviceSendWhole (stackDevice st) of
-  Just send | not (connLoop c) -> forM_ (joined segments) $ \(cut, s) -> do
+  Just send | not loop -> forM_ (joined segments) $ \(cut, s) -> do
     count st PacketsOut
     send cut (packetOf PseudoHeaderSummed s)
   _ -> forM_ segments $ \s -> do
     count st PacketsOut
     let packet = packetOf AllSummed s
-    if connLoop c
+    if loop
       then modifyIORef' (stackLoop st) (Sequence.|> packet)
       else deviceSend (stackDevice st) packet
   where
+    loop = loops st (connPeer c)
     packetOf sums s =
       build . packetPiece (Packet (connLocal c) (connPeer c) protocolTcp 64 (classOf s) 0 B.empty) $
         segmentPiece sums (connLocal c) (connPeer c) (Ports (connLocalPort c) (connPeerPort c)) s (slices (segmentSeq s) (fromIntegral (segmentLength s)) (bodyOut b))

@@ -14,7 +14,6 @@ where
 import Control.Monad (void)
 import Data.ByteString (ByteString)
 import Data.IORef
-import Data.IntMap.Strict qualified as IntMap
 import Weft.Internal.Core.Home (Home)
 import Weft.Internal.Data.Timers qualified as Timers
 import Weft.Tcp.Connection
@@ -23,35 +22,36 @@ import Weft.Tcp.Stack.Effects
 import Weft.Tcp.Stack.Engine
 import Weft.Tcp.Stack.Flow
 import Weft.Tcp.Stack.State
+import Weft.Tcp.Stack.Table qualified as Table
 
--- | A connection to a listener begins. No other has its key.
-openHalf :: Stack -> Int -> Flow -> Listener -> HalfOpen -> IO HalfConn
-openHalf st key flow l h = do
+-- | A connection to a listener begins. No other has its addresses.
+openHalf :: Stack -> Flow -> Listener -> HalfOpen -> IO HalfConn
+openHalf st flow l h = do
   modifyIORef' (listenerHalfOpen l) (+ 1)
-  timer <- at st (deadline (fromHalfOpen h)) (HalfDue key)
-  keep st key (HalfConn flow {flowLocal = sharedAddress st (flowLocal flow)} h l timer)
+  timer <- at st (deadline (fromHalfOpen h)) (HalfDue flow)
+  keep st (HalfConn flow h l timer)
 
-keep :: Stack -> Int -> HalfConn -> IO HalfConn
-keep st key !c = c <$ modifyIORef' (stackHalves st) (IntMap.insert key c)
+keep :: Stack -> HalfConn -> IO HalfConn
+keep st c = c <$ Table.insert (stackHalves st) c
 
 -- | Give it an input, with the payload if it is a segment. When the handshake ends it becomes a connection that
 -- the listener may accept.
-advanceHalf :: Stack -> Maybe Home -> Instant -> Int -> HalfConn -> Input -> ByteString -> IO ()
-advanceHalf st here now key c input payload = case halfOpenOf t of
+advanceHalf :: Stack -> Maybe Home -> Instant -> HalfConn -> Input -> ByteString -> IO ()
+advanceHalf st here now c input payload = case halfOpenOf t of
   Just h
-    | deadline t == deadline old -> keep st key c {halfTcb = h} >> answers
+    | deadline t == deadline old -> keep st c {halfTcb = h} >> answers
     | otherwise -> do
-        timer <- instead st (halfTimer c) (deadline t) (HalfDue key)
-        keep st key c {halfTcb = h, halfTimer = timer} >> answers
+        timer <- instead st (halfTimer c) (deadline t) (HalfDue flow)
+        keep st c {halfTcb = h, halfTimer = timer} >> answers
   Nothing -> do
-    modifyIORef' (stackHalves st) (IntMap.delete key)
+    Table.delete (stackHalves st) flow
     modifyIORef' (listenerHalfOpen l) (subtract 1)
     void (Timers.cancel (stackTimers st) (halfTimer c))
     if tcbState t == Closed
       then answers
       else do
         options <- readIORef (listenerOptions l)
-        conn <- newConn st flow key (loops st (flowPeer flow)) (Step old [] []) (Unaccepted l) options
+        conn <- newConn st flow (Step old [] []) (Unaccepted l) options
         openingStep st here conn (firstByte input) payload first
   where
     flow = halfFlow c

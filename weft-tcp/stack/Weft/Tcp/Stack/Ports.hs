@@ -43,9 +43,9 @@ bindingsAt st place = IntMap.findWithDefault [] place <$> readIORef (stackPorts 
 -- | Give a socket this port at an address, or a free one if it is 0.
 claimPort :: Stack -> Sock -> Address -> Word16 -> IO (Either Errno Word16)
 claimPort st sock address port = do
-  o <- readIORef (sockOptions sock)
-  place <- placeOf <$> readIORef (sockRole sock)
-  let mine = Binding (sockNumber sock) address (isBoth sock o) (optReuseAddr o) (optReusePort o) Nothing
+  let o = sockOptions sock
+      place = placeOf (sockRole sock)
+      mine = Binding (sockNumber sock) address (isBoth sock o) (optReuseAddr o) (optReusePort o) Nothing
       -- A port that the stack chose is shared with other addresses at most.
       alone p = not . any (conflicts mine {bindingReuse = False, bindingShare = False}) <$> bindingsAt st (place p)
   chosen <- if port == 0 then freePort st alone else pure (Just port)
@@ -60,15 +60,15 @@ claimPort st sock address port = do
 -- | A socket that is closed gives its port back.
 unbind :: Stack -> Sock -> IO ()
 unbind st sock = do
-  role <- readIORef (sockRole sock)
-  let others bindings = case filter ((/= sockNumber sock) . bindingSock) bindings of
+  let role = sockRole sock
+      others bindings = case filter ((/= sockNumber sock) . bindingSock) bindings of
         [] -> Nothing
         left -> Just left
       free port = modifyIORef' (stackPorts st) (IntMap.update others (placeOf role port))
   case role of
     Bound _ port -> free port
     Listening l -> free (listenerPort l)
-    Connected c _ -> free (connLocalPort c)
+    Connected c -> free (connLocalPort c)
     Datagrams ref -> readIORef ref >>= free . udpLocalPort
     Fresh -> pure ()
 

@@ -57,6 +57,7 @@ import Weft.Tcp.Stack.Options
 import Weft.Tcp.Stack.Ports
 import Weft.Tcp.Stack.State
 import Weft.Tcp.Stack.Streams
+import Weft.Tcp.Stack.Table qualified as Table
 import Weft.Tcp.Stack.TimeWait
 
 -- | A new socket, for streams or for datagrams.
@@ -64,25 +65,22 @@ openSock :: Stack -> Family -> SocketType -> IO (Verdict Socket)
 openSock st family kind = do
   full <- isFull st
   role <- if kind == Datagram then Datagrams <$> newUdp family else pure Fresh
-  if full then pure (Refuse eMFILE) else Answer . fst <$> newSock st family kind role defaultOptions
+  if full then pure (Refuse eMFILE) else Answer <$> newSock st family kind role defaultOptions
 
 isFull :: Stack -> IO Bool
 isFull st = do
   most <- tcpMostSockets (stackSettings st)
-  (>= most) <$> readIORef (stackOpen st)
+  (>= most) <$> Table.size (stackSocks st)
 
-newSock :: Stack -> Family -> SocketType -> Role -> Options -> IO (Socket, Sock)
+newSock :: Stack -> Family -> SocketType -> Role -> Options -> IO Socket
 newSock st family kind role options = do
-  socks <- readIORef (stackSocks st)
-  n <- vacant socks <$> readIORef (stackNextSock st)
+  n <- readIORef (stackNextSock st) >>= vacant
   writeIORef (stackNextSock st) (following n)
   d <- newDescriptor (negate (fromIntegral n))
-  sock <- Sock n (descriptorSerial d) family <$> newIORef role <*> newIORef options
-  modifyIORef' (stackSocks st) (IntMap.insert n sock)
-  modifyIORef' (stackOpen st) (+ 1)
-  pure (Socket d family kind, sock)
+  Table.insert (stackSocks st) (Sock (fromIntegral n) (descriptorSerial d) family role options)
+  pure (Socket d family kind)
   where
-    vacant socks n = if IntMap.member n socks then vacant socks (following n) else n
+    vacant n = Table.lookup (stackSocks st) n >>= maybe (pure n) (\_ -> vacant (following n))
     -- The least number that a descriptor can have is -2^31. A number that is used again names another
     -- socket by its serial number.
     following n = if n >= 0x7fffffff then 2 else n + 1 :: Int
@@ -93,17 +91,15 @@ closeSock st s here now = do
   _ <- markClosed (socketDescriptor s)
   found <- lookupSock st s
   forM_ found $ \sock -> do
-    modifyIORef' (stackSocks st) (IntMap.delete (sockNumber sock))
-    modifyIORef' (stackOpen st) (subtract 1)
+    Table.delete (stackSocks st) (fromIntegral (sockNumber sock))
     unbind st sock
-    options <- readIORef (sockOptions sock)
-    readIORef (sockRole sock) >>= \case
-      Listening l -> closeListener st l here now
-      Connected c _ -> do
-        b <- readIORef (connBody c)
-        writeIORef (connBody c) b {bodyOwner = Orphan, bodyReaders = [], bodyWriters = []}
+    case sockRole sock of
+      Listening l -> closeListener l
+      Connected c -> do
+        b <- readBody c
+        writeBody c b {bodyOwner = Orphan, bodyReaders = [], bodyWriters = []}
         mapM_ (wake here . canceled) (bodyReaders b <> bodyWriters b)
-        advanceConn st here now c (if optResets options then Abort else Close) B.empty
+        advanceConn st here now c (if optResets (sockOptions sock) then Abort else Close) B.empty
       Datagrams ref -> do
         u <- readIORef ref
         writeIORef ref u {udpReaders = []}
@@ -116,18 +112,18 @@ closeSock st s here now = do
   pure (Answer ())
   where
     canceled (Wake w place _) = Wake w place (\_ -> Throw (toException (errnoToIOError "wait" (Errno (fromIntegral (negate Sys.canceled))) Nothing Nothing)))
-    closeListener st' l here' now' = do
+    closeListener l = do
       waiting <- readIORef (listenerWaiters l)
       writeIORef (listenerWaiters l) []
-      mapM_ (wake here' . canceled) waiting
-      halves <- readIORef (stackHalves st')
-      forM_ (IntMap.toList halves) $ \(key, c) -> when (halfListener c == l) (advanceHalf st' here' now' key c Abort B.empty)
-      conns <- readIORef (stackConns st')
+      mapM_ (wake here . canceled) waiting
+      halves <- Table.toList (stackHalves st)
+      forM_ halves $ \c -> when (halfListener c == l) (advanceHalf st here now c Abort B.empty)
+      conns <- Table.toList (stackConns st)
       forM_ conns $ \c -> do
-        b <- readIORef (connBody c)
+        b <- readBody c
         when (bodyOwner b == Unaccepted l) $ do
-          writeIORef (connBody c) b {bodyOwner = Orphan}
-          advanceConn st' here' now' c Abort B.empty
+          writeBody c b {bodyOwner = Orphan}
+          advanceConn st here now c Abort B.empty
 
 -- | The device is gone, because of this: no thread waits for further connections. Those over it are for the
 -- caller to reset ('resetSome').
@@ -144,26 +140,24 @@ loseDevice st here why = do
 -- its threads for seconds.
 resetSome :: Stack -> (Bool -> Bool) -> Maybe Failure -> Maybe Home -> Instant -> IO Bool
 resetSome st isOne why here now = do
-  conns <- some stackConns connLoop
-  forM_ conns $ \(_, c) -> do
-    modifyIORef' (connBody c) (\b -> b {bodyFailure = why <|> bodyFailure b})
+  conns <- some stackConns connFlow
+  forM_ conns $ \c -> do
+    b <- readBody c
+    writeBody c b {bodyFailure = why <|> bodyFailure b}
     advanceConn st here now c Abort B.empty
-  halves <- some stackHalves (loops st . flowPeer . halfFlow)
-  forM_ halves $ \(key, c) -> advanceHalf st here now key c Abort B.empty
-  waits <- some stackWaits (loops st . flowPeer . waitFlow)
-  mapM_ (uncurry (endWait st)) waits
+  halves <- some stackHalves halfFlow
+  forM_ halves $ \c -> advanceHalf st here now c Abort B.empty
+  waits <- some stackWaits waitFlow
+  mapM_ (endWait st) waits
   pure (not (null conns && null halves && null waits))
   where
-    some table isLoop = take 256 . filter (isOne . isLoop . snd) . IntMap.toList <$> readIORef (table st)
+    some table flow = take 256 . filter (isOne . loops st . flowPeer . flow) <$> Table.toList (table st)
 
 -- | Have all threads that wait to accept look again.
 wakeListeners :: Stack -> Maybe Home -> IO ()
 wakeListeners st here = do
-  socks <- readIORef (stackSocks st)
-  forM_ socks $ \other ->
-    readIORef (sockRole other) >>= \case
-      Listening l -> wakeListener l here
-      _ -> pure ()
+  ports <- readIORef (stackPorts st)
+  sequence_ [wakeListener l here | bindings <- IntMap.elems ports, Binding {bindingListener = Just l} <- bindings]
 
 wakeListener :: Listener -> Maybe Home -> IO ()
 wakeListener l here = do
@@ -173,15 +167,14 @@ wakeListener l here = do
 
 -- | Give it an address.
 bindSock :: Stack -> Socket -> SockAddr -> IO (Verdict ())
-bindSock st s address = onSock st s $ \sock ->
-  readIORef (sockRole sock) >>= \case
-    Fresh -> claim sock (\a p -> writeIORef (sockRole sock) (Bound a p))
-    Datagrams ref -> do
-      u <- readIORef ref
-      if udpLocalPort u == 0
-        then claim sock (\a p -> writeIORef ref u {udpLocal = a, udpLocalPort = p})
-        else pure (Refuse eINVAL)
-    _ -> pure (Refuse eINVAL)
+bindSock st s address = onSock st s $ \sock -> case sockRole sock of
+  Fresh -> claim sock (\a p -> become st sock (Bound a p))
+  Datagrams ref -> do
+    u <- readIORef ref
+    if udpLocalPort u == 0
+      then claim sock (\a p -> writeIORef ref u {udpLocal = a, udpLocalPort = p})
+      else pure (Refuse eINVAL)
+  _ -> pure (Refuse eINVAL)
   where
     claim sock keep = case takenBy (sockFamily sock) address of
       Nothing -> pure (Refuse eAFNOSUPPORT)
@@ -191,82 +184,77 @@ bindSock st s address = onSock st s $ \sock ->
 
 -- | Have connections come to it.
 listenSock :: Stack -> Socket -> Int -> IO (Verdict ())
-listenSock st s backlog = onSock st s $ \sock ->
-  readIORef (sockRole sock) >>= \case
-    Bound a port -> start sock a port
-    Fresh ->
-      bindSock st s (toSockAddr (sockFamily sock) (anyOf (sockFamily sock)) 0) >>= \case
-        Answer () -> listenSock st s backlog
-        other -> pure other
-    Listening l -> Answer () <$ writeIORef (listenerBacklog l) backlog
-    Connected {} -> pure (Refuse eINVAL)
-    Datagrams _ -> pure (Refuse eOPNOTSUPP)
+listenSock st s backlog = onSock st s $ \sock -> case sockRole sock of
+  Bound a port -> start sock a port
+  Fresh ->
+    bindSock st s (toSockAddr (sockFamily sock) (anyOf (sockFamily sock)) 0) >>= \case
+      Answer () -> listenSock st s backlog
+      other -> pure other
+  Listening l -> Answer () <$ writeIORef (listenerBacklog l) backlog
+  Connected {} -> pure (Refuse eINVAL)
+  Datagrams _ -> pure (Refuse eOPNOTSUPP)
   where
     start sock a port = do
-      o <- readIORef (sockOptions sock)
       bindings <- bindingsAt st (fromIntegral port)
-      let (mine, others) = (filter ((== sockNumber sock) . bindingSock) bindings, filter ((/= sockNumber sock) . bindingSock) bindings)
+      let o = sockOptions sock
+          (mine, others) = (filter ((== sockNumber sock) . bindingSock) bindings, filter ((/= sockNumber sock) . bindingSock) bindings)
           listening = filter (not . null . fmap listenerPort . bindingListener) others
       if or [conflicts m x | m <- mine, x <- listening]
         then pure (Refuse eADDRINUSE)
         else do
-          l <- Listener a port (sockFamily sock) (isBoth sock o) <$> newIORef (max 0 backlog) <*> newIORef Sequence.empty <*> newIORef 0 <*> newIORef [] <*> pure (sockOptions sock)
-          writeIORef (sockRole sock) (Listening l)
+          l <- Listener a port (sockFamily sock) (isBoth sock o) <$> newIORef (max 0 backlog) <*> newIORef Sequence.empty <*> newIORef 0 <*> newIORef [] <*> newIORef o
+          become st sock (Listening l)
           modifyIORef' (stackPorts st) (IntMap.insert (fromIntegral port) (map (\m -> m {bindingListener = Just l}) mine <> others))
           pure (Answer ())
 
 -- | The oldest connection that was not accepted.
 acceptSock :: Stack -> Socket -> Maybe Instant -> Maybe Home -> Instant -> IO (Verdict (Socket, SockAddr))
-acceptSock st s limit here now = onSock st s $ \sock ->
-  readIORef (sockRole sock) >>= \case
-    Listening l -> do
-      queue <- readIORef (listenerQueue l)
-      case Sequence.viewl queue of
-        Sequence.EmptyL -> do
-          lost <- readIORef (stackLost st)
-          pure (if lost then Refuse eNODEV else Again (waitAt (listenerWaiters l)) limit)
-        c Sequence.:< rest -> do
-          full <- isFull st
-          if full
-            then do
-              report <- readIORef (stackReport st)
-              runShort (stackShortage st) (fromIntegral now * 1000) report "no socket left for a new connection; accepting goes on when one is free"
-              writeIORef (stackStarved st) True
-              -- The limit may have changed by then.
-              pure (Again (\w -> waitAt (listenerWaiters l) w >> void (at st (now + 250000) (Expiry w))) limit)
-            else do
-              writeIORef (listenerQueue l) rest
-              b <- readIORef (connBody c)
-              o <- readIORef (listenerOptions l)
-              told <- newIORef True
-              (socket, _) <- newSock st (listenerFamily l) Stream (Connected c told) o
-              settings <- settingsFor st o (connPeer c) (connLoop c)
-              writeIORef (connBody c) b {bodyOwner = Owned, bodyOptions = o, bodyTcb = (bodyTcb b) {tcbSettings = onConnection settings (tcbSettings (bodyTcb b))}}
-              -- Others wait for the rest.
-              unless (Sequence.null rest) (wakeListener l here)
-              pure (Answer (socket, toSockAddr (listenerFamily l) (connPeer c) (connPeerPort c)))
-    Datagrams _ -> pure (Refuse eOPNOTSUPP)
-    _ -> pure (Refuse eINVAL)
+acceptSock st s limit here now = onSock st s $ \sock -> case sockRole sock of
+  Listening l -> do
+    queue <- readIORef (listenerQueue l)
+    case Sequence.viewl queue of
+      Sequence.EmptyL -> do
+        lost <- readIORef (stackLost st)
+        pure (if lost then Refuse eNODEV else Again (waitAt (listenerWaiters l)) limit)
+      c Sequence.:< rest -> do
+        full <- isFull st
+        if full
+          then do
+            report <- readIORef (stackReport st)
+            runShort (stackShortage st) (fromIntegral now * 1000) report "no socket left for a new connection; accepting goes on when one is free"
+            writeIORef (stackStarved st) True
+            -- The limit may have changed by then.
+            pure (Again (\w -> waitAt (listenerWaiters l) w >> void (at st (now + 250000) (Expiry w))) limit)
+          else do
+            writeIORef (listenerQueue l) rest
+            b <- readBody c
+            o <- readIORef (listenerOptions l)
+            socket <- newSock st (listenerFamily l) Stream (Connected c) o
+            settings <- settingsFor st o (connPeer c)
+            writeBody c b {bodyOwner = Owned, bodyTold = True, bodyOptions = o, bodyTcb = (bodyTcb b) {tcbSettings = onConnection settings (tcbSettings (bodyTcb b))}}
+            -- Others wait for the rest.
+            unless (Sequence.null rest) (wakeListener l here)
+            pure (Answer (socket, toSockAddr (listenerFamily l) (connPeer c) (connPeerPort c)))
+  Datagrams _ -> pure (Refuse eOPNOTSUPP)
+  _ -> pure (Refuse eINVAL)
 
 -- | Connect it. Asked again while the connection comes about, also after a cancellation.
 connectSock :: Stack -> Socket -> SockAddr -> Maybe Instant -> Maybe Home -> Instant -> IO (Verdict ())
-connectSock st s address limit here now = onSock st s $ \sock ->
-  readIORef (sockRole sock) >>= \case
-    Listening _ -> pure (Refuse eISCONN)
-    Connected c told -> do
-      b <- readIORef (connBody c)
-      was <- readIORef told
-      case tcbState (bodyTcb b) of
-        _ | was -> pure (Refuse eISCONN)
-        SynSent -> pure (Again (waitToWrite c) limit)
-        SynReceived -> pure (Again (waitToWrite c) limit)
-        Closed -> do
-          unconnected sock (connLocalPort c) >>= writeIORef (sockRole sock)
-          pure (Refuse (maybe eCONNABORTED failureErrno (bodyFailure b)))
-        _ -> Answer () <$ writeIORef told True
-    Bound a port -> begin sock a (Just port)
-    Fresh -> begin sock (anyOf (sockFamily sock)) Nothing
-    Datagrams ref -> connectDatagrams st sock ref address
+connectSock st s address limit here now = onSock st s $ \sock -> case sockRole sock of
+  Listening _ -> pure (Refuse eISCONN)
+  Connected c -> do
+    b <- readBody c
+    case tcbState (bodyTcb b) of
+      _ | bodyTold b -> pure (Refuse eISCONN)
+      SynSent -> pure (Again (waitToWrite c) limit)
+      SynReceived -> pure (Again (waitToWrite c) limit)
+      Closed -> do
+        unconnected sock (connLocalPort c) >>= become st sock
+        pure (Refuse (maybe eCONNABORTED failureErrno (bodyFailure b)))
+      _ -> Answer () <$ writeBody c b {bodyTold = True}
+  Bound a port -> begin sock a (Just port)
+  Fresh -> begin sock (anyOf (sockFamily sock)) Nothing
+  Datagrams ref -> connectDatagrams st sock ref address
   where
     -- Did it have its port before? Then it still has, and gives it back when it is closed.
     unconnected sock port = do
@@ -285,67 +273,62 @@ connectSock st s address limit here now = onSock st s $ \sock ->
               Just p -> pure (Just p)
               Nothing -> freePort st $ \p -> do
                 bound <- bindingsAt st (fromIntegral p)
-                used <- snd <$> isTaken st (Flow a p peer peerPort)
+                used <- isTaken st (Flow a p peer peerPort)
                 pure (null bound && not used)
             case chosen of
               Nothing -> pure (Refuse eADDRNOTAVAIL)
               Just p -> do
                 let flow = Flow a p peer peerPort
-                (key, taken) <- isTaken st flow
+                taken <- isTaken st flow
                 if taken
                   then pure (Refuse eADDRINUSE)
                   else do
-                    o <- readIORef (sockOptions sock)
                     (iss, offset) <- freshNumbers st flow now
-                    let loop = loops st peer
-                    settings <- settingsFor st o peer loop
+                    settings <- settingsFor st (sockOptions sock) peer
                     let first = activeOpen settings iss offset now
-                    c <- newConn st flow key loop first Owned o
-                    told <- newIORef False
-                    writeIORef (sockRole sock) (Connected c told)
+                    c <- newConn st flow first Owned (sockOptions sock)
+                    become st sock (Connected c)
                     openingStep st here c (Seq 0) B.empty first
                     pure (Again (waitToWrite c) limit)
 
--- | The key of a flow, and whether any table has it.
-isTaken :: Stack -> Flow -> IO (Int, Bool)
+-- | Has any table this flow?
+isTaken :: Stack -> Flow -> IO Bool
 isTaken s flow = do
-  (key, found) <- lookupConn s flow
-  half <- IntMap.member key <$> readIORef (stackHalves s)
-  waits <- IntMap.member key <$> readIORef (stackWaits s)
-  pure (key, half || waits || isJust found)
+  conn <- isJust <$> Table.lookup (stackConns s) flow
+  half <- isJust <$> Table.lookup (stackHalves s) flow
+  wait <- isJust <$> Table.lookup (stackWaits s) flow
+  pure (conn || half || wait)
 
 -- | An option's value.
 getSock :: Stack -> Socket -> SocketOption -> IO (Verdict Int)
-getSock st s option = onSock st s $ \sock -> do
-  role <- readIORef (sockRole sock)
-  o <- readIORef (sockOptions sock)
-  case role of
-    Listening _ | option == acceptConn -> pure (Answer 1)
-    Connected c _ | option == SoError -> do
-      b <- readIORef (connBody c)
-      writeIORef (connBody c) b {bodyFailure = Nothing}
-      pure (Answer (maybe 0 (number . failureErrno) (bodyFailure b)))
-    Datagrams ref
-      | option == SoError -> do
-          u <- readIORef ref
-          writeIORef ref u {udpFailure = Nothing}
-          pure (Answer (maybe 0 number (udpFailure u)))
-      | option == Type -> pure (Answer 2)
-      | option == RecvBuffer -> pure (Answer (receiveRoom o))
-    _ -> pure (Answer (readOption (tcpConnections (stackSettings st)) (tcpSendBuffer (stackSettings st)) option o))
+getSock st s option = onSock st s $ \sock -> case sockRole sock of
+  Listening _ | option == acceptConn -> pure (Answer 1)
+  Connected c | option == SoError -> do
+    b <- readBody c
+    writeBody c b {bodyFailure = Nothing}
+    pure (Answer (maybe 0 (number . failureErrno) (bodyFailure b)))
+  Datagrams ref
+    | option == SoError -> do
+        u <- readIORef ref
+        writeIORef ref u {udpFailure = Nothing}
+        pure (Answer (maybe 0 number (udpFailure u)))
+    | option == Type -> pure (Answer 2)
+    | option == RecvBuffer -> pure (Answer (receiveRoom (sockOptions sock)))
+  _ -> pure (Answer (readOption (tcpConnections (stackSettings st)) (tcpSendBuffer (stackSettings st)) option (sockOptions sock)))
   where
     number (Errno e) = fromIntegral e
 
 -- | Set an option.
 setSock :: Stack -> Socket -> SocketOption -> Int -> Maybe Home -> Instant -> IO (Verdict ())
 setSock st s option v here now = onSock st s $ \sock -> do
-  modifyIORef' (sockOptions sock) (writeOption option v)
-  o <- readIORef (sockOptions sock)
-  readIORef (sockRole sock) >>= \case
-    Connected c _ -> do
-      b <- readIORef (connBody c)
-      settings <- settingsFor st o (connPeer c) (connLoop c)
-      writeIORef (connBody c) b {bodyOptions = o}
+  let !o = writeOption option v (sockOptions sock)
+  Table.insert (stackSocks st) sock {sockOptions = o}
+  case sockRole sock of
+    Listening l -> writeIORef (listenerOptions l) o
+    Connected c -> do
+      b <- readBody c
+      settings <- settingsFor st o (connPeer c)
+      writeBody c b {bodyOptions = o}
       -- Bytes that Nagle's algorithm held back are sent.
       advanceConn st here now c (Tune (onConnection settings (tcbSettings (bodyTcb b)))) B.empty
     _ -> pure ()
@@ -354,21 +337,20 @@ setSock st s option v here now = onSock st s $ \sock -> do
 -- | The own address of a socket.
 localOf :: Stack -> Socket -> IO (Verdict SockAddr)
 localOf st s = onSock st s $ \sock ->
-  Answer . uncurry (toSockAddr (sockFamily sock)) <$> (readIORef (sockRole sock) >>= named sock)
+  Answer . uncurry (toSockAddr (sockFamily sock)) <$> named sock (sockRole sock)
   where
     named sock = \case
       Fresh -> pure (anyOf (sockFamily sock), 0)
       Bound a p -> pure (a, p)
       Listening l -> pure (listenerAddress l, listenerPort l)
-      Connected c _ -> pure (connLocal c, connLocalPort c)
+      Connected c -> pure (connLocal c, connLocalPort c)
       Datagrams ref -> (\u -> (udpLocal u, udpLocalPort u)) <$> readIORef ref
 
 -- | The address of the peer.
 peerOf :: Stack -> Socket -> IO (Verdict SockAddr)
-peerOf st s = onSock st s $ \sock ->
-  readIORef (sockRole sock) >>= \case
-    Connected c told -> do
-      there <- readIORef told
-      pure (if there then Answer (toSockAddr (sockFamily sock) (connPeer c) (connPeerPort c)) else Refuse eNOTCONN)
-    Datagrams ref -> maybe (Refuse eNOTCONN) (Answer . uncurry (toSockAddr (sockFamily sock))) . udpPeer <$> readIORef ref
-    _ -> pure (Refuse eNOTCONN)
+peerOf st s = onSock st s $ \sock -> case sockRole sock of
+  Connected c -> do
+    b <- readBody c
+    pure (if bodyTold b then Answer (toSockAddr (sockFamily sock) (connPeer c) (connPeerPort c)) else Refuse eNOTCONN)
+  Datagrams ref -> maybe (Refuse eNOTCONN) (Answer . uncurry (toSockAddr (sockFamily sock))) . udpPeer <$> readIORef ref
+  _ -> pure (Refuse eNOTCONN)

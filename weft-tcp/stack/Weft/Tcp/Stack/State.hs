@@ -16,11 +16,15 @@ module Weft.Tcp.Stack.State
 
     -- * Connections
     Conn (..),
-    flowOf,
+    connLocal,
+    connPeer,
+    connLocalPort,
+    connPeerPort,
     Body (..),
+    readBody,
+    writeBody,
     Owner (..),
     secretOf,
-    lookupConn,
     HalfConn (..),
     WaitConn (..),
     Alarm (..),
@@ -28,6 +32,7 @@ module Weft.Tcp.Stack.State
     -- * Sockets
     Sock (..),
     lookupSock,
+    become,
     Role (..),
     Udp (..),
     Incoming (..),
@@ -47,9 +52,8 @@ where
 import Control.Monad (void)
 import Data.ByteString (ByteString)
 import Data.IORef
-import Data.Int (Int64)
+import Data.Int (Int32, Int64)
 import Data.IntMap.Strict (IntMap)
-import Data.IntMap.Strict qualified as IntMap
 import Data.Maybe (fromMaybe)
 import Data.Primitive.PrimArray
 import Data.Primitive.PrimVar (readPrimVar)
@@ -71,6 +75,8 @@ import Weft.Tcp.Internal.Small (HalfOpen, Waiting)
 import Weft.Tcp.Packet (Address)
 import Weft.Tcp.Stack.Flow
 import Weft.Tcp.Stack.Held (Held)
+import Weft.Tcp.Stack.Table (Table)
+import Weft.Tcp.Stack.Table qualified as Table
 import Weft.Tcp.Stack.Turn (Turn)
 
 -- | How a stack is set up.
@@ -104,19 +110,13 @@ data Stack = Stack
   { stackSettings :: !TcpSettings,
     stackDevice :: !Device,
     stackTurn :: !(Turn (Maybe Home)),
-    -- | Connections by 'flowKey'. Read by any thread.
-    stackConns :: !(IORef (IntMap Conn)),
-    -- | Those that are half open or in TIME-WAIT, by the same keys: no key is in two tables. Read by any
-    -- thread.
-    stackHalves :: !(IORef (IntMap HalfConn)),
-    stackWaits :: !(IORef (IntMap WaitConn)),
-    -- | How many are in TIME-WAIT: to count them takes time.
-    stackWaitCount :: !(IORef Int),
-    -- | Sockets by their negative number, negated. Read by any thread.
-    stackSocks :: !(IORef (IntMap Sock)),
+    stackConns :: !(Table Flow Conn),
+    -- | Those that are half open or in TIME-WAIT: no flow is in two tables.
+    stackHalves :: !(Table Flow HalfConn),
+    stackWaits :: !(Table Flow WaitConn),
+    -- | Sockets by their negative number, negated.
+    stackSocks :: !(Table Int Sock),
     stackNextSock :: !(IORef Int),
-    -- | How many sockets are open: to count them takes time.
-    stackOpen :: !(IORef Int),
     -- | The sockets that have each port, by "Weft.Tcp.Stack.Ports".
     stackPorts :: !(IORef (IntMap [Binding])),
     stackTimers :: !(Timers Alarm),
@@ -189,17 +189,25 @@ instantOf s home = do
 
 -- | A connection. Its addresses do not change, so that a look-up needs no more.
 data Conn = Conn
-  { connLocal, connPeer :: !Address,
-    connLocalPort, connPeerPort :: {-# UNPACK #-} !Word16,
-    connKey :: {-# UNPACK #-} !Int,
-    -- | Do both ends belong to this stack?
-    connLoop :: !Bool,
+  { connFlow :: !Flow,
     connBody :: {-# UNPACK #-} !(IORef Body)
   }
 
--- | Its addresses and ports.
-flowOf :: Conn -> Flow
-flowOf c = Flow (connLocal c) (connLocalPort c) (connPeer c) (connPeerPort c)
+connLocal, connPeer :: Conn -> Address
+connLocal = flowLocal . connFlow
+connPeer = flowPeer . connFlow
+
+connLocalPort, connPeerPort :: Conn -> Word16
+connLocalPort = flowLocalPort . connFlow
+connPeerPort = flowPeerPort . connFlow
+
+-- | The present state of a connection. From any OS thread.
+readBody :: Conn -> IO Body
+readBody = readIORef . connBody
+
+-- | Its next state.
+writeBody :: Conn -> Body -> IO ()
+writeBody = writeIORef . connBody
 
 -- | The part of a connection that changes, one immutable record.
 data Body = Body
@@ -215,6 +223,8 @@ data Body = Body
     bodyFailure :: !(Maybe Failure),
     -- | The user will not read any more.
     bodyDeaf :: !Bool,
+    -- | The user was told that the connection is there.
+    bodyTold :: !Bool,
     -- | How many segments were sent again.
     bodyRetransmitted :: !Word32,
     bodyOptions :: !Options,
@@ -235,7 +245,7 @@ data Owner
 
 -- | A connection that a listener has answered, and no socket has.
 data HalfConn = HalfConn
-  { halfFlow :: {-# UNPACK #-} !Flow,
+  { halfFlow :: !Flow,
     halfTcb :: {-# UNPACK #-} !HalfOpen,
     halfListener :: !Listener,
     halfTimer :: {-# UNPACK #-} !TimerKey
@@ -243,7 +253,7 @@ data HalfConn = HalfConn
 
 -- | A connection in TIME-WAIT. For the socket that it had, if that is still open, it has ended.
 data WaitConn = WaitConn
-  { waitFlow :: {-# UNPACK #-} !Flow,
+  { waitFlow :: !Flow,
     waitTcb :: {-# UNPACK #-} !Waiting,
     waitTimer :: {-# UNPACK #-} !TimerKey
   }
@@ -251,9 +261,9 @@ data WaitConn = WaitConn
 -- | The purpose of a timer.
 data Alarm
   = Deadline !Conn
-  | -- | Of the half-open connection with this key, or of the one in TIME-WAIT.
-    HalfDue !Int
-  | WaitDue !Int
+  | -- | Of the half-open connection with these addresses, or of the one in TIME-WAIT.
+    HalfDue !Flow
+  | WaitDue !Flow
   | -- | The limit of a wait.
     Expiry !Wake
 
@@ -261,33 +271,28 @@ data Alarm
 secretOf :: Stack -> IO (Word64, Word64)
 secretOf s = fromMaybe (0, 0) <$> readIORef (stackSecret s)
 
--- | The connection between two addresses: local, peer. Two flows with one key do not both get
--- connections, see "Weft.Tcp.Stack.Arrivals".
-lookupConn :: Stack -> Flow -> IO (Int, Maybe Conn)
-lookupConn s flow = do
-  m <- readIORef (stackConns s)
-  secret <- secretOf s
-  let key = flowKey secret flow
-  pure (key, IntMap.lookup key m)
-
--- | A socket of the stack.
+-- | A socket of the stack, one immutable record in its table.
 data Sock = Sock
-  { sockNumber :: !Int,
+  { sockNumber :: {-# UNPACK #-} !Int32,
     -- | Of its descriptor. Another stack of this process has sockets with the same numbers.
-    sockSerial :: !Word32,
-    sockFamily :: !Family,
-    sockRole :: !(IORef Role),
-    sockOptions :: !(IORef Options)
+    sockSerial :: {-# UNPACK #-} !Word32,
+    sockFamily :: {-# UNPACK #-} !Family,
+    sockRole :: !Role,
+    sockOptions :: !Options
   }
 
 -- | The socket of the stack that this is, if it is open. From any OS thread.
 lookupSock :: Stack -> Socket -> IO (Maybe Sock)
-lookupSock st s = found . IntMap.lookup (negate (fromIntegral (descriptorNumber d))) <$> readIORef (stackSocks st)
+lookupSock st s = found <$> Table.lookup (stackSocks st) (negate (fromIntegral (descriptorNumber d)))
   where
     d = socketDescriptor s
     found = \case
       Just sock | sockSerial sock == descriptorSerial d -> Just sock
       _ -> Nothing
+
+-- | Give a socket, as it was just looked up, a purpose.
+become :: Stack -> Sock -> Role -> IO ()
+become st sock role = Table.insert (stackSocks st) sock {sockRole = role}
 
 -- | The purpose of a socket.
 data Role
@@ -295,8 +300,7 @@ data Role
   | -- | It has an address and a port.
     Bound !Address !Word16
   | Listening !Listener
-  | -- | A connection, and whether it was ever there.
-    Connected !Conn !(IORef Bool)
+  | Connected !Conn
   | -- | From the start, if that is what it was opened for.
     Datagrams !(IORef Udp)
 
@@ -350,7 +354,7 @@ instance Eq Listener where
 -- | A socket that has a port: its number, its address, whether it is of IPv6 only, the options
 -- that allow others, and its listener once it listens.
 data Binding = Binding
-  { bindingSock :: !Int,
+  { bindingSock :: !Int32,
     bindingAddress :: !Address,
     bindingBoth :: !Bool,
     bindingReuse, bindingShare :: !Bool,

@@ -50,11 +50,10 @@ onSock st s use = lookupSock st s >>= maybe (pure (Refuse eBADF)) use
 
 -- A socket for datagrams, or the connection of one that has, or had, one.
 onConn :: Stack -> Socket -> Errno -> (Sock -> IORef Udp -> IO (Verdict a)) -> (Conn -> Body -> IO (Verdict a)) -> IO (Verdict a)
-onConn st s otherwise' datagrams use = onSock st s $ \sock ->
-  readIORef (sockRole sock) >>= \case
-    Connected c _ -> readIORef (connBody c) >>= use c
-    Datagrams ref -> datagrams sock ref
-    _ -> pure (Refuse otherwise')
+onConn st s otherwise' datagrams use = onSock st s $ \sock -> case sockRole sock of
+  Connected c -> readBody c >>= use c
+  Datagrams ref -> datagrams sock ref
+  _ -> pure (Refuse otherwise')
 {-# INLINE onConn #-}
 
 -- | Leave a waiting thread there, and forget those that were cancelled.
@@ -64,13 +63,13 @@ waitAt ref w = readIORef ref >>= stillThere >>= writeIORef ref . (w :)
 -- | Leave a thread that waits to read a connection, or to write to it.
 waitToRead, waitToWrite :: Conn -> Wake -> IO ()
 waitToRead c w = do
-  b <- readIORef (connBody c)
+  b <- readBody c
   left <- stillThere (bodyReaders b)
-  writeIORef (connBody c) b {bodyReaders = w : left}
+  writeBody c b {bodyReaders = w : left}
 waitToWrite c w = do
-  b <- readIORef (connBody c)
+  b <- readBody c
   left <- stillThere (bodyWriters b)
-  writeIORef (connBody c) b {bodyWriters = w : left}
+  writeBody c b {bodyWriters = w : left}
 
 -- | End directions.
 shutdownSock :: Stack -> Socket -> ShutdownHow -> Maybe Home -> Instant -> IO (Verdict ())
@@ -79,7 +78,7 @@ shutdownSock st s how here now = onConn st s eNOTCONN (\_ ref -> shutDatagrams r
     then pure (Refuse eNOTCONN)
     else do
       when (how /= ShutdownSend) $ do
-        writeIORef (connBody c) b {bodyDeaf = True, bodyReaders = []}
+        writeBody c b {bodyDeaf = True, bodyReaders = []}
         wakeAll here (bodyReaders b)
       when (how /= ShutdownReceive) (advanceConn st here now c Shutdown B.empty)
       pure (Answer ())
@@ -94,12 +93,12 @@ receiveSock st s to most here now
       if n > 0
         then do
           copyFront to n (bodyIn b)
-          writeIORef (connBody c) b {bodyIn = dropFront n (bodyIn b)}
+          writeBody c b {bodyIn = dropFront n (bodyIn b)}
           advanceConn st here now c (Consumed (fromIntegral n)) B.empty
           pure (Answer n)
         else case bodyFailure b of
           _ | bodyDeaf b -> pure (Answer 0)
-          Just why -> Refuse (failureErrno why) <$ writeIORef (connBody c) b {bodyFailure = Nothing}
+          Just why -> Refuse (failureErrno why) <$ writeBody c b {bodyFailure = Nothing}
           Nothing
             | ended b -> pure (Answer 0)
             | otherwise -> pure (Again (waitToRead c) Nothing)
@@ -108,11 +107,10 @@ receiveSock st s to most here now
 receiveFromSock :: Stack -> Socket -> Ptr Word8 -> Int -> Maybe Home -> Instant -> IO (Verdict (Int, SockAddr))
 receiveFromSock st s to most here now
   | most <= 0 = pure (Refuse eINVAL)
-  | otherwise = onSock st s $ \sock ->
-      readIORef (sockRole sock) >>= \case
-        Datagrams ref -> receiveDatagram sock ref to most
-        Connected c _ -> fmap (,toSockAddr (sockFamily sock) (connPeer c) (connPeerPort c)) <$> receiveSock st s to most here now
-        _ -> pure (Refuse eNOTCONN)
+  | otherwise = onSock st s $ \sock -> case sockRole sock of
+      Datagrams ref -> receiveDatagram sock ref to most
+      Connected c -> fmap (,toSockAddr (sockFamily sock) (connPeer c) (connPeerPort c)) <$> receiveSock st s to most here now
+      _ -> pure (Refuse eNOTCONN)
 
 -- | Take what there is room for of several pieces, by copying it: the caller may overwrite its
 -- memory at once. If more follows, what fills no segment leaves with that, or after a while. Pieces of a
@@ -125,7 +123,7 @@ sendSock st s more pieces here now = onWritable st s (\sock ref -> sendDatagram 
       0 -> pure (Again (waitToWrite c) Nothing)
       room -> do
         let (n, out) = fill (sndEnd (bodyTcb b)) room 0 (bodyOut b) pieces
-        writeIORef (connBody c) b {bodyOut = out}
+        writeBody c b {bodyOut = out}
         advanceConn st here now c ((if more == NothingMore then Wrote else WroteMore) (fromIntegral n)) B.empty
         pure (Answer n)
   where
@@ -142,15 +140,14 @@ sendSock st s more pieces here now = onWritable st s (\sock ref -> sendDatagram 
 
 -- | Send to an address, which the socket of a connection ignores.
 sendToSock :: Stack -> Socket -> ByteString -> SockAddr -> Maybe Home -> Instant -> IO (Verdict Int)
-sendToSock st s bytes address here now = onSock st s $ \sock ->
-  readIORef (sockRole sock) >>= \case
-    Datagrams ref -> sendDatagram st sock ref (Just address) bytes now
-    _ -> sendSock st s NothingMore [bytes] here now
+sendToSock st s bytes address here now = onSock st s $ \sock -> case sockRole sock of
+  Datagrams ref -> sendDatagram st sock ref (Just address) bytes now
+  _ -> sendSock st s NothingMore [bytes] here now
 
 -- | Take bytes whether or not there is room. No other code has their memory.
 appendSock :: Stack -> Socket -> ByteString -> Maybe Home -> Instant -> IO (Verdict Int)
 appendSock st s bytes here now = onWritable st s (\sock ref -> sendDatagram st sock ref Nothing bytes now) $ \c b -> do
-  writeIORef (connBody c) b {bodyOut = append (sndEnd (bodyTcb b)) bytes (bodyOut b)}
+  writeBody c b {bodyOut = append (sndEnd (bodyTcb b)) bytes (bodyOut b)}
   advanceConn st here now c (Wrote (fromIntegral (B.length bytes))) B.empty
   pure (Answer (B.length bytes))
 
@@ -158,7 +155,7 @@ appendSock st s bytes here now = onWritable st s (\sock ref -> sendDatagram st s
 onWritable :: Stack -> Socket -> (Sock -> IORef Udp -> IO (Verdict a)) -> (Conn -> Body -> IO (Verdict a)) -> IO (Verdict a)
 onWritable st s datagrams use = onConn st s ePIPE datagrams $ \c b -> case tcbState (bodyTcb b) of
   Closed
-    | Just why <- bodyFailure b -> Refuse (failureErrno why) <$ writeIORef (connBody c) b {bodyFailure = Nothing}
+    | Just why <- bodyFailure b -> Refuse (failureErrno why) <$ writeBody c b {bodyFailure = Nothing}
     | otherwise -> pure (Refuse ePIPE)
   _ | bodyTcb b `is` FinQueued -> pure (Refuse ePIPE)
   SynSent -> pure (Again (waitToWrite c) Nothing)
@@ -174,31 +171,29 @@ roomSock st s now = onWritable st s (\_ ref -> roomForDatagram st ref now) $ \c 
 
 -- | Wait until receiving, or accepting, does not wait.
 awaitReadableSock :: Stack -> Socket -> IO (Verdict ())
-awaitReadableSock st s = onSock st s $ \sock ->
-  readIORef (sockRole sock) >>= \case
-    Listening l -> do
-      none <- Sequence.null <$> readIORef (listenerQueue l)
-      -- Without a device accepting fails, at once.
-      lost <- readIORef (stackLost st)
-      pure (if none && not lost then Again (waitAt (listenerWaiters l)) Nothing else Answer ())
-    Connected c _ -> do
-      b <- readIORef (connBody c)
-      pure $
-        if readable (bodyTcb b) > 0 || bodyDeaf b || ended b
-          then Answer ()
-          else Again (waitToRead c) Nothing
-    Datagrams ref -> awaitDatagram ref
-    _ -> pure (Answer ())
+awaitReadableSock st s = onSock st s $ \sock -> case sockRole sock of
+  Listening l -> do
+    none <- Sequence.null <$> readIORef (listenerQueue l)
+    -- Without a device accepting fails, at once.
+    lost <- readIORef (stackLost st)
+    pure (if none && not lost then Again (waitAt (listenerWaiters l)) Nothing else Answer ())
+  Connected c -> do
+    b <- readBody c
+    pure $
+      if readable (bodyTcb b) > 0 || bodyDeaf b || ended b
+        then Answer ()
+        else Again (waitToRead c) Nothing
+  Datagrams ref -> awaitDatagram ref
+  _ -> pure (Answer ())
 
 -- | Wait until sending does not wait.
 awaitWritableSock :: Stack -> Socket -> IO (Verdict ())
-awaitWritableSock st s = onSock st s $ \sock ->
-  readIORef (sockRole sock) >>= \case
-    Connected c _ -> do
-      b <- readIORef (connBody c)
-      case tcbState (bodyTcb b) of
-        SynSent -> pure (Again (waitToWrite c) Nothing)
-        SynReceived -> pure (Again (waitToWrite c) Nothing)
-        x | maySend x && not (bodyTcb b `is` FinQueued) && roomOf st b == 0 -> pure (Again (waitToWrite c) Nothing)
-        _ -> pure (Answer ())
-    _ -> pure (Answer ())
+awaitWritableSock st s = onSock st s $ \sock -> case sockRole sock of
+  Connected c -> do
+    b <- readBody c
+    case tcbState (bodyTcb b) of
+      SynSent -> pure (Again (waitToWrite c) Nothing)
+      SynReceived -> pure (Again (waitToWrite c) Nothing)
+      x | maySend x && not (bodyTcb b `is` FinQueued) && roomOf st b == 0 -> pure (Again (waitToWrite c) Nothing)
+      _ -> pure (Answer ())
+  _ -> pure (Answer ())

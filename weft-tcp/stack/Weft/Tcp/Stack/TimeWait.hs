@@ -13,48 +13,43 @@ module Weft.Tcp.Stack.TimeWait
 where
 
 import Control.Monad (void)
-import Data.IORef
-import Data.IntMap.Strict qualified as IntMap
 import Weft.Internal.Data.Timers qualified as Timers
 import Weft.Tcp.Connection
 import Weft.Tcp.Internal.Small
 import Weft.Tcp.Stack.Effects
 import Weft.Tcp.Stack.Flow
 import Weft.Tcp.Stack.State
+import Weft.Tcp.Stack.Table qualified as Table
 
 -- | A connection comes to TIME-WAIT and is in no table. If there are too many of them it is forgotten, as in
 -- Linux: the oldest would be no less needed.
-enterTimeWait :: Stack -> Int -> Flow -> Waiting -> IO ()
-enterTimeWait st key flow w = do
-  n <- readIORef (stackWaitCount st)
+enterTimeWait :: Stack -> Flow -> Waiting -> IO ()
+enterTimeWait st flow w = do
+  n <- Table.size (stackWaits st)
   if n >= tcpMostTimeWait (stackSettings st)
     then count st TimeWaitsDropped
-    else do
-      writeIORef (stackWaitCount st) $! n + 1
-      timer <- at st (deadline (fromWaiting w)) (WaitDue key)
-      keep st key (WaitConn flow w timer)
+    else at st (deadline (fromWaiting w)) (WaitDue flow) >>= keep st . WaitConn flow w
 
-keep :: Stack -> Int -> WaitConn -> IO ()
-keep st key !c = modifyIORef' (stackWaits st) (IntMap.insert key c)
+keep :: Stack -> WaitConn -> IO ()
+keep st = Table.insert (stackWaits st)
 
 -- | Give it an input.
-advanceWait :: Stack -> Instant -> Int -> WaitConn -> Input -> IO ()
-advanceWait st now key c input = do
+advanceWait :: Stack -> Instant -> WaitConn -> Input -> IO ()
+advanceWait st now c input = do
   case waitingOf t of
-    Nothing -> endWait st key c
+    Nothing -> endWait st c
     Just w
-      | deadline t == deadline old -> keep st key c {waitTcb = w}
+      | deadline t == deadline old -> keep st c {waitTcb = w}
       | otherwise -> do
-          timer <- instead st (waitTimer c) (deadline t) (WaitDue key)
-          keep st key c {waitTcb = w, waitTimer = timer}
+          timer <- instead st (waitTimer c) (deadline t) (WaitDue (waitFlow c))
+          keep st c {waitTcb = w, waitTimer = timer}
   sendBare st (waitFlow c) segments
   where
     old = fromWaiting (waitTcb c)
     Step t segments _ = step now input old
 
 -- | It is over.
-endWait :: Stack -> Int -> WaitConn -> IO ()
-endWait st key c = do
-  modifyIORef' (stackWaits st) (IntMap.delete key)
-  modifyIORef' (stackWaitCount st) (subtract 1)
+endWait :: Stack -> WaitConn -> IO ()
+endWait st c = do
+  Table.delete (stackWaits st) (waitFlow c)
   void (Timers.cancel (stackTimers st) (waitTimer c))

@@ -1,0 +1,144 @@
+{-# LANGUAGE MagicHash #-}
+{-# OPTIONS_HADDOCK not-home #-}
+
+-- |
+-- Description : A table of records by a part of them
+--
+-- The connections and sockets of a stack, millions perhaps. A record has its key in itself, so that an entry takes
+-- some 18 bytes. Changed by one OS thread at a time, and read by any.
+module Weft.Tcp.Stack.Table
+  ( Table,
+    newTable,
+    size,
+    lookup,
+    insert,
+    delete,
+    toList,
+  )
+where
+
+import Control.Monad (void, when)
+import Control.Monad.Primitive (RealWorld)
+import Data.Bits (shiftL, (.&.))
+import Data.Foldable qualified as Foldable
+import Data.Primitive.Array
+import Data.Primitive.MutVar
+import Data.Primitive.SmallArray
+import GHC.Exts (unsafeCoerce#)
+import Prelude hiding (lookup)
+
+-- Note [Linear hashing]
+-- ~~~~~~~~~~~~~~~~~~~~~
+-- Litwin 1980. There are n buckets, 2^k <= n < 2^(k+1). A record is in bucket (hash mod 2^(k+1)) if there is one of
+-- that number, and else in bucket (hash mod 2^k). When there are more than 'load' records to a bucket, bucket
+-- (n - 2^k) is divided: part of it becomes bucket n. So the table grows by one bucket at a time, without a pause; it
+-- does not shrink.
+--
+-- A bucket is an immutable array, and a change writes another: a reader on another OS thread sees each bucket whole.
+-- It may miss a record of the bucket that is being divided, or see it twice; so only observers read while others write.
+--
+-- The outer array is frozen but for the instant of a write, although the type says mutable, so that minor collections
+-- do not look at it (Note [Why chunks, and why frozen ones] in "Weft.Internal.Data.Slots"). Thawing is what tells the
+-- collector of the write, and freezing comes after it.
+
+-- | Records with keys.
+data Table k v = Table
+  { -- | The hash of a key, which stays the same while the table has a record. Not negative.
+    tableHash :: !(k -> IO Int),
+    tableKey :: !(v -> k),
+    tableBuckets :: {-# UNPACK #-} !(MutVar RealWorld (Buckets v))
+  }
+
+-- | How many records there are, how many buckets, the power of two that is not more, and the buckets.
+data Buckets v = Buckets !Int !Int !Int !(MutableArray RealWorld (SmallArray v))
+
+-- | Records to a bucket, on average.
+load :: Int
+load = 4
+
+-- | An empty one, by how to hash a key, and the key of a record.
+newTable :: (k -> IO Int) -> (v -> k) -> IO (Table k v)
+newTable hash key = Table hash key <$> (newFrozen 1 >>= newMutVar . Buckets 0 1 1)
+
+-- | How many records there are.
+size :: Table k v -> IO Int
+size t = (\(Buckets records _ _ _) -> records) <$> readMutVar (tableBuckets t)
+
+bucketOf :: Int -> Int -> Int -> Int
+bucketOf n half hash
+  | i < n = i
+  | otherwise = hash .&. (half - 1)
+  where
+    i = hash .&. (2 * half - 1)
+
+-- | The record with this key.
+lookup :: (Eq k) => Table k v -> k -> IO (Maybe v)
+lookup t k = do
+  hash <- tableHash t k
+  Buckets _ n half array <- readMutVar (tableBuckets t)
+  bucket <- readArray array (bucketOf n half hash)
+  pure (Foldable.find ((== k) . tableKey t) bucket)
+
+-- | Enter a record. It replaces one with the same key.
+insert :: (Eq k) => Table k v -> v -> IO ()
+insert t !v = do
+  hash <- tableHash t (tableKey t v)
+  Buckets records n half array <- readMutVar (tableBuckets t)
+  let i = bucketOf n half hash
+  bucket <- readArray array i
+  let others = without (tableKey t) (tableKey t v) bucket
+      added = sizeofSmallArray others + 1 - sizeofSmallArray bucket
+  writeFrozen array i (smallArrayFromListN (sizeofSmallArray others + 1) (v : Foldable.toList others))
+  writeMutVar (tableBuckets t) (Buckets (records + added) n half array)
+  when (records + added > load * n) (divide t)
+
+-- | Remove the record with this key, if there is one.
+delete :: (Eq k) => Table k v -> k -> IO ()
+delete t k = do
+  hash <- tableHash t k
+  Buckets records n half array <- readMutVar (tableBuckets t)
+  let i = bucketOf n half hash
+  bucket <- readArray array i
+  let others = without (tableKey t) k bucket
+  writeFrozen array i others
+  writeMutVar (tableBuckets t) (Buckets (records + sizeofSmallArray others - sizeofSmallArray bucket) n half array)
+
+-- | All records. From another OS thread: those that were not changed meanwhile, and perhaps one of them twice.
+toList :: Table k v -> IO [v]
+toList t = do
+  Buckets _ n _ array <- readMutVar (tableBuckets t)
+  concat <$> mapM (fmap Foldable.toList . readArray array) [0 .. n - 1]
+
+without :: (Eq k) => (v -> k) -> k -> SmallArray v -> SmallArray v
+without key k bucket
+  | null bucket = bucket
+  | otherwise = smallArrayFromList (filter ((/= k) . key) (Foldable.toList bucket))
+
+-- One bucket more.
+divide :: Table k v -> IO ()
+divide t = do
+  Buckets records n half array <- readMutVar (tableBuckets t)
+  bucket <- readArray array (n - half)
+  hashed <- mapM (\v -> (,v) <$> tableHash t (tableKey t v)) (Foldable.toList bucket)
+  let going hash = bucketOf (n + 1) half' hash == n
+      half' = if n + 1 == 2 * half then 2 * half else half
+  array' <- if n < sizeofMutableArray array then pure array else grown array
+  writeFrozen array' n (smallArrayFromList [v | (hash, v) <- hashed, going hash])
+  writeMutVar (tableBuckets t) (Buckets records (n + 1) half' array')
+  writeFrozen array' (n - half) (smallArrayFromList [v | (hash, v) <- hashed, not (going hash)])
+  where
+    grown array = do
+      new <- newArray (sizeofMutableArray array `shiftL` 1) emptySmallArray
+      copyMutableArray new 0 array 0 (sizeofMutableArray array)
+      new <$ unsafeFreezeArray new
+
+newFrozen :: Int -> IO (MutableArray RealWorld (SmallArray v))
+newFrozen n = do
+  array <- newArray n emptySmallArray
+  array <$ unsafeFreezeArray array
+
+writeFrozen :: MutableArray RealWorld (SmallArray v) -> Int -> SmallArray v -> IO ()
+writeFrozen (MutableArray array) i !bucket = do
+  thawed <- unsafeThawArray (Array (unsafeCoerce# array))
+  writeArray thawed i bucket
+  void (unsafeFreezeArray thawed)
