@@ -77,11 +77,11 @@ idles = do
 halves, waits :: IO ()
 halves = do
   x <- newSite
-  adds "a half-open connection" 270 (everyone (open x))
+  adds "a half-open connection" 200 (everyone (open x))
   counted x
 waits = do
   x <- newSite
-  adds "a connection in TIME-WAIT" 270 . everyone $ \n -> do
+  adds "a connection in TIME-WAIT" 200 . everyone $ \n -> do
     open x n
     comes x n ack 8 0
     closes x n

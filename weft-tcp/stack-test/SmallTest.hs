@@ -1,5 +1,5 @@
 -- |
--- Description : Half-open connections and TIME-WAIT
+-- Description : Half-open connections, those at rest, and TIME-WAIT
 --
 -- A stack without threads ("Attempting"), and the test as its peer.
 module SmallTest (tests) where
@@ -18,7 +18,7 @@ import Foreign.Ptr (castPtr)
 import Network.Socket (Family (AF_INET))
 import Test.Tasty
 import Test.Tasty.HUnit
-import Weft.Internal.Core.SystemCall (ShutdownHow (..), Socket)
+import Weft.Internal.Core.SystemCall (More (..), ShutdownHow (..), Socket)
 import Weft.Tcp.Connection
 import Weft.Tcp.Device
 import Weft.Tcp.Icmp
@@ -32,13 +32,14 @@ import Weft.Tcp.Stack.Ask (Verdict (..))
 import Weft.Tcp.Stack.Calls (describeSocket, newStack)
 import Weft.Tcp.Stack.Names (toSockAddr)
 import Weft.Tcp.Stack.Sockets
-import Weft.Tcp.Stack.State (Stack)
-import Weft.Tcp.Stack.Streams (receiveSock, shutdownSock)
+import Weft.Tcp.Stack.State (Conn (..), Stack (..), Stage (..))
+import Weft.Tcp.Stack.Streams (receiveSock, sendSock, shutdownSock)
+import Weft.Tcp.Stack.Table qualified as Table
 
 tests :: TestTree
 tests =
   testGroup
-    "half open and TIME-WAIT"
+    "half open, at rest and TIME-WAIT"
     [ testGroup
         "in TIME-WAIT"
         [ testCase "a connection has a small record, and ends after a minute" ends,
@@ -61,7 +62,8 @@ tests =
           testCase "a reset ends it" halfReset,
           testCase "a message of ICMP changes nothing" messages,
           testCase "the end of the listener resets it" listenerCloses
-        ]
+        ],
+      testCase "a connection at rest has a small record until something comes" rests
     ]
 
 -- | The stack, its listener at port 80, and what it has sent since this was last asked, in order.
@@ -356,3 +358,38 @@ listenerCloses = do
   closeSock (siteStack x) (siteListener x) Nothing 2 >>= gives (Right ())
   sentFrom x first >>= (@?= [(rst <> ack, 1, Seq 101)])
   counts x [0, 0, 0]
+
+rests :: IO ()
+rests = do
+  x <- site id
+  first <- begins 4000 x Nothing
+  comes x 2 ack 101 (first `advance` 1) Nothing B.empty
+  s <- accepts x
+  sendSock (siteStack x) s NothingMore [Char8.pack "abc"] Nothing 4 >>= gives (Right 3)
+  comes x 5 ack 101 (first `advance` 4) Nothing B.empty
+  before' <- infoOf (siteStack x)
+  atRest x >>= (@?= [False])
+  passes x 2000000
+  atRest x >>= (@?= [True])
+  later <- infoOf (siteStack x)
+  assertEqual "what is shown" before' later
+  -- It is not at rest again before the bytes were read.
+  _ <- siteSent x
+  comes x 3000000 (ack <> psh) 101 (first `advance` 4) Nothing (Char8.pack "xyz")
+  sentFrom x first >>= (@?= [(ack, 4, Seq 104)])
+  passes x 6000000
+  atRest x >>= (@?= [False])
+  reads' x s 7000000
+  sendSock (siteStack x) s NothingMore [Char8.pack "d"] Nothing 7000001 >>= gives (Right 1)
+  comes x 7000002 ack 104 (first `advance` 5) Nothing B.empty
+  passes x 9000000
+  atRest x >>= (@?= [True])
+  where
+    atRest x = Table.toList (stackConns (siteStack x)) >>= mapM (fmap isAtRest . readIORef . connStage)
+    isAtRest = \case
+      AtRest {} -> True
+      Active _ -> False
+    reads' x s now = allocaBytes 10 $ \memory -> do
+      receiveSock (siteStack x) s memory 10 Nothing now >>= gives (Right 3)
+      got <- B.packCStringLen (castPtr memory, 3)
+      got @?= Char8.pack "xyz"

@@ -1,7 +1,7 @@
 -- |
 -- Description : Small records of connections
 --
--- A connection that is half open or in TIME-WAIT does the same whether it is kept whole or as a record.
+-- A connection that is half open, at rest or in TIME-WAIT does the same whether it is kept whole or as a record.
 module SmallTest (tests) where
 
 import Data.Int (Int64)
@@ -30,7 +30,13 @@ tests =
             run = alike (fmap fromHalfOpen . halfOpenOf) 0 begun moves
          in counterexample (show (runWrong run)) $
               checkCoverage . cover 20 (runAnswered run) "answered" . cover 10 (runEnded run) "ended" . cover 5 (runLater run) "repeats its answer" $
-                isJust (halfOpenOf begun) && null (runWrong run)
+                isJust (halfOpenOf begun) && null (runWrong run),
+      atLeast 1000 . testProperty "at rest" $ \options -> forAllMoves $ \moves ->
+        let (now, begun) = idle options
+            run = alike (fmap fromResting . restingOf) now begun moves
+         in counterexample (show (runWrong run)) $
+              checkCoverage . cover 20 (runAnswered run) "answered" . cover 20 (runEnded run) "no longer at rest" $
+                isJust (restingOf begun) && null (runWrong run)
     ]
   where
     atLeast n = adjustOption (\(QuickCheckTests given) -> QuickCheckTests (max n given))
@@ -60,6 +66,15 @@ ending offer simultaneous = (6, foldl (\t (now, i) -> stepTcb (step now i t)) (o
           <> if simultaneous
             then [comes 1010 mine fin 0, comes 1011 (mine `advance` 1) mempty 0]
             else [comes 1010 (mine `advance` 1) mempty 0, comes 1010 (mine `advance` 1) fin 0]
+
+-- Ten bytes each way, which were read and acknowledged.
+idle :: Offer -> (Instant, Tcb)
+idle offer = (5, foldl (\t (now, i) -> stepTcb (step now i t)) (opening offer) inputs)
+  where
+    stamped v = noOptions {optionTimestamps = Just (Timestamps v 0)}
+    mine = Seq 0xfffffff1
+    comes s a f n = Arrived (Segment (Seq s) a (f <> ack) 40000 0 (stamped 100) n)
+    inputs = zip [1 ..] [comes 1000 mine mempty 0, comes 1000 mine psh 10, Consumed 10, Wrote 10, comes 1010 (mine `advance` 10) mempty 0]
 
 -- | Numbers are relative to the connection's.
 data Move

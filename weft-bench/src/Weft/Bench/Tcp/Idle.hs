@@ -58,7 +58,7 @@ measureIdle most = do
     liftIO (readIORef held) >>= mapM_ closeSocket
   reverse <$> readIORef rows
   where
-    trips = 2_000
+    trips = 40_000
     stack = (defaultTcpSettings (pure noDevice) []) {tcpMostSockets = pure (2 * most + 16), tcpLinger = 0}
     -- Waits without a buffer.
     serve s = do

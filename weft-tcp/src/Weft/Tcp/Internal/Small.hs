@@ -3,7 +3,7 @@
 -- |
 -- Description : Connections in few words
 --
--- Of a connection that is half open, or in TIME-WAIT, most fields of its control block have values that
+-- Of a connection that is half open, at rest, or in TIME-WAIT, many fields of its control block have values that
 -- are known. Such connections come in numbers, so a record keeps the others. It has no rules of its own:
 -- each input makes a control block of it again, which 'Weft.Tcp.Connection.step' takes further.
 module Weft.Tcp.Internal.Small
@@ -19,7 +19,12 @@ module Weft.Tcp.Internal.Small
     halfOpenOf,
     fromHalfOpen,
 
-    -- * Either
+    -- * At rest
+    Resting,
+    restingOf,
+    fromResting,
+
+    -- * Any
     throughRecord,
   )
 where
@@ -207,9 +212,121 @@ fromHalfOpen h =
   where
     settings = halfOpenSettings h
 
+-- | An established connection at rest: all that was sent is acknowledged, all that came is acknowledged and read, and
+-- nothing is being repaired.
+data Resting = Resting
+  { restingSettings :: !Settings,
+    restingMemory :: !Memory,
+    restingScoreboard :: !Scoreboard,
+    restingHeardAt, restingDataAt, restingSentAt :: !Instant,
+    restingMarks :: !Word32,
+    restingSndNxt, restingSndWl1, restingRcvNxt, restingRcvAdv :: !Seq,
+    restingSndWnd, restingSndMaxWnd, restingWindow, restingThreshold :: !Word32,
+    restingRttSmooth, restingRttVar, restingRttLeast :: !Word32,
+    restingTsRecent, restingTsOffset, restingChallengeAt :: !Word32,
+    restingSndMss, restingRcvMss :: !Word16,
+    restingSndScale, restingRcvScale, restingRcvQuick :: !Word8
+  }
+
+-- | The record of a connection at rest.
+restingOf :: Tcb -> Maybe Resting
+restingOf t
+  | tcbState t == Established,
+    sndUna t == sndNxt t,
+    sndEnd t == sndNxt t,
+    sndWl2 t == sndUna t,
+    sndSmall t `upTo` sndUna t,
+    rcvRead t == rcvNxt t,
+    rcvAcked t == rcvNxt t,
+    timerAt t == never,
+    ackAt t == never,
+    not (any (t `is`) [FinQueued, FinSeen, AckNow]),
+    sndBackoff t + sndRetries t + sndDups t + sndProbes t == 0,
+    tcbRecovery t == Open,
+    tcbReassembly t == emptyReassembly =
+      Just
+        Resting
+          { restingSettings = tcbSettings t,
+            restingMemory = windowMemory (tcbWindow t),
+            restingScoreboard = tcbScoreboard t,
+            restingHeardAt = heardAt t,
+            restingDataAt = dataAt t,
+            restingSentAt = sentAt t,
+            restingMarks = tcbMarks t,
+            restingSndNxt = sndNxt t,
+            restingSndWl1 = sndWl1 t,
+            restingRcvNxt = rcvNxt t,
+            restingRcvAdv = rcvAdv t,
+            restingSndWnd = sndWnd t,
+            restingSndMaxWnd = sndMaxWnd t,
+            restingWindow = windowBytes (tcbWindow t),
+            restingThreshold = windowThreshold (tcbWindow t),
+            restingRttSmooth = rttSmooth t,
+            restingRttVar = rttVar t,
+            restingRttLeast = rttLeast t,
+            restingTsRecent = tsRecent t,
+            restingTsOffset = tsOffset t,
+            restingChallengeAt = challengeAt t,
+            restingSndMss = sndMss t,
+            restingRcvMss = rcvMss t,
+            restingSndScale = sndScale t,
+            restingRcvScale = rcvScale t,
+            restingRcvQuick = rcvQuick t
+          }
+  | otherwise = Nothing
+
+-- | The connection again.
+fromResting :: Resting -> Tcb
+fromResting r =
+  Tcb
+    { tcbState = Established,
+      tcbSettings = restingSettings r,
+      tcbMarks = restingMarks r,
+      sndUna = restingSndNxt r,
+      sndNxt = restingSndNxt r,
+      sndEnd = restingSndNxt r,
+      sndWnd = restingSndWnd r,
+      sndMaxWnd = restingSndMaxWnd r,
+      sndWl1 = restingSndWl1 r,
+      sndWl2 = restingSndNxt r,
+      sndMss = restingSndMss r,
+      rcvMss = restingRcvMss r,
+      sndScale = restingSndScale r,
+      rcvScale = restingRcvScale r,
+      sndBackoff = 0,
+      sndRetries = 0,
+      sndDups = 0,
+      sndProbes = 0,
+      rcvQuick = restingRcvQuick r,
+      rcvNxt = restingRcvNxt r,
+      rcvAdv = restingRcvAdv r,
+      rcvRead = restingRcvNxt r,
+      rcvFin = Seq 0,
+      rcvAcked = restingRcvNxt r,
+      rttSmooth = restingRttSmooth r,
+      rttVar = restingRttVar r,
+      rttLeast = restingRttLeast r,
+      sndSmall = restingSndNxt r,
+      tsRecent = restingTsRecent r,
+      tsOffset = restingTsOffset r,
+      challengeAt = restingChallengeAt r,
+      tcbWindow = Window (restingWindow r) (restingThreshold r) (restingMemory r),
+      tcbRecovery = Open,
+      tcbScoreboard = restingScoreboard r,
+      tcbReassembly = emptyReassembly,
+      timerAt = never,
+      ackAt = never,
+      -- It matters while something is outstanding, and begins with that.
+      progressAt = restingSentAt r,
+      heardAt = restingHeardAt r,
+      dataAt = restingDataAt r,
+      sentAt = restingSentAt r
+    }
+
 -- | A connection as a stack has it that keeps a record of it, if there is one.
 throughRecord :: Tcb -> Tcb
 throughRecord t
   | Just w <- waitingOf t = fromWaiting w
   | Just h <- halfOpenOf t = fromHalfOpen h
+  | Just r <- restingOf t = fromResting r
   | otherwise = t

@@ -25,11 +25,11 @@ fireTimers st here now = do
     Deadline c -> do
       count st TimersFired
       b <- readBody c
-      let b' = b {bodyAlarm = never, bodyAlarmKey = Nothing}
-      writeBody c b'
+      let b' = b {bodyAlarm = NoAlarm}
       if deadline (bodyTcb b) <= now
-        then advanceConn st here now c Due B.empty
+        then writeBody c b' >> advanceConn st here now c Due B.empty
         else setAlarm st (Deadline c) b' >>= writeBody c
+      restIfIdle c
     -- The timers of small records are those of their deadlines.
     HalfDue flow -> stackHalves `has` flow $ \c -> advanceHalf st here now c Due B.empty
     WaitDue flow -> stackWaits `has` flow $ \c -> advanceWait st now c Due

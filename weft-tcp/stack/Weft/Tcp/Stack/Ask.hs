@@ -10,6 +10,7 @@ module Weft.Tcp.Stack.Ask
   ( Verdict (..),
     ask,
     askThroughQueue,
+    asking,
     inTurn,
     failWith,
   )
@@ -18,12 +19,13 @@ where
 import Control.Exception (SomeException, toException, try)
 import Control.Monad (unless, void)
 import Foreign.C.Error (Errno, eTIMEDOUT, errnoToIOError)
+import GHC.Exts (oneShot)
 import Weft (Thread)
 import Weft.Internal.Core.Home (Home (..), Why (Accepted))
 import Weft.Internal.Core.Park (BlockedOn (..))
 import Weft.Internal.Core.Park qualified as Park
 import Weft.Internal.Core.SystemCall (SystemCall (..), because)
-import Weft.Internal.Core.Tcb (Tcb)
+import Weft.Internal.Core.Tcb (Resume, Tcb)
 import Weft.Internal.Core.Trace (Thread (..), Trace (..), internally)
 import Weft.Internal.Data.Timers qualified as Timers
 import Weft.Tcp.Connection (Instant)
@@ -40,53 +42,48 @@ data Verdict a
     Again (Wake -> IO ()) !(Maybe Instant)
   deriving stock (Functor)
 
--- | Answer a call of this thread. The text is for errors.
-ask :: Stack -> String -> SystemCall r -> (Maybe Home -> Instant -> IO (Verdict a)) -> Home -> Tcb -> (a -> Trace) -> IO Trace
-ask st what request attempt home tcb k = answering st what request attempt (\_ _ a -> pure (k a)) home tcb
+-- | Answer a call of this thread. The text is for errors. A thread that has waited makes the call again, by the
+-- function: nothing but that is kept for it.
+ask :: Stack -> String -> SystemCall r -> Resume -> (Maybe Home -> Instant -> IO (Verdict a)) -> Home -> Tcb -> (a -> Trace) -> IO Trace
+ask st what request again attempt home tcb k = answering st what request again attempt (pure . k) home tcb
 
 -- | 'ask' whose answer passes through the ready queue, so that the policy decides when the thread
 -- goes on.
-askThroughQueue :: Stack -> String -> SystemCall r -> (Maybe Home -> Instant -> IO (Verdict a)) -> Home -> Tcb -> (a -> Trace) -> IO Trace
-askThroughQueue st what request attempt home tcb k =
-  answering st what request attempt (\there who a -> Parked <$ homeReady there Accepted who (\_ -> k a)) home tcb
+askThroughQueue :: Stack -> String -> SystemCall r -> Resume -> (Maybe Home -> Instant -> IO (Verdict a)) -> Home -> Tcb -> (a -> Trace) -> IO Trace
+askThroughQueue st what request again attempt home tcb k =
+  answering st what request again attempt (\a -> Parked <$ homeReady home Accepted tcb (\_ -> k a)) home tcb
 
-answering :: Stack -> String -> SystemCall r -> (Maybe Home -> Instant -> IO (Verdict a)) -> (Home -> Tcb -> a -> IO Trace) -> Home -> Tcb -> IO Trace
-answering st what request attempt continue = go Nothing
+answering :: Stack -> String -> SystemCall r -> Resume -> (Maybe Home -> Instant -> IO (Verdict a)) -> (a -> IO Trace) -> Home -> Tcb -> IO Trace
+answering st what request again attempt continue home tcb = do
+  mine <- tryTurn (stackTurn st)
+  if mine
+    then do
+      now <- instantOf st home
+      result <- try (attempt (Just home) now)
+      trace <- case result of
+        Left e -> pure (Throw (e :: SomeException))
+        Right (Answer a) -> continue a
+        Right (Refuse e) -> pure (failWith what e)
+        Right (Again _ (Just limit)) | limit <= now -> pure (failWith what eTIMEDOUT)
+        Right (Again register Nothing) -> waiting (\place -> pure () <$ (register $! Wake (homeWorker home) place again))
+        Right (Again register (Just limit)) -> waiting $ \place -> do
+          timer <- at st limit (Expiry (Wake (homeWorker home) place (\_ -> failWith what eTIMEDOUT)))
+          register (Wake (homeWorker home) place (oneShot (\_ -> internally (\there _ -> again () <$ forgetTimer st there timer))))
+          pure (forgetTimer st home timer)
+      trace <$ finish st (Just home) now
+    else do
+      -- The thread that has the turn wakes it. Not for long, and so not to be interrupted: a call such
+      -- as a close is to be made.
+      who <- Park.identified home tcb
+      place <- Park.takePlace home who (BlockedOn 0 request) () Park.resumed
+      let !w = Wake (homeWorker home) place again
+      left <- leaveJob (stackTurn st) (`wake` w)
+      if left then pure () else wake (Just home) w
+      pure Parked
   where
-    again timer = internally (go timer)
-    go timer home tcb = do
-      mine <- tryTurn (stackTurn st)
-      if mine
-        then do
-          -- The wait that was limited is over.
-          mapM_ (Timers.cancel (stackTimers st)) timer
-          now <- instantOf st home
-          result <- try (attempt (Just home) now)
-          trace <- case result of
-            Left e -> pure (Throw (e :: SomeException))
-            Right verdict -> act home tcb now verdict
-          trace <$ finish st (Just home) now
-        else do
-          -- The thread that has the turn wakes it. Not for long, and so not to be interrupted: a call such
-          -- as a close is to be made.
-          who <- Park.identified home tcb
-          place <- Park.takePlace home who (BlockedOn 0 request) () Park.resumed
-          let w = Wake (homeWorker home) place (\_ -> again timer)
-          left <- leaveJob (stackTurn st) (`wake` w)
-          if left then pure () else wake (Just home) w
-          pure Parked
-    act home tcb now = \case
-      Answer a -> continue home tcb a
-      Refuse e -> pure (failWith what e)
-      Again _ (Just limit) | limit <= now -> pure (failWith what eTIMEDOUT)
-      Again register limit ->
-        Parked <$ Park.waitFor home tcb (BlockedOn 0 request) () Park.resumed (parked home register limit)
-    parked home register limit place = do
-      timer <- mapM (\t -> at st t (Expiry (Wake (homeWorker home) place (\_ -> failWith what eTIMEDOUT)))) limit
-      register (Wake (homeWorker home) place (\_ -> again timer))
-      pure (mapM_ (forgetTimer st home) timer)
+    waiting leave = Parked <$ Park.waitFor home tcb (BlockedOn 0 request) () Park.resumed leave
 
--- The wait that was limited is cancelled. Its timer goes now, or when the thread that has the turn ends it.
+-- The wait that was limited is over. Its timer goes now, or when the thread that has the turn ends it.
 forgetTimer :: Stack -> Home -> Timers.TimerKey -> IO ()
 forgetTimer st home key = do
   mine <- tryTurn (stackTurn st)
@@ -96,10 +93,16 @@ forgetTimer st home key = do
   where
     cancel = void (Timers.cancel (stackTimers st) key)
 
+-- | Perform an attempt, which is repeated by itself after a wait.
+asking :: Stack -> String -> SystemCall r -> (Maybe Home -> Instant -> IO (Verdict a)) -> (a -> Trace) -> Trace
+asking st what request attempt k = again ()
+  where
+    again = oneShot (\_ -> internally (\home tcb -> ask st what request again attempt home tcb k))
+
 -- | The thread goes on with an error.
 failWith :: String -> Errno -> Trace
 failWith what e = Throw (toException (errnoToIOError what e Nothing Nothing))
 
 -- | Have the turn, as one of the stack's own threads.
 inTurn :: Stack -> (Maybe Home -> Instant -> IO a) -> Thread a
-inTurn st act = Thread (\k -> internally (\home tcb -> ask st "tcp" (Suspend (because "its turn in the TCP stack") (\_ -> pure (pure ()))) (\here now -> Answer <$> act here now) home tcb k))
+inTurn st act = Thread (asking st "tcp" (Suspend (because "its turn in the TCP stack") (\_ -> pure (pure ()))) (\here now -> Answer <$> act here now))

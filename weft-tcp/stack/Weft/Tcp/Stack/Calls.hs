@@ -1,5 +1,7 @@
 {-# LANGUAGE GADTs #-}
 {-# LANGUAGE MultiWayIf #-}
+-- What a thread that waits keeps is one closure, and not that and parts of it.
+{-# OPTIONS_GHC -fno-full-laziness #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- |
@@ -40,6 +42,7 @@ import Foreign.C.Error
 import Foreign.ForeignPtr (touchForeignPtr)
 import Foreign.ForeignPtr.Unsafe (unsafeForeignPtrToPtr)
 import Foreign.Ptr (plusPtr)
+import GHC.Exts (oneShot)
 import GHC.Stack (emptyCallStack)
 import Network.Socket (Family (..), SocketType (..))
 import Weft (Thread, catch, liftIO, mask, milliseconds, sleep, yield)
@@ -47,7 +50,7 @@ import Weft.Internal.Core.Buffer (newBuffer)
 import Weft.Internal.Core.Context (Context (..), rootContext)
 import Weft.Internal.Core.Home (Home (..))
 import Weft.Internal.Core.SystemCall
-import Weft.Internal.Core.Tcb (Identity (Nobody), Tcb, newTcb)
+import Weft.Internal.Core.Tcb (Identity (Nobody), Resume, Tcb, newTcb)
 import Weft.Internal.Core.Trace (Trace (..), internally, toTrace)
 import Weft.Internal.Data.Shortage (newShortage)
 import Weft.Internal.Data.Time qualified as Time
@@ -167,22 +170,22 @@ answer st home inner tcb request k = case request of
   Receive s b o n | ours s -> to "receive" (receiveInto s b o n)
   ReceiveStanding i | ours (intakeSocket i) -> do
     offset <- intakeOffset i
-    ask st "receive" request (receiveInto (intakeSocket i) (intakeBuffer i) offset maxBound) home tcb (\n -> internally (\_ _ -> k <$> takeIn i n))
+    ask st "receive" request again (receiveInto (intakeSocket i) (intakeBuffer i) offset maxBound) home tcb (\n -> internally (\_ _ -> k <$> takeIn i n))
   Send s b | ours s -> to "send" (sendSock st s NothingMore [b])
   SendVector s bs | ours s -> to "send" (sendSock st s NothingMore (take 64 bs))
   AwaitReadable s | ours s -> to "wait" (\_ _ -> awaitReadableSock st s)
   AwaitWritable s | ours s -> to "wait" (\_ _ -> awaitWritableSock st s)
-  Accept s limit | ours s -> askThroughQueue st "accept" request (acceptSock st s (micros <$> limit)) home tcb k
+  Accept s limit | ours s -> askThroughQueue st "accept" request again (acceptSock st s (micros <$> limit)) home tcb k
   Connect s a limit | ours s -> to ("connect to " <> showAddress a) (connectSock st s a (micros <$> limit))
   OpenSocket family kind
     | family == AF_INET || family == AF_INET6,
       kind == Stream || kind == Datagram && tcpDatagrams (stackSettings st) ->
-        starting (\h t -> ask st "socket" request (\_ _ -> openSock st family kind) h t k)
+        starting (\h t -> ask st "socket" request again (\_ _ -> openSock st family kind) h t k)
   Bind s a | ours s -> to ("bind to " <> showAddress a) (\_ _ -> bindSock st s a)
   Listen s n | ours s -> to "listen" (\_ _ -> listenSock st s n)
   ReceiveFrom s (Buffer memory room) | ours s -> to "receive from" (\here now -> receiveFromSock st s (unsafeForeignPtrToPtr memory) room here now <* touchForeignPtr memory)
   SendTo s b a | ours s -> to ("send to " <> showAddress a) (sendToSock st s b a)
-  SendFile s f o n | ours s -> sendingFile st request s f o n home tcb k
+  SendFile s f o n | ours s -> sendingFile st request again s f o n home tcb k
   Shutdown s how | ours s -> to "shutdown" (shutdownSock st s how)
   CloseSocket s | ours s -> to "close" (closeSock st s)
   GetOption s o | ours s -> to "getsockopt" (\_ _ -> getSock st s o)
@@ -192,7 +195,9 @@ answer st home inner tcb request k = case request of
   KernelAttempts -> inner tcb request (k . attemptsWith st home)
   _ -> inner tcb request k
   where
-    to what attempt = ask st what request attempt home tcb k
+    to what attempt = ask st what request again attempt home tcb k
+    -- One closure for a thread that waits (Note [One-shot continuations] in "Weft.Internal.Core.Trace").
+    again = oneShot (\_ -> internally (\h t -> answer st h inner t request k))
     micros (Time.Instant t) = t `div` 1000
     receiveInto s (Buffer memory room) offset n here now = do
       let from = max 0 (min room offset)
@@ -204,12 +209,12 @@ answer st home inner tcb request k = case request of
         False -> inner tcb (RandomBytes 24) (\bytes -> internally (\h t -> startStack st h rootContext bytes >> next h t))
 
 -- There is room first: the bytes read of the file are then taken as a whole.
-sendingFile :: Stack -> SystemCall r -> Socket -> File -> Int64 -> Int -> Home -> Tcb -> (Int -> Trace) -> IO Trace
-sendingFile st request s f o n home tcb k =
-  ask st "send file" request (\_ now -> roomSock st s now) home tcb $ \room -> internally $ \_ _ -> do
+sendingFile :: Stack -> SystemCall r -> Resume -> Socket -> File -> Int64 -> Int -> Home -> Tcb -> (Int -> Trace) -> IO Trace
+sendingFile st request again s f o n home tcb k =
+  ask st "send file" request again (\_ now -> roomSock st s now) home tcb $ \room -> internally $ \_ _ -> do
     buffer <- newBuffer (min (max 0 n) (min room 262144))
     pure . Call emptyCallStack (ReadFile f buffer 0 (bufferSize buffer) o) $ \got ->
-      if got <= 0 then k 0 else internally (\h t -> ask st "send file" request (appendSock st s (BS (bufferMemory buffer) got)) h t k)
+      if got <= 0 then k 0 else asking st "send file" request (appendSock st s (BS (bufferMemory buffer) got)) k
 
 -- | Give the stack its secret, 24 random bytes, and start its threads in this context, unless that
 -- was done.

@@ -33,7 +33,7 @@ module Weft.Tcp.Stack.Engine
   )
 where
 
-import Control.Monad (foldM, forM_, when)
+import Control.Monad (foldM, forM_, void, when)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.IORef
@@ -116,24 +116,7 @@ settingsFor st o peer = do
 -- | Enter a connection into the table; no other has its addresses.
 newConn :: Stack -> Flow -> Step -> Owner -> Options -> IO Conn
 newConn st flow first owner options = do
-  body <-
-    newIORef
-      Body
-        { bodyTcb = stepTcb first,
-          bodyOut = heldNothing,
-          bodyIn = heldNothing,
-          bodyReaders = [],
-          bodyWriters = [],
-          bodyOwner = owner,
-          bodyFailure = Nothing,
-          bodyDeaf = False,
-          bodyTold = False,
-          bodyRetransmitted = 0,
-          bodyOptions = options,
-          bodyAlarm = never,
-          bodyAlarmKey = Nothing
-        }
-  let c = Conn flow body
+  c <- Conn flow <$> newIORef (Active (newBody (stepTcb first) owner options))
   c <$ Table.insert (stackConns st) c
 
 -- | Do what the first step of a new connection says. A segment that led to it may have brought this payload, from
@@ -235,9 +218,9 @@ retire :: Stack -> Conn -> Body -> IO ()
 retire st c b = do
   -- Another connection may have its addresses by now.
   there <- Table.lookup (stackConns st) (connFlow c)
-  when ((connBody <$> there) == Just (connBody c)) (Table.delete (stackConns st) (connFlow c))
-  mapM_ (Timers.cancel (stackTimers st)) (bodyAlarmKey b)
-  writeBody c b {bodyAlarm = never, bodyAlarmKey = Nothing}
+  when ((connStage <$> there) == Just (connStage c)) (Table.delete (stackConns st) (connFlow c))
+  cancelAlarm st b
+  writeBody c b {bodyAlarm = NoAlarm}
 
 -- Segments of one step, in their order. A device that cuts gets those that belong together as one.
 sendSegments :: Stack -> Conn -> Body -> [Segment] -> IO ()
@@ -284,11 +267,18 @@ joined = \case
 -- corrected when it fires: an acknowledgement writes none.
 setAlarm :: Stack -> Alarm -> Body -> IO Body
 setAlarm st alarm b
-  | due' >= bodyAlarm b = pure b
+  | due' >= set = pure b
   | otherwise = do
-      mapM_ (Timers.cancel (stackTimers st)) (bodyAlarmKey b)
-      key <- Timers.insert (stackTimers st) due' alarm
-      hasten st due'
-      pure b {bodyAlarm = due', bodyAlarmKey = Just key}
+      cancelAlarm st b
+      key <- at st due' alarm
+      pure b {bodyAlarm = Alarmed due' key}
   where
     due' = deadline (bodyTcb b)
+    set = case bodyAlarm b of
+      NoAlarm -> never
+      Alarmed t _ -> t
+
+cancelAlarm :: Stack -> Body -> IO ()
+cancelAlarm st b = case bodyAlarm b of
+  NoAlarm -> pure ()
+  Alarmed _ key -> void (Timers.cancel (stackTimers st) key)

@@ -21,8 +21,13 @@ module Weft.Tcp.Stack.State
     connLocalPort,
     connPeerPort,
     Body (..),
+    Stage (..),
+    newBody,
+    Alarmed (..),
     readBody,
     writeBody,
+    waitToRead,
+    restIfIdle,
     Owner (..),
     secretOf,
     HalfConn (..),
@@ -54,7 +59,7 @@ import Data.ByteString (ByteString)
 import Data.IORef
 import Data.Int (Int32, Int64)
 import Data.IntMap.Strict (IntMap)
-import Data.Maybe (fromMaybe)
+import Data.Maybe (fromMaybe, isNothing)
 import Data.Primitive.PrimArray
 import Data.Primitive.PrimVar (readPrimVar)
 import Data.Sequence qualified as Sequence
@@ -71,10 +76,10 @@ import Weft.Internal.Data.Timers (TimerKey, Timers)
 import Weft.Internal.Os.Descriptor (Descriptor (..))
 import Weft.Tcp.Connection
 import Weft.Tcp.Device
-import Weft.Tcp.Internal.Small (HalfOpen, Waiting)
+import Weft.Tcp.Internal.Small (HalfOpen, Resting, Waiting, fromResting, restingOf)
 import Weft.Tcp.Packet (Address)
 import Weft.Tcp.Stack.Flow
-import Weft.Tcp.Stack.Held (Held)
+import Weft.Tcp.Stack.Held (Held, heldNothing, isEmpty)
 import Weft.Tcp.Stack.Table (Table)
 import Weft.Tcp.Stack.Table qualified as Table
 import Weft.Tcp.Stack.Turn (Turn)
@@ -190,7 +195,7 @@ instantOf s home = do
 -- | A connection. Its addresses do not change, so that a look-up needs no more.
 data Conn = Conn
   { connFlow :: !Flow,
-    connBody :: {-# UNPACK #-} !(IORef Body)
+    connStage :: {-# UNPACK #-} !(IORef Stage)
   }
 
 connLocal, connPeer :: Conn -> Address
@@ -201,15 +206,57 @@ connLocalPort, connPeerPort :: Conn -> Word16
 connLocalPort = flowLocalPort . connFlow
 connPeerPort = flowPeerPort . connFlow
 
+-- | The part of a connection that changes, one immutable record: whole, or in few words.
+data Stage
+  = Active !Body
+  | -- | Nothing happens: its control block, threads that wait to read, and of its 'Body' what else may differ from
+    -- connection to connection.
+    AtRest {-# UNPACK #-} !Resting ![Wake] !Options !Alarmed {-# UNPACK #-} !Word32
+
 -- | The present state of a connection. From any OS thread.
 readBody :: Conn -> IO Body
-readBody = readIORef . connBody
+readBody c = whole <$> readIORef (connStage c)
+  where
+    whole = \case
+      Active b -> b
+      AtRest resting readers options alarm again ->
+        (newBody (fromResting resting) Owned options)
+          { bodyReaders = readers,
+            bodyAlarm = alarm,
+            bodyTold = True,
+            bodyRetransmitted = again
+          }
 
 -- | Its next state.
 writeBody :: Conn -> Body -> IO ()
-writeBody = writeIORef . connBody
+writeBody c b = writeIORef (connStage c) $! Active b
 
--- | The part of a connection that changes, one immutable record.
+-- | Keep a connection in few words if nothing happens with it. It is tried when a timer has fired: a connection in
+-- use would be taken apart and put together again for each segment.
+restIfIdle :: Conn -> IO ()
+restIfIdle c =
+  readIORef (connStage c) >>= \case
+    Active b
+      | Just resting <- restingOf (bodyTcb b),
+        isEmpty (bodyOut b) && isEmpty (bodyIn b),
+        null (bodyWriters b),
+        bodyOwner b == Owned && bodyTold b && not (bodyDeaf b),
+        isNothing (bodyFailure b) ->
+          writeIORef (connStage c) $! AtRest resting (bodyReaders b) (bodyOptions b) (bodyAlarm b) (bodyRetransmitted b)
+    _ -> pure ()
+
+-- | Leave a thread that waits to read. A connection at rest stays so.
+waitToRead :: Conn -> Wake -> IO ()
+waitToRead c w =
+  readIORef (connStage c) >>= \case
+    Active b -> do
+      left <- stillThere (bodyReaders b)
+      writeBody c b {bodyReaders = w : left}
+    AtRest resting readers options alarm again -> do
+      left <- stillThere readers
+      writeIORef (connStage c) $! AtRest resting (w : left) options alarm again
+
+-- | What changes of a connection.
 data Body = Body
   { bodyTcb :: !Tcb,
     -- | Bytes that the user wrote and the peer has not acknowledged.
@@ -228,10 +275,32 @@ data Body = Body
     -- | How many segments were sent again.
     bodyRetransmitted :: !Word32,
     bodyOptions :: !Options,
-    -- | The deadline of its timer, or 'never'.
-    bodyAlarm :: !Instant,
-    bodyAlarmKey :: !(Maybe TimerKey)
+    bodyAlarm :: !Alarmed
   }
+
+-- | A connection that begins, or to which nothing has happened.
+newBody :: Tcb -> Owner -> Options -> Body
+newBody t owner options =
+  Body
+    { bodyTcb = t,
+      bodyOut = heldNothing,
+      bodyIn = heldNothing,
+      bodyReaders = [],
+      bodyWriters = [],
+      bodyOwner = owner,
+      bodyFailure = Nothing,
+      bodyDeaf = False,
+      bodyTold = False,
+      bodyRetransmitted = 0,
+      bodyOptions = options,
+      bodyAlarm = NoAlarm
+    }
+
+-- | The timer of a connection.
+data Alarmed
+  = NoAlarm
+  | -- | When it fires, which is not after the connection's deadline.
+    Alarmed {-# UNPACK #-} !Instant {-# UNPACK #-} !TimerKey
 
 -- | The owner of a connection.
 data Owner

@@ -60,12 +60,8 @@ onConn st s otherwise' datagrams use = onSock st s $ \sock -> case sockRole sock
 waitAt :: IORef [Wake] -> Wake -> IO ()
 waitAt ref w = readIORef ref >>= stillThere >>= writeIORef ref . (w :)
 
--- | Leave a thread that waits to read a connection, or to write to it.
-waitToRead, waitToWrite :: Conn -> Wake -> IO ()
-waitToRead c w = do
-  b <- readBody c
-  left <- stillThere (bodyReaders b)
-  writeBody c b {bodyReaders = w : left}
+-- | Leave a thread that waits to write to a connection, or for it to be there.
+waitToWrite :: Conn -> Wake -> IO ()
 waitToWrite c w = do
   b <- readBody c
   left <- stillThere (bodyWriters b)

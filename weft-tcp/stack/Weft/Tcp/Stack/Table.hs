@@ -54,7 +54,7 @@ data Buckets v = Buckets !Int !Int !Int !(MutableArray RealWorld (SmallArray v))
 
 -- | Records to a bucket, on average.
 load :: Int
-load = 4
+load = 6
 
 -- | An empty one, by how to hash a key, and the key of a record.
 newTable :: (k -> IO Int) -> (v -> k) -> IO (Table k v)
