@@ -46,7 +46,7 @@ module Weft.Tcp.Connection
   )
 where
 
-import Data.Bits (unsafeShiftR)
+import Data.Bits (unsafeShiftL, unsafeShiftR)
 import Data.Word (Word16, Word32)
 import Foreign.C.Error
 import Weft.Tcp.Icmp (Trouble (..))
@@ -237,7 +237,7 @@ consumed now t
   | otherwise = Step t [] []
   where
     buffer = settingReceiveBuffer (tcbSettings t)
-    edge = earlier (rcvRead t `advance` buffer) (rcvNxt t `advance` (65535 * 2 ^ rcvScale t))
+    edge = earlier (rcvRead t `advance` buffer) (rcvNxt t `advance` (65535 `unsafeShiftL` fromIntegral (rcvScale t)))
     open = distance (rcvNxt t) (rcvAdv t)
     worth = min (buffer `div` 2) (fromIntegral (settingMss (tcbSettings t)))
     roomy = distance (rcvNxt t) edge >= max (open + worth) (2 * open)

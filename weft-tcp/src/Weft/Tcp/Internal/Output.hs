@@ -78,7 +78,7 @@ room t = fromIntegral (sndMss t) - min (fromIntegral (sndMss t) - 1) (fromIntegr
 
 blocks :: Tcb -> [Range]
 blocks t
-  | t `is` SackOn = take (if t `is` TimestampsOn then 3 else 4) (maybe id (:) (lastRepeated (tcbReassembly t)) (map ended (arrivedRanges (tcbReassembly t))))
+  | t `is` SackOn, isReporting (tcbReassembly t) = take (if t `is` TimestampsOn then 3 else 4) (maybe id (:) (lastRepeated (tcbReassembly t)) (map ended (arrivedRanges (tcbReassembly t))))
   | otherwise = []
   where
     -- A FIN after the last byte is here, too.
@@ -130,6 +130,7 @@ again now (Range from to) t =
 -- conditions of RFC 9293, sections 3.7.4 and 3.8.6.2.1.
 nextNew :: Instant -> Tcb -> Maybe Word32
 nextNew now t
+  | unsent t == 0 && not (pendingFin t) = Nothing
   | Just probe <- probeDue now t, room t == fromIntegral (sndMss t) = if pipe t + probe <= windowBytes (tcbWindow t) then Just probe else Nothing
   | size == 0 && not finFits = Nothing
   | pipe t > 0 && pipe t + size > windowBytes (tcbWindow t) = Nothing
@@ -246,7 +247,7 @@ offer t
   | otherwise = t
   where
     buffer = settingReceiveBuffer (tcbSettings t)
-    largest = 65535 * 2 ^ rcvScale t
+    largest = 65535 `unsafeShiftL` fromIntegral (rcvScale t)
     edge = earlier (rcvRead t `advance` buffer) (rcvNxt t `advance` largest)
     step = min (buffer `div` 2) (fromIntegral (if hasNarrowBuffer t then rcvMss t else settingMss (tcbSettings t)))
 

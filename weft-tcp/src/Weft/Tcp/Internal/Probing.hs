@@ -69,7 +69,9 @@ pathTakes now size number t
 -- noticed soon; and it waits until the congestion window has room for it.
 probeDue :: Instant -> Tcb -> Maybe Word32
 probeDue now t
-  | Just size <- probeFor now (headersOf t) (sndMss t) =<< search t,
+  | -- What costs little is asked first.
+    unsent t > 3 * fromIntegral (sndMss t),
+    Just size <- probeFor now (headersOf t) (sndMss t) =<< search t,
     Open <- tcbRecovery t,
     t `is` SackOn,
     boardSacked board == 0,

@@ -11,6 +11,7 @@ module Weft.Tcp.Internal.Reassembly
   ( Reassembly,
     emptyReassembly,
     isComplete,
+    isReporting,
     arrivedRanges,
     lastRepeated,
     noteRepeated,
@@ -35,6 +36,12 @@ emptyReassembly = Reassembly [] Nothing
 -- | Is nothing out of turn?
 isComplete :: Reassembly -> Bool
 isComplete (Reassembly r _) = null r
+
+-- | Is there anything to report?
+isReporting :: Reassembly -> Bool
+isReporting = \case
+  Reassembly [] Nothing -> False
+  _ -> True
 
 -- | The ranges, the most recent first.
 arrivedRanges :: Reassembly -> [Range]
