@@ -25,7 +25,20 @@
 #include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
+#include <time.h>
 #include <unistd.h>
+
+/* Of Linux 6.1 and 6.5. */
+#ifndef IORING_SETUP_DEFER_TASKRUN
+#define IORING_SETUP_SINGLE_ISSUER (1U << 12)
+#define IORING_SETUP_DEFER_TASKRUN (1U << 13)
+#endif
+#ifdef IORING_SETUP_NO_MMAP
+#define MEMORY(offsets) (offsets).user_addr
+#else
+#define IORING_SETUP_NO_MMAP (1U << 14)
+#define MEMORY(offsets) (offsets).resv2
+#endif
 
 /* States of the wake-up. A wake-up costs a system call only when it finds the
  * owner asleep; one that comes earlier is remembered. */
@@ -35,8 +48,8 @@ enum {
   SLEEPING  /* the owner is in, or about to enter, a blocking wait */
 };
 
-struct weft_uring {
-  /* Written by the owner, beside what the kernel shares. */
+/* What a descriptor of the kernel's is, and the memory that it shares. */
+struct queues {
   int fd;
   uint32_t tail;           /* of the submission queue, as we count it */
   uint32_t sq_entries;
@@ -48,6 +61,22 @@ struct weft_uring {
   struct open_how *hows;   /* one for each submission queue entry */
   void *rings;
   size_t rings_size, sqes_size;
+  uint32_t ended;          /* requests that have had their last completion */
+};
+
+/* The queues of a thread that drove the ring before: what is still in flight there. */
+struct former {
+  struct former *next;
+  struct queues q;
+  uint32_t left;           /* the next entry that the kernel never took */
+};
+
+struct weft_uring {
+  /* Written by the owner. */
+  struct queues q;         /* no descriptor (-1) while the kernel gives none */
+  struct former *formers;
+  uint32_t sq_wanted, cq_wanted;
+  int deferred;
   void *scratch;           /* where WEFT_URING_WARM reads to */
   int held, quiet;
   /* The thread that last used the ring and armed the wake-up. The kernel runs
@@ -98,53 +127,80 @@ static int probe(int fd) {
   return result;
 }
 
-static void *map(int fd, size_t size, off_t what) {
-  return mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, what);
+static void release_queues(struct queues *q) {
+  if (q->rings != NULL) munmap(q->rings, q->rings_size);
+  if (q->sqes != NULL) munmap(q->sqes, q->sqes_size);
+  if (q->fd >= 0) close(q->fd);
+  free(q->hows);
+  memset(q, 0, sizeof *q);
+  q->fd = -1;
 }
 
 /* Give back everything but the structure itself. */
 static void release(struct weft_uring *r) {
+  release_queues(&r->q);
+  while (r->formers != NULL) {
+    struct former *f = r->formers;
+    r->formers = f->next;
+    release_queues(&f->q);
+    free(f);
+  }
   if (r->event >= 0) close(r->event);
-  if (r->rings != NULL) munmap(r->rings, r->rings_size);
-  if (r->sqes != NULL) munmap(r->sqes, r->sqes_size);
   if (r->scratch != NULL) munmap(r->scratch, WEFT_SENDFILE_CHUNK);
-  if (r->fd >= 0) close(r->fd);
-  free(r->hows);
-  r->event = r->fd = -1;
-  r->rings = r->scratch = NULL;
-  r->sqes = NULL;
-  r->hows = NULL;
+  r->event = -1;
+  r->scratch = NULL;
 }
 
-struct weft_uring *weft_uring_new(uint32_t sq_entries, uint32_t cq_entries,
-                                  uint32_t flags, int *step, int *error) {
+static uint32_t rounded(uint32_t n, uint32_t most) {
+  uint32_t power = 1;
+  while (power < n && power < most) power *= 2;
+  return power;
+}
+
+static void *memory(size_t size) {
+  void *p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (p == MAP_FAILED) return NULL;
+  /* The kernel writes to these pages: a child must not get them in our place. */
+  madvise(p, size, MADV_DONTFORK);
+  return p;
+}
+
+static void *map(int fd, size_t size, off_t what) {
+  void *p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, what);
+  return p == MAP_FAILED ? NULL : p;
+}
+
+/* Set queues up with these flags of the kernel's: 0 or an error. Then nothing is left of them. */
+static int open_queues(struct queues *q, uint32_t sq_entries, uint32_t cq_entries, uint32_t flags,
+                       int *step) {
   const uint32_t features =
       IORING_FEAT_SINGLE_MMAP | IORING_FEAT_NODROP | IORING_FEAT_SUBMIT_STABLE |
       IORING_FEAT_EXT_ARG | IORING_FEAT_FAST_POLL | IORING_FEAT_RW_CUR_POS;
   struct io_uring_params p;
-  struct weft_uring *r;
   uint32_t i, *array;
   int e;
 
-  *step = WEFT_URING_STEP_SETUP;
-  r = aligned_alloc(64, (sizeof *r + 63) & ~(size_t)63);
-  if (r == NULL) {
-    *error = -ENOMEM;
-    return NULL;
-  }
-  memset(r, 0, sizeof *r);
-  r->event = r->fd = -1;
-
+  memset(q, 0, sizeof *q);
+  q->fd = -1;
   memset(&p, 0, sizeof p);
-  p.flags = IORING_SETUP_CLAMP | IORING_SETUP_CQSIZE | IORING_SETUP_SUBMIT_ALL;
-  /* Completion work waits for the next system call or tick of the thread
-   * instead of interrupting it; a flag in the ring says that there is some.
-   * Linux 5.19 and later, as is cancelling by descriptor. */
-  if (!(flags & WEFT_URING_PLAIN))
-    p.flags |= IORING_SETUP_COOP_TASKRUN | IORING_SETUP_TASKRUN_FLAG;
+  p.flags = flags | IORING_SETUP_CLAMP | IORING_SETUP_CQSIZE | IORING_SETUP_SUBMIT_ALL;
   p.cq_entries = cq_entries;
-  r->fd = syscall(__NR_io_uring_setup, sq_entries, &p);
-  if (r->fd < 0) {
+  if (flags & IORING_SETUP_NO_MMAP) {
+    /* At most what IORING_SETUP_CLAMP leaves; one page is for the heads and tails. */
+    uint32_t sq = rounded(sq_entries, 32768), cq = rounded(cq_entries, 65536);
+    *step = WEFT_URING_STEP_MAP;
+    q->rings_size = 4096 + sizeof(struct io_uring_cqe) * (cq > sq ? cq : 2 * sq) + sizeof(uint32_t) * sq;
+    q->sqes_size = sizeof(struct io_uring_sqe) * sq;
+    q->rings = memory(q->rings_size);
+    q->sqes = memory(q->sqes_size);
+    e = -ENOMEM;
+    if (q->rings == NULL || q->sqes == NULL) goto failed;
+    MEMORY(p.cq_off) = (uintptr_t)q->rings;
+    MEMORY(p.sq_off) = (uintptr_t)q->sqes;
+  }
+  *step = WEFT_URING_STEP_SETUP;
+  q->fd = syscall(__NR_io_uring_setup, sq_entries, &p);
+  if (q->fd < 0) {
     e = -errno;
     goto failed;
   }
@@ -154,26 +210,79 @@ struct weft_uring *weft_uring_new(uint32_t sq_entries, uint32_t cq_entries,
     goto failed;
   }
   *step = WEFT_URING_STEP_PROBE;
-  e = probe(r->fd);
+  e = probe(q->fd);
   if (e < 0) goto failed;
 
   *step = WEFT_URING_STEP_MAP;
-  r->rings_size = p.sq_off.array + p.sq_entries * sizeof(uint32_t);
-  if (p.cq_off.cqes + p.cq_entries * sizeof(struct io_uring_cqe) > r->rings_size)
-    r->rings_size = p.cq_off.cqes + p.cq_entries * sizeof(struct io_uring_cqe);
-  r->rings = map(r->fd, r->rings_size, IORING_OFF_SQ_RING);
-  if (r->rings == MAP_FAILED) {
-    e = -errno;
-    r->rings = NULL;
-    goto failed;
+  e = -ENOMEM;
+  if (!(flags & IORING_SETUP_NO_MMAP)) {
+    size_t completions = p.cq_off.cqes + p.cq_entries * sizeof(struct io_uring_cqe);
+    q->rings_size = p.sq_off.array + p.sq_entries * sizeof(uint32_t);
+    if (completions > q->rings_size) q->rings_size = completions;
+    q->rings = map(q->fd, q->rings_size, IORING_OFF_SQ_RING);
+    q->sqes_size = p.sq_entries * sizeof(struct io_uring_sqe);
+    q->sqes = map(q->fd, q->sqes_size, IORING_OFF_SQES);
+    if (q->rings == NULL || q->sqes == NULL) goto failed;
   }
-  r->sqes_size = p.sq_entries * sizeof(struct io_uring_sqe);
-  r->sqes = map(r->fd, r->sqes_size, IORING_OFF_SQES);
-  if (r->sqes == MAP_FAILED) {
-    e = -errno;
-    r->sqes = NULL;
-    goto failed;
+  q->hows = calloc(p.sq_entries, sizeof(struct open_how));
+  if (q->hows == NULL) goto failed;
+
+#define AT(offset) ((uint32_t *)((char *)q->rings + (offset)))
+  q->sq_entries = p.sq_entries;
+  q->sq_head = AT(p.sq_off.head);
+  q->sq_tail = AT(p.sq_off.tail);
+  q->sq_flags = AT(p.sq_off.flags);
+  q->sq_mask = *AT(p.sq_off.ring_mask);
+  q->cq_head = AT(p.cq_off.head);
+  q->cq_tail = AT(p.cq_off.tail);
+  q->cq_mask = *AT(p.cq_off.ring_mask);
+  q->cqes = (struct io_uring_cqe *)AT(p.cq_off.cqes);
+  array = AT(p.sq_off.array);
+#undef AT
+  for (i = 0; i < p.sq_entries; i++) array[i] = i;
+  q->tail = *q->sq_tail;
+  return 0;
+
+failed:
+  release_queues(q);
+  return e;
+}
+
+/* Queues for the calling thread, which no other thread may use, and whose completion work is done
+ * where it enters the kernel for events, and nowhere else. Linux 6.1; that the memory is ours, so
+ * that it outlives the descriptor, 6.5, and in more than one page 6.10. */
+static const uint32_t deferred =
+    IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN | IORING_SETUP_TASKRUN_FLAG | IORING_SETUP_NO_MMAP;
+
+struct weft_uring *weft_uring_new(uint32_t sq_entries, uint32_t cq_entries,
+                                  uint32_t modes, int *step, int *error) {
+  struct weft_uring *r;
+  int e = -EOPNOTSUPP;
+
+  *step = WEFT_URING_STEP_SETUP;
+  r = aligned_alloc(64, (sizeof *r + 63) & ~(size_t)63);
+  if (r == NULL) {
+    *error = -ENOMEM;
+    return NULL;
   }
+  memset(r, 0, sizeof *r);
+  r->event = r->q.fd = -1;
+  r->sq_wanted = sq_entries;
+  r->cq_wanted = cq_entries;
+
+  if (modes & WEFT_URING_DEFERRED) {
+    e = open_queues(&r->q, sq_entries, cq_entries, deferred, step);
+    r->deferred = e == 0;
+  }
+  /* Completion work waits for the next system call or tick of the thread
+   * instead of interrupting it; a flag in the ring says that there is some.
+   * Linux 5.19 and later, as is cancelling by descriptor. */
+  if (!r->deferred)
+    e = open_queues(&r->q, sq_entries, cq_entries,
+                    modes & WEFT_URING_PLAIN ? 0 : IORING_SETUP_COOP_TASKRUN | IORING_SETUP_TASKRUN_FLAG, step);
+  if (e < 0) goto failed;
+
+  *step = WEFT_URING_STEP_MAP;
   r->scratch = mmap(NULL, WEFT_SENDFILE_CHUNK, PROT_READ | PROT_WRITE,
                     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (r->scratch == MAP_FAILED) {
@@ -181,27 +290,6 @@ struct weft_uring *weft_uring_new(uint32_t sq_entries, uint32_t cq_entries,
     r->scratch = NULL;
     goto failed;
   }
-  r->hows = calloc(p.sq_entries, sizeof(struct open_how));
-  if (r->hows == NULL) {
-    e = -ENOMEM;
-    goto failed;
-  }
-
-#define AT(offset) ((uint32_t *)((char *)r->rings + (offset)))
-  r->sq_entries = p.sq_entries;
-  r->sq_head = AT(p.sq_off.head);
-  r->sq_tail = AT(p.sq_off.tail);
-  r->sq_flags = AT(p.sq_off.flags);
-  r->sq_mask = *AT(p.sq_off.ring_mask);
-  r->cq_head = AT(p.cq_off.head);
-  r->cq_tail = AT(p.cq_off.tail);
-  r->cq_mask = *AT(p.cq_off.ring_mask);
-  r->cqes = (struct io_uring_cqe *)AT(p.cq_off.cqes);
-  array = AT(p.sq_off.array);
-#undef AT
-  for (i = 0; i < p.sq_entries; i++) array[i] = i;
-  r->tail = *r->sq_tail;
-
   *step = WEFT_URING_STEP_EVENTFD;
   r->event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   if (r->event < 0) {
@@ -218,6 +306,8 @@ failed:
   return NULL;
 }
 
+int weft_uring_deferred(const struct weft_uring *r) { return r->deferred; }
+
 void weft_uring_close(struct weft_uring *r) {
   __atomic_store_n(&r->closed, 1, __ATOMIC_SEQ_CST);
   /* A thread that saw the ring open may be about to write to the eventfd, whose
@@ -228,9 +318,27 @@ void weft_uring_close(struct weft_uring *r) {
 
 void weft_uring_free(struct weft_uring *r) { free(r); }
 
-/* The handle of a thread that has ended may be used again, so comparing handles is
- * not enough to find out that the owner is another one. */
-void weft_uring_adopt(struct weft_uring *r) { r->owned = 0; }
+/* Note [Another thread drives the ring] in Weft.Internal.Backend.Uring. The handle of a thread
+ * that has ended may be used again, so comparing handles is not enough to find out that the
+ * owner is another one. */
+void weft_uring_adopt(struct weft_uring *r) {
+  struct former *f;
+  r->owned = 0;
+  if (!r->deferred || r->q.fd < 0) return;
+  f = malloc(sizeof *f);
+  if (f == NULL) abort();
+  /* Closing has the kernel cancel what is in flight. The completions come to our memory. First,
+   * so that there is a descriptor for the new queues. */
+  close(r->q.fd);
+  f->q = r->q;
+  f->q.fd = -1;
+  f->left = LOAD(f->q.sq_head);
+  f->next = r->formers;
+  r->formers = f;
+  memset(&r->q, 0, sizeof r->q);
+  r->q.fd = -1;
+  r->wake_armed = 0;
+}
 
 void weft_uring_quiesce(struct weft_uring *r) { r->quiet = 1; }
 void weft_uring_hold(struct weft_uring *r, int held) { r->held = held; }
@@ -243,14 +351,26 @@ struct weft_uring_event *weft_uring_events(struct weft_uring *r) { return r->eve
 
 /* Entering the kernel -------------------------------------------------------- */
 
-static uint32_t queued(struct weft_uring *r) { return r->tail - LOAD(r->sq_head); }
+static uint32_t queued(struct weft_uring *r) { return r->q.tail - LOAD(r->q.sq_head); }
 
-static int cq_empty(struct weft_uring *r) { return *r->cq_head == LOAD(r->cq_tail); }
+static int cq_empty(struct weft_uring *r) { return *r->q.cq_head == LOAD(r->q.cq_tail); }
+
+/* Are there queues? After adopt the calling thread has them made. While the kernel refuses (it has no
+ * descriptor, or no memory) nothing can be queued, and asking takes a moment, so that it is not
+ * asked all the time. */
+static int ready(struct weft_uring *r) {
+  static const struct timespec moment = {0, 1000000};
+  int step;
+  if (r->q.fd >= 0) return 1;
+  if (open_queues(&r->q, r->sq_wanted, r->cq_wanted, deferred, &step) == 0) return 1;
+  nanosleep(&moment, NULL);
+  return 0;
+}
 
 static int enter(struct weft_uring *r, uint32_t wanted, unsigned flags, void *arg, size_t size) {
   int n;
   r->enters++;
-  n = syscall(__NR_io_uring_enter, r->fd, queued(r), wanted, flags, arg, size);
+  n = syscall(__NR_io_uring_enter, r->q.fd, queued(r), wanted, flags, arg, size);
   if (n >= 0) return 0;
   switch (errno) {
     case ETIME:  /* the time is up */
@@ -266,13 +386,13 @@ static int enter(struct weft_uring *r, uint32_t wanted, unsigned flags, void *ar
 /* The next free submission queue entry, cleared, or NULL. */
 static struct io_uring_sqe *next(struct weft_uring *r, int opcode, int fd, uint64_t user_data) {
   struct io_uring_sqe *s;
-  if (r->closed) return NULL;
-  if (queued(r) == r->sq_entries) {
+  if (r->closed || r->q.fd < 0) return NULL;
+  if (queued(r) == r->q.sq_entries) {
     if (r->held) return NULL;
     enter(r, 0, 0, NULL, 0);
-    if (queued(r) == r->sq_entries) return NULL;
+    if (queued(r) == r->q.sq_entries) return NULL;
   }
-  s = &r->sqes[r->tail & r->sq_mask];
+  s = &r->q.sqes[r->q.tail & r->q.sq_mask];
   memset(s, 0, sizeof *s);
   s->opcode = opcode;
   s->fd = fd;
@@ -282,8 +402,8 @@ static struct io_uring_sqe *next(struct weft_uring *r, int opcode, int fd, uint6
 
 /* The entry that next gave is complete. The kernel reads it when it is entered. */
 static int done(struct weft_uring *r) {
-  r->tail++;
-  STORE(r->sq_tail, r->tail);
+  r->q.tail++;
+  STORE(r->q.sq_tail, r->q.tail);
   return 1;
 }
 
@@ -311,39 +431,74 @@ static void keep_wakeable(struct weft_uring *r) {
   r->owner = self;
 }
 
-/* Move completions to events, which is at most filled. */
-static int collect(struct weft_uring *r) {
-  uint32_t head = *r->cq_head, tail = LOAD(r->cq_tail);
-  int n = 0;
+/* Do the events of a watch say that the stream has ended, failed, or has urgent data in it? They are
+ * what the socket's wake-up announced, and for bytes that is POLLPRI and POLLRDBAND in any case; or, after several wake-ups and
+ * one that announced nothing, what the socket says. TCP never says POLLRDBAND, and wakes twice for urgent data. */
+static int ends(int32_t events) {
+  return (events & (POLLRDHUP | POLLHUP | POLLERR)) != 0 || (events & (POLLPRI | POLLRDBAND)) == POLLPRI;
+}
+
+static int show(struct weft_uring *r, int n, uint64_t user_data, int32_t result, uint32_t flags) {
+  if (user_data % WEFT_URING_KINDS != WEFT_URING_OPERATION &&
+      user_data % WEFT_URING_KINDS != WEFT_URING_WATCHED)
+    return n; /* how a cancellation went: the cancelled request itself tells */
+  r->events[n].user_data = user_data;
+  r->events[n].result = result;
+  r->events[n].flags = flags;
+  if (result >= 0 && ends(result)) r->events[n].flags |= WEFT_URING_ENDS;
+  return n + 1;
+}
+
+/* Move completions to events, of which there are n, at most until they are full. */
+static int collect_from(struct weft_uring *r, struct queues *q, int n) {
+  uint32_t head = *q->cq_head, tail = LOAD(q->cq_tail);
   while (head != tail && n < WEFT_URING_EVENTS) {
-    const struct io_uring_cqe *c = &r->cqes[head++ & r->cq_mask];
-    switch (c->user_data % WEFT_URING_KINDS) {
-      case WEFT_URING_OPERATION:
-        r->events[n].user_data = c->user_data;
-        r->events[n].result = c->res;
-        n++;
-        break;
-      case WEFT_URING_WAKE:
-        /* The poll ended: an error, a full completion queue, its thread's end. */
-        if (!(c->flags & IORING_CQE_F_MORE) &&
-            c->user_data / WEFT_URING_KINDS == r->wake_generation)
-          r->wake_armed = 0;
-        break;
-      default: /* how a cancellation went; the cancelled request itself tells */
-        break;
-    }
+    const struct io_uring_cqe *c = &q->cqes[head++ & q->cq_mask];
+    int last = !(c->flags & IORING_CQE_F_MORE);
+    q->ended += last;
+    if (c->user_data % WEFT_URING_KINDS == WEFT_URING_WAKE) {
+      /* The poll ended: an error, a full completion queue, its thread's end. */
+      if (last && c->user_data / WEFT_URING_KINDS == r->wake_generation) r->wake_armed = 0;
+    } else
+      n = show(r, n, c->user_data, c->res, last ? 0 : WEFT_URING_MORE);
   }
-  STORE(r->cq_head, head);
+  STORE(q->cq_head, head);
   return n;
+}
+
+/* The same of the queues of former owners. What the kernel never took is lost there, as what it
+ * cancels. */
+static int collect_former(struct weft_uring *r, int n) {
+  struct former **at = &r->formers;
+  while (*at != NULL) {
+    struct former *f = *at;
+    n = collect_from(r, &f->q, n);
+    for (; f->left != f->q.tail && n < WEFT_URING_EVENTS; f->left++)
+      n = show(r, n, f->q.sqes[f->left & f->q.sq_mask].user_data, -ECANCELED, 0);
+    if (f->left == f->q.tail && f->q.ended == LOAD(f->q.sq_head)) {
+      *at = f->next;
+      release_queues(&f->q);
+      free(f);
+    } else
+      at = &f->next;
+  }
+  return n;
+}
+
+static int collect(struct weft_uring *r) {
+  int n = collect_from(r, &r->q, 0);
+  return r->formers == NULL ? n : collect_former(r, n);
 }
 
 /* Completions beyond the queue, and work of ours in the kernel, need an entry. */
 static int must_enter(struct weft_uring *r) {
-  return (LOAD(r->sq_flags) & (IORING_SQ_CQ_OVERFLOW | IORING_SQ_TASKRUN)) != 0;
+  return (LOAD(r->q.sq_flags) & (IORING_SQ_CQ_OVERFLOW | IORING_SQ_TASKRUN)) != 0;
 }
 
 static int turn(struct weft_uring *r) {
-  if (queued(r) != 0 || must_enter(r)) {
+  /* What has completed is collected in portions: Note [Portions of completions] in
+   * Weft.Internal.Backend.Uring. */
+  if (queued(r) != 0 || (cq_empty(r) && must_enter(r))) {
     int e = enter(r, 0, IORING_ENTER_GETEVENTS, NULL, 0);
     if (e < 0) return e;
   }
@@ -352,14 +507,20 @@ static int turn(struct weft_uring *r) {
 
 int weft_uring_turn(struct weft_uring *r) {
   if (r->closed) return 0;
+  if (!ready(r)) return collect_former(r, 0);
   keep_wakeable(r);
   return turn(r);
 }
 
+static const int64_t former_pause = 1000000;
+
 int weft_uring_wait(struct weft_uring *r, int64_t nanoseconds) {
   int e = 0, awake = AWAKE;
   if (r->closed) return 0;
+  if (!ready(r)) return collect_former(r, 0);
   keep_wakeable(r);
+  /* Nothing says when a former owner's requests end. */
+  if (r->formers != NULL && (nanoseconds < 0 || nanoseconds > former_pause)) nanoseconds = former_pause;
   if (!__atomic_compare_exchange_n(&r->state, &awake, SLEEPING, 0, __ATOMIC_SEQ_CST,
                                    __ATOMIC_SEQ_CST)) {
     __atomic_store_n(&r->state, AWAKE, __ATOMIC_SEQ_CST);
@@ -418,6 +579,7 @@ static const struct {
     [WEFT_URING_AWAIT_READABLE] = {IORING_OP_POLL_ADD, 0, POLLIN | POLLRDHUP},
     [WEFT_URING_AWAIT_WRITABLE] = {IORING_OP_POLL_ADD, 0, POLLOUT},
     [WEFT_URING_AWAIT_EVENTS] = {IORING_OP_POLL_ADD, 0, 0},
+    [WEFT_URING_WATCH] = {IORING_OP_POLL_ADD, 0, POLLIN | POLLRDHUP | POLLPRI | POLLRDBAND},
     [WEFT_URING_READ_AT] = {IORING_OP_READ, 0, 0},
     [WEFT_URING_WRITE_AT] = {IORING_OP_WRITE, 0, 0},
     [WEFT_URING_WARM] = {IORING_OP_READ, 0, 0},
@@ -440,7 +602,7 @@ int weft_uring_submit(struct weft_uring *r, int request, int fd, const void *add
 #endif
   s->ioprio = requests[request].priority;
   s->addr = (uintptr_t)address;
-  s->len = size;
+  s->len = request == WEFT_URING_WATCH ? IORING_POLL_ADD_MULTI : size;
   s->off = offset;
   s->msg_flags = flags; /* One field, with a name for each operation. */
   return done(r);
@@ -452,7 +614,7 @@ int weft_uring_open_at(struct weft_uring *r, int fd, const void *path, uint64_t 
   struct open_how *how;
   if (s == NULL) return 0;
   /* The kernel copies it when it takes the entry, and not before. */
-  how = &r->hows[r->tail & r->sq_mask];
+  how = &r->q.hows[r->q.tail & r->q.sq_mask];
   how->flags = flags;
   how->mode = mode;
   how->resolve = resolve;
@@ -486,8 +648,8 @@ int weft_uring_cancel_all(struct weft_uring *r) {
 #else /* no io_uring, or one that is too old */
 
 struct weft_uring *weft_uring_new(uint32_t sq_entries, uint32_t cq_entries,
-                                  uint32_t flags, int *step, int *error) {
-  (void)sq_entries, (void)cq_entries, (void)flags;
+                                  uint32_t modes, int *step, int *error) {
+  (void)sq_entries, (void)cq_entries, (void)modes;
   *step = WEFT_URING_STEP_SETUP;
   *error = -ENOSYS;
   return NULL;
@@ -501,6 +663,7 @@ struct weft_uring *weft_uring_new(uint32_t sq_entries, uint32_t cq_entries,
 ABSENT(void, weft_uring_close, R)
 ABSENT(void, weft_uring_free, R)
 ABSENT(void, weft_uring_adopt, R)
+ABSENT(int, weft_uring_deferred, const R)
 ABSENT(int, weft_uring_turn, R)
 ABSENT(int, weft_uring_wait, R, int64_t t)
 ABSENT(struct weft_uring_event *, weft_uring_events, R)

@@ -14,24 +14,30 @@
 
 struct weft_uring;
 
-/* A completion: the number given with the submission, and the result. */
+/* A completion: the number given with the submission, the result, and of a watch whether it
+ * goes on, and whether the stream has ended, failed, or has urgent data in it. */
 struct weft_uring_event {
   uint64_t user_data;
-  int64_t result;
+  int32_t result;
+  uint32_t flags;
 };
+#define WEFT_URING_MORE 1
+#define WEFT_URING_ENDS 2
 
-/* How many events one call of weft_uring_turn or weft_uring_wait collects. */
-#define WEFT_URING_EVENTS 256
+/* How many events one call of weft_uring_turn or weft_uring_wait collects at most. */
+#define WEFT_URING_EVENTS 16
 
-/* The low three bits of user_data say what a submission was. Only completions
- * of the first kind are shown to the caller. */
+/* The low three bits of user_data say what a submission was. Completions of
+ * operations and watches are shown to the caller. */
 #define WEFT_URING_OPERATION 0
 #define WEFT_URING_CANCEL 1
 #define WEFT_URING_WAKE 2
+#define WEFT_URING_WATCHED 3
 #define WEFT_URING_KINDS 8
 
 /* Bits of the set-up. */
-#define WEFT_URING_PLAIN 1 /* without COOP_TASKRUN: to measure what it gives */
+#define WEFT_URING_PLAIN 1    /* without COOP_TASKRUN */
+#define WEFT_URING_DEFERRED 2 /* with DEFER_TASKRUN, where the kernel has what that takes */
 
 /* Steps of the set-up that can fail, for the message. */
 #define WEFT_URING_STEP_SETUP 0
@@ -41,7 +47,9 @@ struct weft_uring_event {
 #define WEFT_URING_STEP_EVENTFD 4
 
 struct weft_uring *weft_uring_new(uint32_t sq_entries, uint32_t cq_entries,
-                                  uint32_t flags, int *step, int *error);
+                                  uint32_t modes, int *step, int *error);
+/* Is it with DEFER_TASKRUN? */
+int weft_uring_deferred(const struct weft_uring *r);
 void weft_uring_close(struct weft_uring *r);
 void weft_uring_free(struct weft_uring *r);
 
@@ -81,6 +89,7 @@ enum weft_uring_request {
   WEFT_URING_AWAIT_READABLE,
   WEFT_URING_AWAIT_WRITABLE,
   WEFT_URING_AWAIT_EVENTS,    /* flags: events of poll */
+  WEFT_URING_WATCH,           /* completes each time there is something to read, with events of poll */
   WEFT_URING_READ_AT,         /* address, size, offset */
   WEFT_URING_WRITE_AT,        /* address, size, offset */
   WEFT_URING_WARM,            /* size, offset: read into memory that is never read, to cache it */

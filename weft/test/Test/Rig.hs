@@ -69,7 +69,7 @@ import Test.Tasty.HUnit
 import Weft.Internal.Backend
 import Weft.Internal.Backend.Epoll (newEpoll)
 import Weft.Internal.Backend.Poll (newPoll)
-import Weft.Internal.Backend.Uring (defaultUringSettings, describeSetupFailure, newUring)
+import Weft.Internal.Backend.Uring (CompletionWork (..), UringSettings (..), defaultUringSettings, describeSetupFailure, newUring)
 import Weft.Internal.Os.Descriptor
 import Weft.Internal.Os.Pool
 import Weft.Internal.Os.Sys qualified as Sys
@@ -79,9 +79,15 @@ type MakeBackend = Pool -> Post -> IO (Backend Int)
 
 -- | All there are on this machine, with their names.
 everyBackend :: [(String, MakeBackend)]
-everyBackend = [("epoll", newEpoll), ("poll", newPoll)] <> [("io_uring", uring) | ringsHere]
+everyBackend =
+  [("epoll", newEpoll), ("poll", newPoll)]
+    <> [ (name, ring work)
+         | ringsHere,
+           -- The second is what older kernels give.
+           (name, work) <- [("io_uring", Deferred), ("io_uring, cooperative", Cooperative)]
+       ]
   where
-    uring _ post = newUring defaultUringSettings post >>= either (fail . describeSetupFailure) pure
+    ring work _ post = newUring defaultUringSettings {completionWork = work} post >>= either (fail . describeSetupFailure) pure
 
 -- | Does the kernel give us rings?
 ringsHere :: Bool

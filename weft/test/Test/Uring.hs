@@ -17,6 +17,7 @@ import Test.Uring.Cancelling (cancelling, forgetting)
 import Test.Uring.Operations qualified as Operations
 import Test.Uring.Polling (limits, polling, shuttingDown)
 import Test.Uring.Rig
+import Test.Uring.Watching (watching)
 import Weft.Internal.Backend
 import Weft.Internal.Backend.Uring.Ring qualified as Ring
 import Weft.Internal.Backend.Uring.Steps (CancelState (..), Next (..), Stage (..))
@@ -37,6 +38,7 @@ tests =
       Operations.tests,
       cancelling,
       forgetting,
+      watching,
       polling,
       limits,
       shuttingDown

@@ -207,8 +207,7 @@ data Backend w = Backend
     -- like). It may end at any time, or live on for as long as it likes, computing
     -- or in a foreign call. Nothing that is pending is lost by it. Does not block,
     -- and runs no completion; harmless when the thread is the same. On io_uring
-    -- what the former thread had submitted can complete a clock tick late while that
-    -- thread computes, and only afterwards while it is in a wait that no signal
+    -- what the former thread had submitted completes only afterwards while that thread is in a wait that no signal
     -- interrupts: Note [Another thread drives the ring] in
     -- "Weft.Internal.Backend.Uring".
     adopt :: !(IO ()),

@@ -163,6 +163,7 @@ threadEnds = withBackend $ \b -> withPair $ \x y _ -> withBytes 8 $ \p -> do
   box <- newEmptyMVar
   ended <- newEmptyMVar
   _ <- forkOS $ do
+    adopt b
     r <- beginPending b (Receive x p 8)
     _ <- poll b noWait
     putMVar box r
@@ -170,6 +171,7 @@ threadEnds = withBackend $ \b -> withPair $ \x y _ -> withBytes 8 $ \p -> do
   r <- takeMVar box
   takeMVar ended
   performGC
+  adopt b
   _ <- poll b 20000000
   resultOf r >>= (@?= Nothing)
   sendBytes b y [11]

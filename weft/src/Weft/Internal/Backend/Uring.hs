@@ -6,8 +6,8 @@
 -- Operations that would block become submissions on a ring shared with the
 -- kernel; 'poll' hands over all that gathered and collects what has completed, in
 -- one system call. A ring belongs to one worker. All but 'wake' is called on the
--- OS thread that runs the worker at the time, which must be a bound one: the
--- kernel cancels what a thread has submitted when the thread ends.
+-- OS thread that runs the worker at the time, which must be a bound one: no other
+-- thread may enter the ring, and the kernel cancels what a thread has submitted when the thread ends.
 --
 -- See Note [Life of an operation] and Note [Another thread drives the ring], and Note [Closing a
 -- descriptor] in "Weft.Internal.Backend.Uring.State".
@@ -15,6 +15,7 @@ module Weft.Internal.Backend.Uring
   ( -- * The event source
     newUring,
     UringSettings (..),
+    CompletionWork (..),
     defaultUringSettings,
     describeSetupFailure,
 
@@ -37,10 +38,12 @@ import GHC.Clock (getMonotonicTimeNSec)
 import Weft.Internal.Backend
 import Weft.Internal.Backend.Attempt (attempt)
 import Weft.Internal.Backend.Uring.Descriptors qualified as Descriptors
-import Weft.Internal.Backend.Uring.Ring (Ring, SetupFailure, UringSettings (..), defaultUringSettings, describeSetupFailure)
+import Weft.Internal.Backend.Uring.Ring (CompletionWork (..), Ring, SetupFailure, UringSettings (..), defaultUringSettings, describeSetupFailure)
 import Weft.Internal.Backend.Uring.Ring qualified as Ring
 import Weft.Internal.Backend.Uring.State
 import Weft.Internal.Backend.Uring.Steps
+import Weft.Internal.Backend.Uring.Watch (watched)
+import Weft.Internal.Backend.Uring.Watches
 import Weft.Internal.Data.Slots (SlotKey (..))
 import Weft.Internal.Data.Slots qualified as Slots
 import Weft.Internal.Os.Descriptor (Descriptor (..))
@@ -67,38 +70,38 @@ import Weft.Internal.Os.Sys qualified as Sys
 --
 -- There must not be two sends in flight on one stream socket (their bytes could
 -- mix), nor two receives (their order could change): callers take turns.
+--
+-- A receive that waits for a watched descriptor has no submission: Note [Watched
+-- descriptors] in "Weft.Internal.Backend.Uring.Watch". Where it stands, its key lives on when its result is delivered.
 
 -- Note [Another thread drives the ring]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
--- A request belongs to the OS thread that submitted it: when its descriptor is
--- ready, the kernel queues the rest of the work for that thread and does it on the
--- thread's next way out of the kernel. After 'adopt' the former thread, A, can be
--- in one of these states:
+-- A request belongs to the OS thread that submitted it. With deferred completion work (what a ring has
+-- on Linux 6.10 and later) that thread alone may enter the ring, and the work is done where it does. So when another thread, B, takes
+-- over from A, 'adopt' closes the ring, and B opens another with its next poll. The closed one is reached by nobody any more:
+-- the kernel cancels what is in flight there, by a thread of its own, also while A computes. The completions come
+-- to memory that is ours, which outlives the ring; B collects them beside its own. Each request completes there once more:
 --
---   (ended)      the kernel cancels what A had submitted, at A's end or (seen on
---                Linux 6.18) only when the descriptor is ready: the request
---                completes with ECANCELED that no thread asked for, or with EFAULT if
---                it was about to be tried. 'after' submits it again. What had an
---                effect completes with its result, so nothing is done twice; a
---                connection attempt goes on without its request, see 'Resumed'.
---                All that is late: a receive on a socket pair completed 4 to 12 ms
---                after its data came, median 7 to 11, at 250 ticks a second (A
---                asleep: 0.02 ms, at most 1.4). Again, that is once for each request.
---   (computes)   without COOP_TASKRUN the kernel interrupts A. With it, A does the
---                work at the next clock tick: measured 1.9 ms late on average and
---                5.5 ms at most, at 250 ticks a second. That is once for each
---                request: requests from now on are ours.
---   (sleeps)     in a lock or a system call that signals can interrupt: A is woken
---                and does the work at once.
---   (in a wait that nothing interrupts: a disk, vfork)  A's requests wait for the
---                end of it, with COOP_TASKRUN or without. To cancel them is no way
---                out: the cancelled request completes on A just the same.
+--   with ECANCELED   which nobody asked for: 'after' submits it again, a watch is made anew, both on the new ring
+--   with a result    when it had an effect. So nothing is done twice, and no byte is lost
+--   not at all       what A had queued and not handed over. The queue is ours, too: it counts as cancelled
 --
--- So 'adopt' leaves A's requests where they are and only sees to the wake-up:
--- another poll of the eventfd is armed, which is ours, before we block. To move
--- all requests over would take A's help as well, cancels what did not need it, and
--- IORING_ASYNC_CANCEL_ANY takes time quadratic in their number: 4,000 idle
--- receives 50 ms, 9,000 half a second.
+-- That takes 0.2 milliseconds, with 8,000 requests 18; a socket that is closed in this time is closed 6 to 8
+-- later. While A is in a wait that nothing interrupts (a disk, vfork) A's requests wait for the end of it.
+-- Nothing wakes B when such a completion comes, so B looks each millisecond while one is missing. What does not fit into the
+-- completion queue is lost here, so it is as large as it can be, 65,536. Where the kernel gives B no ring,
+-- operations stay in the backlog, and each poll asks again.
+--
+-- With 'Cooperative' work, on older kernels, the ring stays and A's requests with it:
+--
+--   A has ended        the kernel cancels what A had submitted, at A's end or (seen on
+--                      Linux 6.18) only when the descriptor is ready: ECANCELED, or EFAULT if
+--                      it was about to be tried, 4 to 12 ms late. 'after' submits it again.
+--   A computes         it does the work at the next clock tick, 1.9 ms late on average and
+--                      5.5 ms at most, at 250 ticks a second.
+--   A sleeps           where signals can interrupt: it is woken and does the work at once.
+--
+-- That is once for each request: requests from then on are B's. Nothing is watched there, because a watch would stay A's.
 
 -- | An event source on a new ring, or the reason why there is none; then another
 -- event source has to do. The post is not used: the ring does by itself what other
@@ -111,24 +114,30 @@ uringBackend u =
   Backend
     { backendName = "io_uring",
       submit = submitOperation u,
-      stand = \_ -> pure Nothing,
+      stand = standIn u,
       cancel = \(Token k) -> cancelOperation u (SlotKey k),
       poll = pollRing u,
       wake = Ring.wake (ring u),
       forget = forgetDescriptor u,
       -- Queued or flying: a pending operation is in the table.
-      pendingTokens = \wanted -> Slots.foldM (\found key p -> pure (if wanted (completionFor (completion p)) then Token (keyNumber key) : found else found)) [] (table u),
-      visit = \f z -> Slots.foldM (\acc _ !p -> f (operation p) (completionFor (completion p)) acc) z (table u),
+      pendingTokens = \wanted ->
+        foldPending u [] $ \found key p -> pure (if wanted (completionFor (completion p)) then Token (keyNumber key) : found else found),
+      visit = \f z -> foldPending u z $ \acc _ !p -> f (operation p) (completionFor (completion p)) acc,
       adopt = Ring.adopt (ring u),
       shutdown = shutdownRing u
     }
+
+foldPending :: Uring w -> r -> (r -> SlotKey -> Pending w -> IO r) -> IO r
+foldPending u z f =
+  Slots.foldM (\acc key p -> isWaiting key p >>= \waits -> if waits then f acc key p else pure acc) z (table u)
+{-# INLINE foldPending #-}
 
 -- | For counters and tests.
 uringRing :: Uring w -> Ring
 uringRing = ring
 
 uringPending :: Uring w -> IO Int
-uringPending = Slots.size . table
+uringPending u = foldPending u 0 (\n _ _ -> pure (n + 1))
 
 submitOperation :: Uring w -> Operation -> Completion w -> IO Answer
 submitOperation u op done =
@@ -136,8 +145,19 @@ submitOperation u op done =
     True -> pure Sys.canceled
     False -> withDescriptors op (start Sys.wouldBlock) $ \d file -> do
       shut <- isShut u d file
-      if shut then pure Sys.badDescriptor else tryFirst u d op >>= answer
+      if shut then pure Sys.badDescriptor else begin d
   where
+    begin d = case op of
+      Receive _ p n ->
+        Descriptors.watchOf (descriptors u) d >>= \case
+          Nothing -> do
+            tried <- tryFirst u d op
+            stands <- if tried == Sys.wouldBlock then mayWatch u d else pure False
+            if stands then beginWatch u d p n op done else answer tried
+          Just key ->
+            Slots.lookup (watches u) key >>= maybe (pure Nothing) (\w -> receiveWatched u w p n op done) >>= maybe (anyhow d) pure
+      _ -> anyhow d
+    anyhow d = tryFirst u d op >>= answer
     answer tried
       | tried >= -4095, tried /= Sys.wouldBlock = pure tried
       | otherwise = start tried
@@ -202,6 +222,12 @@ drainBacklog u = go 0
     submitQueued = \case
       QueuedCancel key -> pushed (Ring.cancelOne key (ring u))
       QueuedCancelDescriptor fd -> pushed (Ring.cancelDescriptor fd (ring u))
+      QueuedWatch key ->
+        Slots.lookup (watches u) key >>= \case
+          Nothing -> pure (Just 0)
+          Just w -> do
+            over <- isOver u (watched w)
+            if over then Just <$> endWatch u key w Sys.canceled else pushed (submitWatch u key w)
       QueuedOperation key ->
         Slots.lookup (table u) key >>= \case
           Nothing -> pure (Just 0)
@@ -225,25 +251,25 @@ pollRing u t = do
       else Ring.wait (ring u) t
   collect u ran n
 
--- | Complete the given number of events, and those that came in the meantime if there may be
--- more than were shown.
+-- Note [Portions of completions]
+-- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
+-- As with epoll (Note [Events in portions] in "Weft.Internal.Backend.Readiness"), a poll handles at most
+-- 16 completions, and the threads that it makes ready run before the next. While there are completions in our memory, a poll
+-- enters the kernel only to hand something over, and does not block.
+
+-- | Handle the given number of events, after some completions.
 collect :: Uring w -> Int -> Int -> IO Int
-collect u = go
+collect u before n
+  | n < 0 = ioError (errnoToIOError "io_uring_enter" (Errno (fromIntegral (negate n))) Nothing Nothing)
+  | otherwise = each 0 before
   where
-    go !ran n
-      | n < 0 = ioError (errnoToIOError "io_uring_enter" (Errno (fromIntegral (negate n))) Nothing Nothing)
-      | otherwise = do
-          ran' <- each 0 n ran
-          if n == Ring.eventsAtOnce
-            then Ring.turn (ring u) >>= go ran'
-            else pure ran'
-    each !i n !ran
+    each !i !ran
       | i == n = pure ran
       | otherwise = do
-          key <- Ring.eventKey (ring u) i
-          r <- Ring.eventResult (ring u) i
-          k <- advance u key r
-          each (i + 1) n (ran + k)
+          k <- Ring.event (ring u) i $ \case
+            Ring.Completed key r -> advance u key r
+            Ring.Seen key r flags -> seen u key r flags
+          each (i + 1) (ran + k)
 
 -- | A stage of an operation has completed. Answers how many completions ran.
 advance :: Uring w -> SlotKey -> Int -> IO Int
@@ -262,6 +288,7 @@ advance u key result =
 -- | The operation has ended: its key dies, its completion runs, and what waited
 -- for it to end is done.
 retire :: Uring w -> SlotKey -> Pending w -> Int -> IO ()
+retire u key p r | Watching w <- stage p = endWait u w key p r
 retire u key p r = do
   _ <- Slots.take (table u) key
   learn u (operation p) r
@@ -291,7 +318,7 @@ shutdownRing u = do
   where
     reap deadline = do
       _ <- drainBacklog u
-      left <- Slots.size (table u)
+      left <- (+) <$> Slots.size (table u) <*> Slots.size (watches u)
       quiet <- Ring.isQuiet (ring u)
       now <- toInteger <$> getMonotonicTimeNSec
       if

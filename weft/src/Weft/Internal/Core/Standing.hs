@@ -44,6 +44,9 @@ import {-# SOURCE #-} Weft.Internal.Core.Trace (Trace)
 --   stays     the waiter in the slot: its completion, for one thread and continuation
 --   changes   the slot's bytes: does it wait, where to receive; the intake's: offset, since when
 --
+-- So it is with epoll. With io_uring the waiter stays with the watch of the descriptor: Note [Watched descriptors] in
+-- "Weft.Internal.Backend.Uring.Watch".
+--
 -- The waiter that stays is used when all of this holds, and otherwise the receive is made anew, as any other:
 --
 --   (1) The worker is the one that kept it. A thread that has moved keeps another at its new home.
@@ -53,7 +56,7 @@ import {-# SOURCE #-} Weft.Internal.Core.Trace (Trace)
 --       ones in a new control block.
 --   (3) The slot's first word is what it was while the waiter waited: the same descriptor, by its serial, not
 --       forgotten; a receive would block, or an event is still to be collected (invariant (2) of
---       Note [No wake-up is lost] in "Weft.Internal.Backend.Readiness.Stream"); no other reader
+--       Note [No wake-up is lost] in "Weft.Internal.Backend.Readiness.Stream"); with epoll no other reader
 --       waits, so that readers are served in their order.
 --   (4) The slot's key is the waiter's: no other has taken its place. A key is not given again.
 --   (5) No cancellation is on its way to the thread.
@@ -69,7 +72,7 @@ import {-# SOURCE #-} Weft.Internal.Core.Trace (Trace)
 -- (Note [Cancellation] in "Weft.Internal.Core.Cancel"): while the thread is in another wait, the
 -- byte says no; when it stands again with the same token, it was not condemned, by (5).
 --
--- The slot keeps the waiter, and what its thread refers to, until the descriptor is closed,
+-- The slot, or the watch, keeps the waiter, and what its thread refers to, until the descriptor is closed,
 -- something else waits to read from it, or a wait is cancelled.
 
 -- | The answer of a standing receive: from which offset of the buffer, and how many bytes have come;

@@ -23,8 +23,14 @@ module Weft.Internal.Backend.Uring.Descriptors
     filled,
     closing,
     source,
+    asked,
+    stood,
     hasFlag,
     setFlag,
+
+    -- * Watches
+    watchOf,
+    setWatch,
   )
 where
 
@@ -33,30 +39,39 @@ import Data.Bits (complement, (.&.), (.|.))
 import Data.Primitive.ByteArray
 import Data.Primitive.MutVar (MutVar, newMutVar, readMutVar, writeMutVar)
 import Data.Word (Word32)
+import Weft.Internal.Data.Slots (SlotKey (..))
 import Weft.Internal.Os.Descriptor (Descriptor (..))
 
--- | Four 32-bit words for each number: serial, pending operations, flags, unused.
+-- | 24 bytes for each number: serial, pending operations and flags, of 32 bits each; in the last 64 bits
+-- the key of a watch and 1, or 0.
 newtype Descriptors = Descriptors (MutVar RealWorld DescriptorTable)
 
 data DescriptorTable = DescriptorTable !Int !(MutableByteArray RealWorld)
 
 entryBytes, oSerial, oPending, oFlags :: Int
-entryBytes = 16
+entryBytes = 24
 oSerial = 0
 oPending = 1
 oFlags = 2
+
+-- | The 32-bit words of an entry.
+entryWords :: Int
+entryWords = 6
 
 -- | Something that is known of a descriptor.
 newtype Flag = Flag Word32
 
 -- | The last read got less than it had room for, the last write took less than it was given: the
 -- next would likely have to wait. The descriptor is to be closed, and takes no new operations. It
--- is or was the file of a send-file operation.
-drained, filled, closing, source :: Flag
+-- is or was the file of a send-file operation. A receive that may stand has waited
+-- on it; and then too, where it gives all that it has.
+drained, filled, closing, source, asked, stood :: Flag
 drained = Flag 1
 closing = Flag 2
 source = Flag 4
 filled = Flag 8
+asked = Flag 16
+stood = Flag 32
 
 new :: IO Descriptors
 new = do
@@ -66,7 +81,7 @@ new = do
 newTable :: Int -> IO DescriptorTable
 newTable n = do
   m <- newByteArray (n * entryBytes)
-  setByteArray m 0 (4 * n) (0 :: Word32)
+  setByteArray m 0 (entryWords * n) (0 :: Word32)
   pure (DescriptorTable n m)
 
 -- | The table and the entry's first word, made fresh for another serial.
@@ -75,7 +90,7 @@ entry (Descriptors v) d act = do
   DescriptorTable n m <- readMutVar v
   let number = fromIntegral (descriptorNumber d) :: Int
   m' <- if number < n then pure m else enlarge v number
-  let base = 4 * number
+  let base = entryWords * number
   serial <- readByteArray m' (base + oSerial)
   if serial == descriptorSerial d
     then act m' base
@@ -83,8 +98,14 @@ entry (Descriptors v) d act = do
       writeByteArray m' (base + oSerial) (descriptorSerial d)
       writeByteArray m' (base + oPending) (0 :: Word32)
       writeByteArray m' (base + oFlags) (0 :: Word32)
+      writeByteArray m' (watchWord base) (0 :: Int)
       act m' base
 {-# INLINE entry #-}
+
+-- | The 64-bit word of the watch of an entry.
+watchWord :: Int -> Int
+watchWord base = (base + 4) `quot` 2
+{-# INLINE watchWord #-}
 
 enlarge :: MutVar RealWorld DescriptorTable -> Int -> IO (MutableByteArray RealWorld)
 enlarge v number = do
@@ -131,3 +152,11 @@ clear ds d = entry ds d $ \m base -> do
   writeByteArray m (base + oSerial) (0 :: Word32)
   writeByteArray m (base + oPending) (0 :: Word32)
   writeByteArray m (base + oFlags) (0 :: Word32)
+
+-- | The key of the descriptor's watch.
+watchOf :: Descriptors -> Descriptor -> IO (Maybe SlotKey)
+watchOf ds d = entry ds d $ \m base -> (\k -> if k == 0 then Nothing else Just (SlotKey (k - 1))) <$> readByteArray m (watchWord base)
+{-# INLINE watchOf #-}
+
+setWatch :: Descriptors -> Descriptor -> Maybe SlotKey -> IO ()
+setWatch ds d key = entry ds d $ \m base -> writeByteArray m (watchWord base) (maybe 0 ((+ 1) . keyNumber) key)

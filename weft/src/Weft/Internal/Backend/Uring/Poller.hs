@@ -21,9 +21,9 @@ import Foreign.C.Error (eBADF)
 import Foreign.C.Types (CInt)
 import Foreign.Ptr (Ptr)
 import Weft.Internal.Backend.Readiness.Poller
-import Weft.Internal.Backend.Uring.Ring (Ring, UringSettings (..), defaultUringSettings, describeSetupFailure)
+import Weft.Internal.Backend.Uring.Ring (CompletionWork (..), Ring, UringSettings (..), defaultUringSettings, describeSetupFailure)
 import Weft.Internal.Backend.Uring.Ring qualified as Ring
-import Weft.Internal.Data.Slots (Slots)
+import Weft.Internal.Data.Slots (SlotKey, Slots)
 import Weft.Internal.Data.Slots qualified as Slots
 import Weft.Internal.Os.Sys (Result)
 import Weft.Internal.Os.Sys qualified as Sys
@@ -68,7 +68,7 @@ data Polls = Polls
 ioUring :: IO Poller
 ioUring = do
   -- Work that waits for the next call of a thread that does not come back would be lost.
-  ring <- Ring.open defaultUringSettings {cooperative = False} >>= either (ioError . userError . describeSetupFailure) pure
+  ring <- Ring.open defaultUringSettings {completionEntries = 8192, completionWork = Interrupting} >>= either (ioError . userError . describeSetupFailure) pure
   polls <- Polls ring <$> Slots.new <*> newIORef IntMap.empty <*> newIORef IntSet.empty <*> newIORef [] <*> newIORef []
   pure
     Poller
@@ -154,9 +154,12 @@ ask polls = do
 
 -- | Handle the completion with this index.
 completion :: Polls -> Int -> IO ()
-completion polls i = do
-  flight <- Ring.eventKey (pollsRing polls) i
-  r <- Ring.eventResult (pollsRing polls) i
+completion polls i = Ring.event (pollsRing polls) i \case
+  Ring.Seen {} -> pure ()
+  Ring.Completed flight r -> completed polls flight r
+
+completed :: Polls -> SlotKey -> Int -> IO ()
+completed polls flight r =
   Slots.take (pollsFlights polls) flight >>= mapM_ \number -> do
     let key = fromIntegral number
         change f = modifyIORef' (pollsWatches polls) (IntMap.alter f key)

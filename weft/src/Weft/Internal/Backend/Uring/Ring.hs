@@ -10,11 +10,13 @@ module Weft.Internal.Backend.Uring.Ring
   ( -- * Rings
     Ring,
     UringSettings (..),
+    CompletionWork (..),
     defaultUringSettings,
     SetupFailure (..),
     SetupStep (..),
     describeSetupFailure,
     open,
+    isDeferred,
     close,
     adopt,
 
@@ -22,8 +24,10 @@ module Weft.Internal.Backend.Uring.Ring
     turn,
     wait,
     eventsAtOnce,
-    eventKey,
-    eventResult,
+    Event (..),
+    event,
+    goesOn,
+    ends,
 
     -- * Waking
     wake,
@@ -36,6 +40,7 @@ module Weft.Internal.Backend.Uring.Ring
     submit,
     awaitEvents,
     openAt,
+    watch,
     cancelOne,
     cancelDescriptor,
     cancelAll,
@@ -51,8 +56,8 @@ module Weft.Internal.Backend.Uring.Ring
   )
 where
 
-import Data.Bits (shiftL, shiftR)
-import Data.Int (Int64)
+import Data.Bits (shiftL, shiftR, (.&.), (.|.))
+import Data.Int (Int32, Int64)
 import Data.Word (Word32, Word64)
 import Foreign.C.Error (Errno (..), errnoToIOError)
 import Foreign.C.Types (CInt (..))
@@ -74,17 +79,27 @@ data UringSettings = UringSettings
     -- to a power of two. Default 256. At the limit they are handed over early, by
     -- one more system call.
     submissionEntries :: !Word32,
-    -- | How many completions can gather. Default 8192 (128 KiB). At the limit the
-    -- kernel keeps the others in memory of its own, and one more system call
-    -- fetches them.
+    -- | How many completions can gather. Default 65536 (1 MiB), the most that the kernel has.
+    -- At the limit it keeps the others in memory of its own, and one more system call
+    -- fetches them; but it loses them when another thread takes the ring over.
     completionEntries :: !Word32,
-    -- | Let completion work wait for the worker's next system call or clock tick
-    -- instead of interrupting it. Default True.
-    cooperative :: !Bool
+    -- | Default 'Deferred'.
+    completionWork :: !CompletionWork
   }
 
+-- | Where the kernel does the work of a completion.
+data CompletionWork
+  = -- | Where the worker asks for completions. One OS thread uses the ring; another that takes it over gets
+    -- a new one. Linux 6.10; 'Cooperative' before.
+    Deferred
+  | -- | In the next system call or clock tick of the OS thread that submitted.
+    Cooperative
+  | -- | At once: that thread is interrupted.
+    Interrupting
+  deriving stock (Eq, Show)
+
 defaultUringSettings :: UringSettings
-defaultUringSettings = UringSettings {submissionEntries = 256, completionEntries = 8192, cooperative = True}
+defaultUringSettings = UringSettings {submissionEntries = 256, completionEntries = 65536, completionWork = Deferred}
 
 -- | Why there is no ring: what was being done, and the error.
 data SetupFailure = SetupFailure {failedStep :: !SetupStep, _failedErrno :: !Errno}
@@ -116,13 +131,22 @@ describeSetupFailure (SetupFailure step e) = show (errnoToIOError ("io_uring: " 
 
 open :: UringSettings -> IO (Either SetupFailure Ring)
 open s = alloca $ \step -> alloca $ \failure -> do
-  r <- c_new (submissionEntries s) (completionEntries s) (if cooperative s then 0 else 1) step failure
+  r <- c_new (submissionEntries s) (completionEntries s) modes step failure
   if r == nullPtr
     then do
       i <- peek step
       e <- peek failure
       pure (Left (SetupFailure (toEnum (fromIntegral i)) (Errno (negate e))))
     else Right . Ring <$> newForeignPtr c_free r
+  where
+    modes = case completionWork s of
+      Deferred -> 2
+      Cooperative -> 0
+      Interrupting -> 1
+
+-- | Is completion work 'Deferred'?
+isDeferred :: Ring -> IO Bool
+isDeferred r = (/= 0) <$> with r c_deferred
 
 -- | Give the ring back. Nothing but 'wake' may be called afterwards. A request that is
 -- still in flight is cancelled by the kernel, but only some time later.
@@ -151,20 +175,34 @@ wait r t = fromIntegral <$> with r (`c_wait` t)
 
 -- | When a 'turn' collects as many as this, another may find more at once.
 eventsAtOnce :: Int
-eventsAtOnce = 256
+eventsAtOnce = 16
 
--- | The key of the submission of an event, counted from 0.
-eventKey :: Ring -> Int -> IO SlotKey
-eventKey r i = with r $ \p -> do
-  e <- c_events p
-  operationKey <$> peekByteOff e (16 * i)
-{-# INLINE eventKey #-}
+-- | What a 'turn' or a 'wait' has found.
+data Event
+  = -- | The operation with this key has completed, with this result.
+    Completed !SlotKey !Int
+  | -- | Something has come, of which the watch with this key says, or why it has ended: a negative number.
+    Seen !SlotKey !Int !Word32
 
-eventResult :: Ring -> Int -> IO Int
-eventResult r i = with r $ \p -> do
-  e <- c_events p
-  fromIntegral <$> (peekByteOff e (16 * i + 8) :: IO Int64)
-{-# INLINE eventResult #-}
+-- | An event, counted from 0.
+event :: Ring -> Int -> (Event -> IO r) -> IO r
+event r i act = do
+  (about, result, flags) <- with r $ \p -> do
+    e <- c_events p
+    about <- peekByteOff e (16 * i) :: IO Word64
+    result <- peekByteOff e (16 * i + 8) :: IO Int32
+    flags <- peekByteOff e (16 * i + 12) :: IO Word32
+    pure (about, fromIntegral result, flags)
+  act $
+    if about .&. 7 == 0
+      then Completed (operationKey about) result
+      else Seen (operationKey about) result flags
+{-# INLINE event #-}
+
+-- | Of what a watch has seen: does the watch go on? Has the stream ended, failed, or urgent data in it?
+goesOn, ends :: Word32 -> Bool
+goesOn flags = flags .&. 1 /= 0
+ends flags = flags .&. 2 /= 0
 
 -- | Make the present or the next 'wait' return. From any thread, at any time.
 wake :: Ring -> IO ()
@@ -188,7 +226,12 @@ operationData :: SlotKey -> Word64
 operationData (SlotKey k) = fromIntegral k `shiftL` 3
 {-# INLINE operationData #-}
 
--- | The inverse of 'operationData'.
+-- | The 64 bits of the key of a watch.
+watchData :: SlotKey -> Word64
+watchData key = operationData key .|. 3
+{-# INLINE watchData #-}
+
+-- | The key of either.
 operationKey :: Word64 -> SlotKey
 operationKey w = SlotKey (fromIntegral (w `shiftR` 3))
 {-# INLINE operationKey #-}
@@ -213,6 +256,7 @@ data Request
   | AwaitReadable
   | AwaitWritable
   | AwaitEvents
+  | Watch
   | ReadAt
   | WriteAt
   | Warm
@@ -228,6 +272,11 @@ submit request fd p size offset flags r key =
 -- | Complete when one of these events of @poll@ holds, with those that do.
 awaitEvents :: Int -> CInt -> Submission
 awaitEvents events fd = submit AwaitEvents fd nullPtr 0 0 events
+
+-- | Say each time there is something to read from a descriptor.
+watch :: CInt -> Submission
+watch fd r key =
+  queue (\q -> c_submit q (fromIntegral (fromEnum Watch)) fd nullPtr 0 0 0 (watchData key)) r
 
 -- | @openat2@: path, flags, mode, resolve flags.
 openAt :: CInt -> Ptr () -> Int -> Int -> Int -> Submission
@@ -265,6 +314,9 @@ foreign import ccall unsafe "weft_uring_close"
 
 foreign import ccall unsafe "weft_uring_adopt"
   c_adopt :: Ptr RawRing -> IO ()
+
+foreign import ccall unsafe "weft_uring_deferred"
+  c_deferred :: Ptr RawRing -> IO CInt
 
 foreign import ccall unsafe "weft_uring_turn"
   c_turn :: Ptr RawRing -> IO CInt

@@ -13,6 +13,8 @@ module Weft.Internal.Backend.Uring.State
     Queued (..),
     openUring,
     isShut,
+    isOver,
+    isWaiting,
     presentCancelState,
     queue,
 
@@ -37,6 +39,7 @@ import Weft.Internal.Backend.Uring.Descriptors qualified as Descriptors
 import Weft.Internal.Backend.Uring.Ring (Ring, SetupFailure, UringSettings)
 import Weft.Internal.Backend.Uring.Ring qualified as Ring
 import Weft.Internal.Backend.Uring.Steps
+import Weft.Internal.Backend.Uring.Watch (Watch, waitsFor)
 import Weft.Internal.Data.Slots (SlotKey, Slots)
 import Weft.Internal.Data.Slots qualified as Slots
 import Weft.Internal.Os.Descriptor (Descriptor (..))
@@ -54,11 +57,16 @@ data Queued
   = QueuedOperation !SlotKey
   | QueuedCancel !SlotKey
   | QueuedCancelDescriptor !CInt
+  | QueuedWatch !SlotKey
 
 -- | A ring and what its worker knows about it.
 data Uring w = Uring
   { ring :: !Ring,
     table :: !(Slots (Pending w)),
+    -- | Note [Watched descriptors] in "Weft.Internal.Backend.Uring.Watch". None where the ring is not
+    -- 'Ring.Deferred'.
+    watches :: !(Slots Watch),
+    deferred :: !Bool,
     descriptors :: !Descriptors,
     -- | Not empty only while the kernel does not take submissions. In order: what
     -- comes later must queue after them.
@@ -72,7 +80,7 @@ data Uring w = Uring
 openUring :: UringSettings -> IO (Either SetupFailure (Uring w))
 openUring settings = Ring.open settings >>= traverse started
   where
-    started r = Uring r <$> Slots.new <*> Descriptors.new <*> newIORef Empty <*> newIORef IntMap.empty <*> newIORef False
+    started r = Uring r <$> Slots.new <*> Slots.new <*> Ring.isDeferred r <*> Descriptors.new <*> newIORef Empty <*> newIORef IntMap.empty <*> newIORef False
 
 -- | Is nothing to be submitted any more on one of an operation's descriptors?
 isShut :: Uring w -> Descriptor -> Maybe Descriptor -> IO Bool
@@ -80,6 +88,19 @@ isShut u d file = (||) <$> shut d <*> maybe (pure False) shut file
   where
     shut one = if descriptorNumber one < 0 then pure True else Descriptors.hasFlag Descriptors.closing (descriptors u) one
 {-# INLINE isShut #-}
+
+-- | Is nothing to be submitted any more on this descriptor, or at all?
+isOver :: Uring w -> Descriptor -> IO Bool
+isOver u d = do
+  stopped <- readIORef (isStopped u)
+  if stopped then pure True else isShut u d Nothing
+
+-- | Is it pending? What stands in its place is in the table, but not always waits.
+isWaiting :: SlotKey -> Pending w -> IO Bool
+isWaiting key p = case stage p of
+  Watching w -> waitsFor w key
+  _ -> pure True
+{-# INLINE isWaiting #-}
 
 -- | Is the operation wanted, and are its descriptors to stay open?
 presentCancelState :: Uring w -> Pending w -> IO CancelState
@@ -112,10 +133,15 @@ queue u q push =
 cancelOperation :: Uring w -> SlotKey -> IO ()
 cancelOperation u key =
   Slots.lookup (table u) key >>= \case
-    Just p | Wanted <- cancelState p -> do
-      _ <- Slots.replace (table u) key p {cancelState = Cancelled}
-      queue u (QueuedCancel key) (Ring.cancelOne key (ring u))
+    Just p | Wanted <- cancelState p -> case stage p of
+      -- Its end comes with the next poll. There is no request of its own.
+      Watching w -> do
+        waits <- waitsFor w key
+        when waits $ cancelled p >> modifyIORef' (backlog u) (|> QueuedOperation key)
+      _ -> cancelled p >> queue u (QueuedCancel key) (Ring.cancelOne key (ring u))
     _ -> pure ()
+  where
+    cancelled p = Slots.replace (table u) key p {cancelState = Cancelled}
 
 -- | See Note [Closing a descriptor].
 forgetDescriptor :: Uring w -> Descriptor -> IO () -> IO ()

@@ -31,6 +31,7 @@ import Weft.Internal.Backend (Operation (..), streamOf)
 import Weft.Internal.Backend.Attempt (attempt, pagesMissing, sendResident)
 import Weft.Internal.Backend.Uring.Ring (Submission)
 import Weft.Internal.Backend.Uring.Ring qualified as Ring
+import Weft.Internal.Backend.Uring.Watch (Watch)
 import Weft.Internal.Os.Descriptor (Descriptor, descriptorNumber)
 import Weft.Internal.Os.Sys qualified as Sys
 
@@ -47,6 +48,8 @@ data Stage
     UntilWritable
   | -- | Read the part of the file that is to be sent.
     Warming
+  | -- | None: it waits for news of a watch.
+    Watching !Watch
   deriving stock (Eq, Show)
 
 data CancelState
@@ -79,6 +82,7 @@ submission :: Stage -> Operation -> Submission
 submission = \case
   Whole -> whole
   Resumed -> whole
+  Watching _ -> whole
   UntilReadable -> awaiting Ring.AwaitReadable
   UntilWritable -> awaiting Ring.AwaitWritable
   Warming -> \case

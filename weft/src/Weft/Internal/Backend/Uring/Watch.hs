@@ -1,0 +1,183 @@
+{-# OPTIONS_HADDOCK not-home #-}
+
+-- |
+-- Description : What is known of a descriptor that a ring watches
+--
+-- The bytes that say whether something is to be read from it, and which operation waits for that. Used on
+-- the worker that owns the ring only. See Note [Watched descriptors].
+module Weft.Internal.Backend.Uring.Watch
+  ( Watch,
+    watched,
+    newWatch,
+
+    -- * What there is to read
+    News (..),
+    readNews,
+    tell,
+    nothingLeft,
+    noteRead,
+
+    -- * What waits
+    Waiting (..),
+    waiting,
+    waitsFor,
+    park,
+    stopWaiting,
+    keepPlace,
+    occupant,
+    leavePlace,
+  )
+where
+
+import Control.Monad.Primitive (RealWorld)
+import Data.Primitive.ByteArray (MutableByteArray, newByteArray, readByteArray, setByteArray, writeByteArray)
+import Data.Word (Word8)
+import Foreign.Ptr (IntPtr (..), Ptr, intPtrToPtr)
+import Weft.Internal.Core.Standing (Place (..), waitAgain)
+import Weft.Internal.Data.Slots (SlotKey (..))
+import Weft.Internal.Os.Descriptor (Descriptor (..))
+
+-- Note [Watched descriptors]
+-- ~~~~~~~~~~~~~~~~~~~~~~~~~~
+-- Where a receive stands (Note [Standing receives] in "Weft.Internal.Core.Standing"), the ring watches the
+-- descriptor: one poll request that completes again each time something comes. It takes no bytes. They stay in
+-- the socket until a thread wants them, so that any thread on any worker may have them, and nothing has to be
+-- given back when the descriptor is closed, passed on, or given to a TLS library.
+--
+-- A watch begins with the second receive of a descriptor that could stand, so that nothing is watched for a connection with one
+-- request, and only where a short receive proves that there is nothing left ('Weft.Internal.Os.Sys.givesAll': plain TCP). From then on each receive that waits is served by it, standing or not. What waits is in the
+-- table of operations under a key of its own, which is its token; the watch has that key. One waits at a time:
+-- another receive is a request of its own.
+--
+-- The news are those of Note [No wake-up is lost] in "Weft.Internal.Backend.Readiness.Stream":
+--
+--   'NoNews'   a receive would block, or a completion that says it does not is still to come
+--   'News'     it may succeed
+--   'Ends'     so it may, and a short one proves nothing
+--
+-- A completion of the poll is an edge: it comes after each arrival, the end of the stream, and an error. So
+-- 'NoNews' may be written after a receive that would have blocked, and after a short one unless the end has been
+-- seen. A poll that is made anew says first what is there already, so that
+-- nothing is lost between the last completion of one and the next.
+--
+-- The watch ends when its descriptor is forgotten or the ring is shut down, with the last completion of its
+-- request. Until then it counts as pending on the descriptor, so that the number is not closed.
+
+-- | A watched descriptor.
+data Watch = Watch
+  { watched :: !Descriptor,
+    -- | @0@ news, @6@ does an operation wait; @16..23@ its key, or -1, @24..31@ its address, @32..39@ its
+    -- room: as "Weft.Internal.Core.Standing" has them. @40@ does what waited stay.
+    watchBytes :: {-# UNPACK #-} !(MutableByteArray RealWorld)
+  }
+  deriving stock (Eq)
+
+instance Show Watch where
+  showsPrec _ w = showString "watch of " . shows (watched w)
+
+-- | A watch for which nothing waits. Its poll is yet to be submitted.
+newWatch :: Descriptor -> IO Watch
+newWatch d = do
+  bytes <- newByteArray 48
+  setByteArray bytes 0 48 (0 :: Word8)
+  let w = Watch d bytes
+  w <$ leavePlace w
+
+-- | See Note [Watched descriptors].
+data News = NoNews | News | Ends
+  deriving stock (Eq, Ord, Show)
+
+byteAt :: Watch -> Int -> IO Word8
+byteAt = readByteArray . watchBytes
+{-# INLINE byteAt #-}
+
+setByte :: Watch -> Int -> Word8 -> IO ()
+setByte = writeByteArray . watchBytes
+{-# INLINE setByte #-}
+
+readNews :: Watch -> IO News
+readNews w =
+  byteAt w 0 >>= \b -> pure $ case b of
+    0 -> NoNews
+    1 -> News
+    _ -> Ends
+{-# INLINE readNews #-}
+
+writeNews :: Watch -> News -> IO ()
+writeNews w news = setByte w 0 $ case news of
+  NoNews -> 0
+  News -> 1
+  Ends -> 2
+{-# INLINE writeNews #-}
+
+-- | There are news. An end stays, when it was seen before.
+tell :: Watch -> News -> IO ()
+tell w news = readNews w >>= writeNews w . max news
+
+-- | A receive would have blocked.
+nothingLeft :: Watch -> IO ()
+nothingLeft w = writeNews w NoNews
+
+-- | A receive with this room has ended with this result.
+noteRead :: Watch -> Int -> Int -> IO ()
+noteRead w room r = do
+  news <- readNews w
+  if r > 0 && r < room && news /= Ends then writeNews w NoNews else tell w News
+{-# INLINE noteRead #-}
+
+-- | What waits on a watched descriptor, and where its bytes go.
+data Waiting = NotWaiting | Waiting !SlotKey !(Ptr Word8) !Int
+
+waiting :: Watch -> IO Waiting
+waiting w =
+  byteAt w 6 >>= \case
+    0 -> pure NotWaiting
+    _ -> do
+      key <- keyOf w
+      address <- readByteArray (watchBytes w) 3
+      room <- readByteArray (watchBytes w) 4
+      pure (Waiting (SlotKey key) (intPtrToPtr (IntPtr address)) room)
+{-# INLINE waiting #-}
+
+keyOf :: Watch -> IO Int
+keyOf w = readByteArray (watchBytes w) 2
+{-# INLINE keyOf #-}
+
+-- | Does the operation with this key wait?
+waitsFor :: Watch -> SlotKey -> IO Bool
+waitsFor w (SlotKey k) = do
+  waits <- byteAt w 6
+  key <- keyOf w
+  pure (waits /= 0 && key == k)
+
+-- | Have an operation wait, for bytes that go to the address, at most the given number. No other may stand
+-- there, and there are no news.
+park :: Watch -> SlotKey -> Ptr Word8 -> Int -> IO ()
+park w (SlotKey k) address room = do
+  writeByteArray (watchBytes w) 2 k
+  _ <- waitAgain (Place (watchBytes w) 0 k) address room
+  pure ()
+
+stopWaiting :: Watch -> IO ()
+stopWaiting w = setByte w 6 0
+{-# INLINE stopWaiting #-}
+
+-- | Have what waits stay when it has its bytes, so that it can wait again in this place.
+keepPlace :: Watch -> IO Place
+keepPlace w = do
+  setByte w 40 1
+  Place (watchBytes w) 0 <$> keyOf w
+
+-- | What stays, whether it waits or not.
+occupant :: Watch -> IO (Maybe SlotKey)
+occupant w = do
+  kept <- byteAt w 40
+  if kept == 0 then pure Nothing else Just . SlotKey <$> keyOf w
+{-# INLINE occupant #-}
+
+-- | What waits or stays there leaves.
+leavePlace :: Watch -> IO ()
+leavePlace w = do
+  stopWaiting w
+  setByte w 40 0
+  writeByteArray (watchBytes w) 2 (-1 :: Int)
