@@ -57,7 +57,7 @@ every library =
           ("a handler that retries waits for what the failed part has read", handlerRetries),
           ("transfers between accounts", transfers)
         ]
-          <> [("the longest delay does not end at once", longest) | isCooperative library]
+          <> [("the longest delay does not end at once", longest) | isStack library]
   ]
 
 joined :: Library t -> Assertion
@@ -68,7 +68,7 @@ joined Library {..} = do
   replicateM_ n (takeMVar done)
   readMVar count >>= (@?= n)
   where
-    n = if isCooperative then 2_000 else 200
+    n = if isStack then 2_000 else 200
 
 pingPong :: Library t -> Assertion
 pingPong Library {..} = do
@@ -304,13 +304,16 @@ transfers Library {..} = do
   total <- atomically (sum <$> mapM readTVar vs)
   total @?= 400
 
+collectingOn :: Collecting -> Int -> IO a -> IO a
+collectingOn collecting n = withConcLibSettings defaultSettings {settingCollecting = collecting, settingHECs = n}
+
 ends :: Collecting -> Int -> Assertion
 ends collecting n = do
-  r <- try (withConcLibCollecting collecting n (MP.forkIO (forever MP.yield) >> throwIO (ErrorCall "main")))
+  r <- try (collectingOn collecting n (MP.forkIO (forever MP.yield) >> throwIO (ErrorCall "main")))
   either (\(ErrorCall e) -> e @?= "main") (\() -> assertFailure "no exception") r
-  withConcLibCollecting collecting n (MP.forkIO (threadDelay 10_000_000) >> pure 'x') >>= (@?= 'x')
+  collectingOn collecting n (MP.forkIO (threadDelay 10_000_000) >> pure 'x') >>= (@?= 'x')
   -- A thread that is alone on another HEC, and yields.
-  when (n > 1) . withConcLibCollecting collecting n $ do
+  when (n > 1) . collectingOn collecting n $ do
     running <- GHC.newEmptyMVar
     _ <- MP.forkIO (GHC.putMVar running () >> forever MP.yield)
     GHC.takeMVar running
