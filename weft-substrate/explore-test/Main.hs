@@ -5,6 +5,7 @@
 -- point at which another HEC may go on.
 module Main (main) where
 
+import Behind (behind)
 import Control.Monad (unless)
 import Data.IORef (readIORef)
 import Data.List (find)
@@ -15,6 +16,7 @@ import Held
 import Litmus
 import Random (Plan, programOf)
 import Running
+import System.CPUTime (getCPUTime)
 import Test.Tasty
 import Test.Tasty.HUnit
 import Test.Tasty.QuickCheck
@@ -30,6 +32,7 @@ main =
       testGroup "the semantics" [testCase "every rule is used by a litmus program" everyRule],
       testGroup "planted bugs are found" [testCase (show bug) (isFound bug) | bug <- [minBound .. maxBound]],
       testCase "HECs that steal lose no thread" nothingLost,
+      testCase "a stack that waits on its OS thread goes on once" goesOnOnce,
       localOption (QuickCheckTests 150) (testProperty "what random programs show is allowed" randomPrograms)
     ]
 
@@ -58,8 +61,11 @@ isFound :: Bug -> Assertion
 isFound bug = do
   let l = fromJust (find ((== litmusFor bug) . litmusName) litmus)
       may = allowed (litmusProgram l)
+  begin <- getCPUTime
   seen <- exploring 6_000 (Just bug) (`Set.notMember` may) (litmusProgram l)
   assertBool ("not found in " <> show (length seen) <> " schedules") (snd (last seen) `Set.notMember` may)
+  took <- subtract begin <$> getCPUTime
+  assertBool ("it took " <> show (took `div` 1_000_000_000) <> " milliseconds") (took < 1_000_000_000_000)
 
 litmusFor :: Bug -> String
 litmusFor = \case
@@ -109,6 +115,24 @@ nothingLost = do
   assertEqual ("by the schedule " <> show schedule) (AllEnded, []) final
   assertBool "every schedule" (length seen > 1 && length seen < limit)
   where
+    limit = 20_000
+
+goesOnOnce :: Assertion
+goesOnOnce = do
+  seen <-
+    explore
+      Exploration
+        { exploreBug = Nothing,
+          explorePreemptions = 1,
+          exploreLimit = limit,
+          exploreUntil = (/= expected),
+          exploreProgram = (\(program, said) -> (program, \ending -> (,) ending <$> said)) <$> behind
+        }
+  let (schedule, final) = last seen
+  assertEqual ("by the schedule " <> show schedule) expected final
+  assertBool "every schedule" (length seen > 1 && length seen < limit)
+  where
+    expected = (AllEnded, ["gets", "main", "puts"])
     limit = 20_000
 
 -- | The schedules of a program with at most two preemptions, and no more than the given number, until one

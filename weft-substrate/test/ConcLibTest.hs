@@ -9,7 +9,7 @@ import Control.Exception hiding (throwTo)
 import Control.Monad
 import Data.ByteString qualified as ByteString
 import Data.IORef
-import GHC.Conc (BlockReason (..), ThreadStatus (..), threadStatus)
+import Data.List (sort)
 import Library
 import System.Mem (performMajorGC)
 import System.Mem.Weak (deRefWeak)
@@ -27,7 +27,6 @@ tests =
     "concurrency libraries"
     [ testGroup "each" (onLibraries every),
       testGroup "the end of the main thread is the end" [testCase (show n <> " HECs, " <> show c) (limited (ends c n)) | c <- [ByScheduler, ByOwnHEC], n <- [1, 2]],
-      testCase "a run that is interrupted leaves no HEC" (limited interruptedRun),
       testCase "threads of two libraries share a variable" (limited shared),
       testCase "a hundred thousand that wait for one variable go on" (limited (withConcLib 1 crowd)),
       testCase "a thread keeps no value that it has taken" (limited forgotten)
@@ -52,6 +51,7 @@ every library =
           ("what waits outside is interrupted", interruptedOutside),
           ("what waits outside is interrupted once", interruptedOnce),
           ("a channel keeps the order", channel),
+          ("semaphores are taken in turn, and by none that was killed", semaphores),
           ("retry waits for what was read", retries),
           ("orElse undoes the first, and waits for both", orElses),
           ("a handler that retries waits for what the failed part has read", handlerRetries),
@@ -59,6 +59,28 @@ every library =
         ]
           <> [("the longest delay does not end at once", longest) | isStack library]
   ]
+
+semaphores :: Library t -> Assertion
+semaphores Library {..} = do
+  s <- newQSemN 0
+  got <- newChan
+  ready <- newEmptyMVar
+  let taker name n = forkFinally (putMVar ready () >> waitQSemN s n) (writeChan got . either (\(_ :: SomeException) -> name <> " killed") (const name)) <* (takeMVar ready >> replicateM_ 3 yield)
+  first <- taker "first" 5
+  _ <- taker "second" 2
+  _ <- taker "third" 1
+  signalQSemN s 3
+  replicateM_ 3 yield
+  -- The first waits for more, and the others for the first.
+  throwTo first ThreadKilled
+  told <- replicateM 3 (readChan got)
+  sort told @?= ["first killed", "second", "third"]
+  one <- newQSem 1
+  waitQSem one
+  end <- newEmptyMVar
+  _ <- forkIO (waitQSem one >> putMVar end 'x')
+  signalQSem one
+  takeMVar end >>= (@?= 'x')
 
 joined :: Library t -> Assertion
 joined Library {..} = do
@@ -335,34 +357,6 @@ crowd = do
   settle
   putMVar gate 'x'
   takeMVar end >>= (@?= 'x')
-
--- Of two threads, each on a HEC, the one on the caller's waits, so that this HEC sleeps.
-interruptedRun :: Assertion
-interruptedRun = do
-  never <- newEmptyMVar
-  a <- GHC.newEmptyMVar
-  b <- GHC.newEmptyMVar
-  other <- GHC.newEmptyMVar
-  go <- GHC.newEmptyMVar
-  ended <- GHC.newEmptyMVar
-  let part caller mine its = do
-        _ <- GHC.putMVar mine () >> GHC.takeMVar its
-        here <- GHC.myThreadId
-        if here == caller then takeMVar never else GHC.putMVar other here >> GHC.takeMVar go >> forever MP.yield
-  caller <- GHC.forkOS $ do
-    me <- GHC.myThreadId
-    r <- try (withConcLib 2 (MP.forkIO (part me a b) >> MP.forkIO (part me b a) >> takeMVar never))
-    GHC.putMVar ended (either (\(ErrorCall e) -> e) (\() -> "ended") r)
-  hec <- GHC.takeMVar other
-  becomes caller (ThreadBlocked BlockedOnMVar)
-  GHC.throwTo caller (ErrorCall "enough")
-  GHC.takeMVar ended >>= (@?= "enough")
-  GHC.putMVar go ()
-  becomes hec ThreadFinished
-  -- Reachable until now, so that no thread was told that it waits for ever.
-  isEmptyMVar never >>= (@?= True)
-  where
-    becomes t status = threadStatus t >>= \s -> unless (s == status) (GHC.yield >> becomes t status)
 
 -- The thread has waited for the value, and has not waited since.
 forgotten :: Assertion

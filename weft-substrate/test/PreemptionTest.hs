@@ -16,7 +16,7 @@ import Test.Tasty
 import Test.Tasty.HUnit
 import Weft.ConcLib.Internal.Poller (requestBegins, requestEnds)
 import Weft.ConcLib.Internal.Threads (eventsHere)
-import Weft.ConcLib.MP (defaultSettings, newEmptyMVar, putMVar, settingHECs, settingPreempts, takeMVar, withConcLib, withConcLibSettings)
+import Weft.ConcLib.MP (defaultSettings, isEmptyMVar, newEmptyMVar, putMVar, settingHECs, settingPreempts, takeMVar, withConcLib, withConcLibSettings)
 import Weft.ConcLib.MP qualified as MP
 import Weft.Substrate (Reason (..), atomicPTM, getHEC)
 import Weft.Substrate.Internal.Takeover (displace)
@@ -31,6 +31,7 @@ tests =
           | (name, test) <- each,
             n <- [1, 2]
         ],
+      testCase "a run that is interrupted leaves no HEC" (limited interruptedRun),
       testGroup "the end of a run waits for what the disk was given" [testCase name (limited (finishing stop)) | (name, stop) <- stops]
     ]
   where
@@ -141,3 +142,31 @@ finishing stop = do
   -- None begins after that.
   r <- try (requestBegins poller)
   either (\e -> isUserError e @?= True) (const (assertFailure "it begins")) r
+
+-- Of two threads, each on a HEC, the one on the caller's waits, so that this HEC sleeps.
+interruptedRun :: Assertion
+interruptedRun = do
+  never <- newEmptyMVar
+  a <- GHC.newEmptyMVar
+  b <- GHC.newEmptyMVar
+  other <- GHC.newEmptyMVar
+  go <- GHC.newEmptyMVar
+  ended <- GHC.newEmptyMVar
+  let part caller mine its = do
+        _ <- GHC.putMVar mine () >> GHC.takeMVar its
+        here <- GHC.myThreadId
+        if here == caller then takeMVar never else GHC.putMVar other here >> GHC.takeMVar go >> forever MP.yield
+  caller <- GHC.forkOS $ do
+    me <- GHC.myThreadId
+    r <- try (withConcLib 2 (MP.forkIO (part me a b) >> MP.forkIO (part me b a) >> takeMVar never))
+    GHC.putMVar ended (either (\(ErrorCall e) -> e) (\() -> "ended") r)
+  hec <- GHC.takeMVar other
+  becomes caller (ThreadBlocked BlockedOnMVar)
+  GHC.throwTo caller (ErrorCall "enough")
+  GHC.takeMVar ended >>= (@?= "enough")
+  GHC.putMVar go ()
+  becomes hec ThreadFinished
+  -- Reachable until now, so that no thread was told that it waits for ever.
+  isEmptyMVar never >>= (@?= True)
+  where
+    becomes t status = threadStatus t >>= \s -> unless (s == status) (GHC.yield >> becomes t status)

@@ -59,7 +59,18 @@ module Weft.ConcLib.MP
     writeChan,
     readChan,
     dupChan,
+    getChanContents,
     writeList2Chan,
+
+    -- * Semaphores
+    QSem,
+    newQSem,
+    waitQSem,
+    signalQSem,
+    QSemN,
+    newQSemN,
+    waitQSemN,
+    signalQSemN,
   )
 where
 
@@ -68,6 +79,7 @@ import Weft.ConcLib.Internal.Chan
 import Weft.ConcLib.Internal.Events
 import Weft.ConcLib.Internal.MVar
 import Weft.ConcLib.Internal.Outside
+import Weft.ConcLib.Internal.Semaphore
 import Weft.ConcLib.Internal.Threads
 
 -- | Fork a thread, and call a function with what becomes of it, masked.

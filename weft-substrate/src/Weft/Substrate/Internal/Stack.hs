@@ -17,6 +17,8 @@ module Weft.Substrate.Internal.Stack
     switch,
     switchFrom,
     switchWith,
+    SCont,
+    newSCont,
 
     -- * HECs
     inCall,
@@ -151,6 +153,13 @@ switching h here (PTM m) again = attempt 0#
                 (# s3, _ #) -> case failed k s3 of s4 -> attempt (k +# 1#) s4
             | otherwise -> leave h here l n1 target (PTM m) s2
 {-# INLINE switching #-}
+
+-- | A stack. (The 2007 workshop version of the substrate.)
+type SCont = StackId
+
+-- | 'newStack'. (The 2007 workshop version of the substrate.)
+newSCont :: IO () -> IO SCont
+newSCont = newStack
 
 -- | 'switch', told the own stack. (The 2007 workshop version of the substrate.)
 switchWith :: (StackId -> PTM StackId) -> IO ()
