@@ -349,7 +349,7 @@ collecting wait p timeout after =
 finishRequests :: Poller -> IO ()
 finishRequests p = atomicModifyIORef' (pollerPending p) (\(Pending n _) -> (Pending n False, n)) >>= go
   where
-    go 0 = pure ()
+    go 0 = withForeignPtr (pollerEvents p) c_end
     go _ = do
       collecting c_look p 0 (pure ())
       Pending n _ <- readIORef (pollerPending p)
@@ -363,6 +363,8 @@ kick p = withForeignPtr (pollerEvents p) c_kick
 foreign import ccall unsafe "weft_conclib_new" c_new :: CInt -> IO (Ptr Events)
 
 foreign import ccall unsafe "&weft_conclib_free" c_free :: FinalizerPtr Events
+
+foreign import ccall safe "weft_conclib_end" c_end :: Ptr Events -> IO ()
 
 foreign import ccall unsafe "weft_conclib_watch" c_watch :: Ptr Events -> CInt -> IO CInt
 
