@@ -173,7 +173,8 @@ choose run could options = do
   script <- readIORef (runScript run)
   let (taken, rest) = case script of
         [] -> (0, [])
-        c : cs -> (c, cs)
+        -- Of a schedule that another was made from there may be fewer.
+        c : cs -> (min c (length options - 1), cs)
   writeIORef (runScript run) rest
   modifyIORef' (runMade run) (Choice (length options) taken could :)
   pure (options !! taken)
