@@ -35,7 +35,7 @@ SCRIPTS =
 ARGS =
 
 .PHONY: help setup build serve test lint format docs check-setup check-ghc view-timeline \
-  test-interop soak fuzz fuzz-tcp reuses packetdrill explore explore-tcp kv bench bench-yield bench-timers bench-http bench-http-figures figures gate \
+  test-interop soak fuzz fuzz-tcp reuses packetdrill explore explore-tcp kv bench bench-yield bench-timers bench-http bench-http-figures bench-substrate figures gate \
   setup-build setup-bench setup-gate setup-figures setup-interop servers storm select program peers clean
 
 help: ## list the targets
@@ -122,6 +122,9 @@ bench-http: setup-bench build peers ## HTTP beside nginx, Apache, warp, Go, ... 
 
 bench-http-figures: setup-bench build peers ## the same, and leave rows, tables and figures in docs/figures
 	@bin/weft-bench http --weft bin/weft --out docs/figures $(ARGS)
+
+bench-substrate: setup-figures build select peers ## Li's six configurations, and docs/figures/substrate.md of them; 40 minutes [ARGS=--tiny: one]
+	@bin/weft-bench substrate --json --page docs/figures/substrate.md $(or $(ARGS),--whole --rounds 3) > docs/figures/substrate.json
 
 figures: setup-figures build select peers ## the works' experiments, and docs/figures.md of them; two hours [ARGS=--quick: ten minutes]
 	@bin/weft-bench works $(ARGS)

@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <linux/aio_abi.h>
 #include <poll.h>
+#include <pthread.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
@@ -14,9 +15,14 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+/* The context of AIO is made for the first request, and destroyed at the end of the run: Linux takes some milliseconds to
+   destroy one, and what the collector frees is freed by an OS thread that keeps others of GHC's waiting. */
 struct events {
   int epoll, kick, completed;
-  aio_context_t aio; /* 0: there is none */
+  unsigned requests;
+  pthread_mutex_t lock;       /* of the two that follow, while requests may begin */
+  int tried;                  /* is there a context, or can there be none? */
+  _Atomic(aio_context_t) aio; /* 0: there is none */
 };
 
 static int watch(int epoll, int fd, uint32_t events) {
@@ -24,8 +30,15 @@ static int watch(int epoll, int fd, uint32_t events) {
   return epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &e) ? -errno : 0;
 }
 
-void weft_conclib_free(struct events *w) {
+/* No request is under way, and none begins any more. */
+void weft_conclib_end(struct events *w) {
   if (w->aio) syscall(SYS_io_destroy, w->aio);
+  w->aio = 0;
+}
+
+void weft_conclib_free(struct events *w) {
+  weft_conclib_end(w);
+  pthread_mutex_destroy(&w->lock);
   if (w->completed >= 0) close(w->completed);
   if (w->kick >= 0) close(w->kick);
   if (w->epoll >= 0) close(w->epoll);
@@ -36,6 +49,8 @@ void weft_conclib_free(struct events *w) {
 struct events *weft_conclib_new(int requests) {
   struct events *w = calloc(1, sizeof *w);
   if (!w) return NULL;
+  w->requests = (unsigned)requests;
+  pthread_mutex_init(&w->lock, NULL);
   w->epoll = epoll_create1(EPOLL_CLOEXEC);
   w->kick = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   w->completed = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -45,8 +60,17 @@ struct events *weft_conclib_new(int requests) {
     errno = e;
     return NULL;
   }
-  if (syscall(SYS_io_setup, requests, &w->aio)) w->aio = 0;
   return w;
+}
+
+static aio_context_t context(struct events *w) {
+  aio_context_t made = 0;
+  if (w->aio) return w->aio;
+  pthread_mutex_lock(&w->lock);
+  if (!w->tried && syscall(SYS_io_setup, w->requests, &made) == 0) w->aio = made;
+  w->tried = 1;
+  pthread_mutex_unlock(&w->lock);
+  return w->aio;
 }
 
 /* Edge-triggered, in both directions, until it is closed. */
@@ -98,8 +122,9 @@ int weft_conclib_submit(struct events *w, int writes, int fd, void *buffer, uint
   struct iocb *list = &c;
   int flags = fcntl(fd, F_GETFL);
   if (flags < 0) return -errno;
-  if (!w->aio || !(flags & O_DIRECT)) return -EOPNOTSUPP;
-  return syscall(SYS_io_submit, w->aio, 1, &list) == 1 ? 0 : -errno;
+  aio_context_t aio = flags & O_DIRECT ? context(w) : 0;
+  if (!aio) return -EOPNOTSUPP;
+  return syscall(SYS_io_submit, aio, 1, &list) == 1 ? 0 : -errno;
 }
 
 /* Fills two numbers for each request that is complete: its token, and bytes or -errno. */

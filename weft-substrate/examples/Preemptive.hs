@@ -10,7 +10,7 @@ import Data.Sequence (Seq (..), empty, (|>))
 import Weft.Substrate
 
 -- | The stacks that are ready, the HEC if it sleeps, how many threads have not ended, and the stack that goes on
--- when all have.
+-- when all have, while it waits for that.
 data Scheduler = Scheduler {ready :: PVar (Seq StackId), asleep :: PVar (Maybe HEC), alive :: PVar Int, idle :: PVar (Maybe StackId)}
 
 -- | Run a main thread, and all that it forks, until all have ended.
@@ -18,9 +18,8 @@ run :: (Scheduler -> IO ()) -> IO ()
 run program = do
   s <- Scheduler <$> newPVarIO empty <*> newPVarIO Nothing <*> newPVarIO 0 <*> newPVarIO Nothing
   void . inCallWith True (handlers s) $ do
-    atomicPTM (getStackId >>= writePVar (idle s) . Just)
     fork s (program s)
-    switch (next s)
+    switch (getStackId >>= writePVar (idle s) . Just >> next s)
 
 handlers :: Scheduler -> Handlers
 handlers s = Handlers {displaced = \_ _ -> next s, returned = enqueue s}
@@ -41,7 +40,7 @@ next s =
       n <- readPVar (alive s)
       end <- readPVar (idle s)
       case end of
-        Just t | n == 0 -> pure t
+        Just t | n == 0 -> t <$ writePVar (idle s) Nothing
         _ -> (getHEC >>= writePVar (asleep s) . Just) >> sleepHEC
 
 enqueue :: Scheduler -> StackId -> PTM ()

@@ -9,7 +9,7 @@ import Control.Exception hiding (throwTo)
 import Control.Monad
 import Data.ByteString qualified as ByteString
 import Data.IORef
-import GHC.Conc (BlockReason (..), ThreadStatus (..), threadStatus)
+import Data.List (sort)
 import Library
 import System.Mem (performMajorGC)
 import System.Mem.Weak (deRefWeak)
@@ -27,7 +27,6 @@ tests =
     "concurrency libraries"
     [ testGroup "each" (onLibraries every),
       testGroup "the end of the main thread is the end" [testCase (show n <> " HECs, " <> show c) (limited (ends c n)) | c <- [ByScheduler, ByOwnHEC], n <- [1, 2]],
-      testCase "a run that is interrupted leaves no HEC" (limited interruptedRun),
       testCase "threads of two libraries share a variable" (limited shared),
       testCase "a hundred thousand that wait for one variable go on" (limited (withConcLib 1 crowd)),
       testCase "a thread keeps no value that it has taken" (limited forgotten)
@@ -52,13 +51,36 @@ every library =
           ("what waits outside is interrupted", interruptedOutside),
           ("what waits outside is interrupted once", interruptedOnce),
           ("a channel keeps the order", channel),
+          ("semaphores are taken in turn, and by none that was killed", semaphores),
           ("retry waits for what was read", retries),
           ("orElse undoes the first, and waits for both", orElses),
           ("a handler that retries waits for what the failed part has read", handlerRetries),
           ("transfers between accounts", transfers)
         ]
-          <> [("the longest delay does not end at once", longest) | isCooperative library]
+          <> [("the longest delay does not end at once", longest) | isStack library]
   ]
+
+semaphores :: Library t -> Assertion
+semaphores Library {..} = do
+  s <- newQSemN 0
+  got <- newChan
+  ready <- newEmptyMVar
+  let taker name n = forkFinally (putMVar ready () >> waitQSemN s n) (writeChan got . either (\(_ :: SomeException) -> name <> " killed") (const name)) <* (takeMVar ready >> replicateM_ 3 yield)
+  first <- taker "first" 5
+  _ <- taker "second" 2
+  _ <- taker "third" 1
+  signalQSemN s 3
+  replicateM_ 3 yield
+  -- The first waits for more, and the others for the first.
+  throwTo first ThreadKilled
+  told <- replicateM 3 (readChan got)
+  sort told @?= ["first killed", "second", "third"]
+  one <- newQSem 1
+  waitQSem one
+  end <- newEmptyMVar
+  _ <- forkIO (waitQSem one >> putMVar end 'x')
+  signalQSem one
+  takeMVar end >>= (@?= 'x')
 
 joined :: Library t -> Assertion
 joined Library {..} = do
@@ -68,7 +90,7 @@ joined Library {..} = do
   replicateM_ n (takeMVar done)
   readMVar count >>= (@?= n)
   where
-    n = if isCooperative then 2_000 else 200
+    n = if isStack then 2_000 else 200
 
 pingPong :: Library t -> Assertion
 pingPong Library {..} = do
@@ -304,13 +326,16 @@ transfers Library {..} = do
   total <- atomically (sum <$> mapM readTVar vs)
   total @?= 400
 
+collectingOn :: Collecting -> Int -> IO a -> IO a
+collectingOn collecting n = withConcLibSettings defaultSettings {settingCollecting = collecting, settingHECs = n}
+
 ends :: Collecting -> Int -> Assertion
 ends collecting n = do
-  r <- try (withConcLibCollecting collecting n (MP.forkIO (forever MP.yield) >> throwIO (ErrorCall "main")))
+  r <- try (collectingOn collecting n (MP.forkIO (forever MP.yield) >> throwIO (ErrorCall "main")))
   either (\(ErrorCall e) -> e @?= "main") (\() -> assertFailure "no exception") r
-  withConcLibCollecting collecting n (MP.forkIO (threadDelay 10_000_000) >> pure 'x') >>= (@?= 'x')
+  collectingOn collecting n (MP.forkIO (threadDelay 10_000_000) >> pure 'x') >>= (@?= 'x')
   -- A thread that is alone on another HEC, and yields.
-  when (n > 1) . withConcLibCollecting collecting n $ do
+  when (n > 1) . collectingOn collecting n $ do
     running <- GHC.newEmptyMVar
     _ <- MP.forkIO (GHC.putMVar running () >> forever MP.yield)
     GHC.takeMVar running
@@ -332,34 +357,6 @@ crowd = do
   settle
   putMVar gate 'x'
   takeMVar end >>= (@?= 'x')
-
--- Of two threads, each on a HEC, the one on the caller's waits, so that this HEC sleeps.
-interruptedRun :: Assertion
-interruptedRun = do
-  never <- newEmptyMVar
-  a <- GHC.newEmptyMVar
-  b <- GHC.newEmptyMVar
-  other <- GHC.newEmptyMVar
-  go <- GHC.newEmptyMVar
-  ended <- GHC.newEmptyMVar
-  let part caller mine its = do
-        _ <- GHC.putMVar mine () >> GHC.takeMVar its
-        here <- GHC.myThreadId
-        if here == caller then takeMVar never else GHC.putMVar other here >> GHC.takeMVar go >> forever MP.yield
-  caller <- GHC.forkOS $ do
-    me <- GHC.myThreadId
-    r <- try (withConcLib 2 (MP.forkIO (part me a b) >> MP.forkIO (part me b a) >> takeMVar never))
-    GHC.putMVar ended (either (\(ErrorCall e) -> e) (\() -> "ended") r)
-  hec <- GHC.takeMVar other
-  becomes caller (ThreadBlocked BlockedOnMVar)
-  GHC.throwTo caller (ErrorCall "enough")
-  GHC.takeMVar ended >>= (@?= "enough")
-  GHC.putMVar go ()
-  becomes hec ThreadFinished
-  -- Reachable until now, so that no thread was told that it waits for ever.
-  isEmptyMVar never >>= (@?= True)
-  where
-    becomes t status = threadStatus t >>= \s -> unless (s == status) (GHC.yield >> becomes t status)
 
 -- The thread has waited for the value, and has not waited since.
 forgotten :: Assertion

@@ -41,7 +41,8 @@ tests =
       testCase "a long transaction beside short ones" long,
       testCase "a switch that has failed often leaves no quiet that it has asked for" quietEnds,
       testCase "two HECs lose no increment" increments,
-      testCase "waitCond" waits
+      testCase "waitCond" waits,
+      testCase "the workshop's stacks" workshop
     ]
 
 -- | The result of an action on a HEC.
@@ -373,3 +374,20 @@ waits = do
   forkHEC (atomicPTM (writePVar v (Just 'x') >> readPVar hec >>= mapM_ wakeupHEC))
   x <- onHEC (waitCond (getHEC >>= writePVar hec . Just >> readPVar v))
   x @?= 'x'
+
+-- Two stacks that hand each other over, as in the 2007 version.
+workshop :: Assertion
+workshop = do
+  said <- newIORef ""
+  let say c = modifyIORef said (c :)
+  r <- inCall $ do
+    place <- newPVarIO Nothing
+    let handOver = switchWith $ \me ->
+          readPVar place >>= \case
+            Just other -> other <$ writePVar place (Just me)
+            Nothing -> pure me
+    other <- newSCont (say 'b' >> handOver >> say 'd' >> handOver)
+    atomicPTM (writePVar place (Just other))
+    say 'a' >> handOver >> say 'c' >> handOver >> say 'e'
+  r @?= Just ()
+  readIORef said >>= (@?= "edcba")

@@ -58,7 +58,7 @@ every library =
           ("T5611: an exception that comes during a call that blocks", blockedCall)
         ]
           -- Where throwTo waits for its target.
-          <> [("conc016: a thread that waits to throw is killed", killsThrower) | not (isCooperative library)]
+          <> [("conc016: a thread that waits to throw is killed", killsThrower) | not (isStack library)]
   ]
 
 fromChild :: Library t -> Assertion

@@ -44,8 +44,8 @@ every library =
           ("a file is written and read", file),
           ("a number that is none of a descriptor", noDescriptor)
         ]
-          <> [("one that waits is told when its descriptor is closed", closing) | isCooperative library]
-          <> [("one that waits for a descriptor is interrupted", interrupting) | isCooperative library]
+          <> [("one that waits is told when its descriptor is closed", closing) | isStack library]
+          <> [("one that waits for a descriptor is interrupted", interrupting) | isStack library]
   ]
 
 pipe :: IO (Fd, Fd)

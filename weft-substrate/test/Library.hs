@@ -13,8 +13,10 @@ import Weft.ConcLib.OS qualified as OS
 -- | The operations in which the libraries differ.
 data Library t = Library
   { with :: forall a. IO a -> IO a,
-    -- | Does a thread run until it waits, yields or ends?
-    isCooperative :: Bool,
+    -- | Is a thread a stack, and not a HEC?
+    isStack :: Bool,
+    -- | Does a thread that computes or blocks leave the others their turns?
+    preempts :: Bool,
     forkIO :: IO () -> IO t,
     forkIOWithUnmask :: ((forall a. IO a -> IO a) -> IO ()) -> IO t,
     forkFinally :: forall a. IO a -> (Either SomeException a -> IO ()) -> IO t,
@@ -27,17 +29,21 @@ data Library t = Library
 -- | Tests on every library in each of its configurations.
 onLibraries :: (forall t. (Ord t, Show t) => Library t -> [TestTree]) -> [TestTree]
 onLibraries tests =
-  [ testGroup ("ConcLib_MP, " <> show n <> " HECs, " <> show collecting) (tests (mp collecting n))
-    | collecting <- [MP.ByScheduler, MP.ByOwnHEC],
+  [ testGroup
+      ("ConcLib_MP, " <> show n <> " HECs, " <> show collecting <> (if preempting then ", preempting" else ""))
+      (tests (mp (MP.Settings {MP.settingHECs = n, MP.settingCollecting = collecting, MP.settingPreempts = preempting})))
+    | preempting <- [False, True],
+      collecting <- [MP.ByScheduler, MP.ByOwnHEC],
       n <- [1, 2]
   ]
     <> [testGroup "ConcLib_OS" (tests os)]
 
-mp :: MP.Collecting -> Int -> Library MP.ThreadId
-mp collecting n =
+mp :: MP.Settings -> Library MP.ThreadId
+mp settings =
   Library
-    { with = MP.withConcLibCollecting collecting n,
-      isCooperative = True,
+    { with = MP.withConcLibSettings settings,
+      isStack = True,
+      preempts = MP.settingPreempts settings,
       forkIO = MP.forkIO,
       forkIOWithUnmask = MP.forkIOWithUnmask,
       forkFinally = MP.forkFinally,
@@ -51,7 +57,8 @@ os :: Library OS.ThreadId
 os =
   Library
     { with = OS.withConcLib,
-      isCooperative = False,
+      isStack = False,
+      preempts = True,
       forkIO = OS.forkIO,
       forkIOWithUnmask = OS.forkIOWithUnmask,
       forkFinally = OS.forkFinally,

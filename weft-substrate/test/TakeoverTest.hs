@@ -19,6 +19,7 @@ import System.Posix.IO.ByteString (closeFd, createPipe, fdRead, fdWrite)
 import Test.Tasty
 import Test.Tasty.HUnit
 import Weft.Substrate
+import Weft.Substrate.Internal.Stack (inCallEnding)
 import Weft.Substrate.Internal.Takeover (displace, reasonOf)
 
 tests :: TestTree
@@ -38,7 +39,10 @@ tests =
             ("one that is away when the HEC ends", awayAtTheEnd),
             ("what ends with an exception ends its HEC, after it has come back", throws),
             ("an exception for the in-caller is raised in the stack", forwarded),
-            ("a HEC without handlers enters one that has returned", byAnother)
+            ("a HEC without handlers enters one that has returned", byAnother),
+            ("an exception for an in-caller whose HEC has gone to another OS thread", forwardedOn),
+            ("what ends a stack on another OS thread is raised in the in-caller", thrownBack),
+            ("what a library does about the end of a stack, on another OS thread", endsElsewhere)
           ]
     ]
 
@@ -190,6 +194,42 @@ forwarded = do
   takeMVar started
   throwTo t (ErrorCall "from outside")
   takeMVar r >>= (@?= "from outside")
+
+-- | A HEC of this kind enters a stack that waits on an OS thread of its own, and that performs this then.
+onItsOwnThread :: (IO () -> IO (Maybe ())) -> IO () -> IO (Maybe ())
+onItsOwnThread makeHEC act = do
+  place <- newPVarIO Nothing
+  _ <- forkIO . void . unwatched (\_ _ -> sleepHEC) (writePVar place . Just) $ do
+    home <- atomicPTM getHEC
+    displace home Computes
+    switch getStackId >> act
+  let enter = do
+        r <- makeHEC (switch (readPVar place >>= maybe getStackId (<$ writePVar place Nothing)))
+        if null r then pure r else GHC.yield >> enter
+  enter
+
+forwardedOn, thrownBack, endsElsewhere :: IO ()
+forwardedOn = do
+  there <- newEmptyMVar
+  never <- newEmptyMVar
+  told <- newEmptyMVar
+  end <- newEmptyMVar
+  caller <- forkOS $ do
+    r <- onItsOwnThread inCall ((putMVar there () >> takeMVar never) `catch` \(ErrorCall e) -> putMVar told e)
+    putMVar end r
+  takeMVar there
+  throwTo caller (ErrorCall "for the stack")
+  takeMVar told >>= (@?= "for the stack")
+  takeMVar end >>= (@?= Nothing)
+  tryPutMVar never () >>= (@?= True)
+thrownBack = do
+  r <- try (onItsOwnThread inCall (throwIO (ErrorCall "thrown")))
+  either (\(ErrorCall e) -> e @?= "thrown") (const (assertFailure "no exception")) r
+endsElsewhere = do
+  told <- newEmptyMVar
+  r <- onItsOwnThread (inCallEnding (\_ -> pure (Just (putMVar told . show)))) (throwIO (ErrorCall "thrown"))
+  r @?= Nothing
+  takeMVar told >>= (@?= "thrown")
 
 -- The HEC from which it was displaced sleeps for ever.
 byAnother :: IO ()

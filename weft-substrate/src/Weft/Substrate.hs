@@ -30,7 +30,6 @@ module Weft.Substrate
     getHEC,
     sleepHEC,
     wakeupHEC,
-    waitCond,
     inCall,
     forkHEC,
 
@@ -45,8 +44,13 @@ module Weft.Substrate
     newStack,
     getStackId,
     switch,
-    switchWith,
     raiseAsync,
+
+    -- ** As in the 2007 workshop version
+    SCont,
+    newSCont,
+    switchWith,
+    waitCond,
 
     -- * Stack-local state
     SLSKey,

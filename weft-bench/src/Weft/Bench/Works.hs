@@ -8,6 +8,8 @@ module Weft.Bench.Works
   ( WorksSettings (..),
     repeatWorks,
     compareConfigurations,
+    leaveConfigurations,
+    resultRows,
   )
 where
 
@@ -24,7 +26,7 @@ import Numeric (showFFloat)
 import System.Directory (createDirectoryIfMissing, getFileSize, getModificationTime, makeAbsolute)
 import System.Environment (getExecutablePath)
 import System.Exit (die)
-import System.FilePath (takeFileName, (</>))
+import System.FilePath (takeDirectory, takeFileName, (</>))
 import Weft.Bench.Child
 import Weft.Bench.Contest
 import Weft.Bench.Contest.Workload
@@ -34,6 +36,7 @@ import Weft.Bench.Machine (machineRow, raiseDescriptors)
 import Weft.Bench.Measure (elapsedSince, now, toDouble)
 import Weft.Bench.Report
 import Weft.Bench.Works.Claim
+import Weft.Bench.Works.Configurations
 import Weft.Bench.Works.Page
 import Weft.Bench.Works.Plan
 import Weft.Bench.Works.State
@@ -65,7 +68,7 @@ data WorksSettings = WorksSettings
 -- | Do it, or only say what would be done ('worksPlanOnly').
 repeatWorks :: WorksSettings -> IO ()
 repeatWorks s = do
-  claims <- Bytes.readFile (worksClaims s) >>= either (die . ("weft-bench: " ++) . ((worksClaims s ++ ": ") ++)) pure . parseClaims
+  claims <- claimsOf (worksClaims s)
   let all' = plan (worksExtent s)
       chosen = [p | p <- all', null (worksOnly s) || plannedName p `elem` worksOnly s]
   forM_ (worksOnly s) $ \name ->
@@ -118,21 +121,28 @@ planRows before chosen = map row chosen ++ [[("experiment", Name "all"), ("measu
 minutes :: Double -> String
 minutes seconds = showFFloat (Just 1) (seconds / 60) " min"
 
--- | Measure the six configurations of Li 2008 in their experiments, in that order, and answer the rows.
-compareConfigurations :: Extent -> Int -> [Text] -> FilePath -> FilePath -> IO [Row]
+-- | Measure the six configurations of Li 2008 in their experiments, in that order, or in those that are named, and what goals are about.
+compareConfigurations :: Extent -> Int -> [Text] -> FilePath -> FilePath -> IO [Result]
 compareConfigurations extent rounds only peers work = do
   _ <- raiseDescriptors
   programs <- Programs <$> getExecutablePath <*> makeAbsolute peers <*> pure ""
   endingOnSignals . withNursery $ \nursery ->
-    concat
-      <$> forM
-        [p | p <- sixConfigurations extent, null only || plannedName p `elem` only]
-        ( \p ->
-            withPlaces work (pointsPlanned p) $ \places -> do
-              let named' = contendersFor programs places p
-                  ordered = [c | n <- plannedContenders p, c <- named', contenderName c == n]
-              map (("experiment", Name (plannedName p)) :) <$> rowsOf nursery (Contest (plannedName p) ordered (pointsPlanned p) rounds 300)
-        )
+    forM [p | p <- substrateExperiments extent, null only || plannedName p `elem` only] $ \p ->
+      withPlaces work (pointsPlanned p) $ \places -> do
+        let able = contendersFor programs places p
+            contest = Contest (plannedName p) [c | n <- plannedContenders p, c <- able, contenderName c == n] (pointsPlanned p) rounds 300
+        Result p contest <$> runContest nursery [] (const (pure ())) contest
+
+-- | Leave the page of what 'compareConfigurations' has measured, judged by the claims of these files.
+leaveConfigurations :: Extent -> Int -> [FilePath] -> FilePath -> [Result] -> IO ()
+leaveConfigurations extent rounds files page results = do
+  claims <- concat <$> mapM claimsOf files
+  machine <- machineRow
+  createDirectoryIfMissing True (takeDirectory page)
+  Text.writeFile page (configurationsPage extent rounds machine results claims)
+
+claimsOf :: FilePath -> IO [Claim]
+claimsOf file = Bytes.readFile file >>= either (die . (("weft-bench: " ++ file ++ ": ") ++)) pure . parseClaims
 
 contendersFor :: Programs -> [String] -> Planned -> [Contender]
 contendersFor programs places p = case workloadNamed (plannedWorkload p) of
@@ -169,7 +179,7 @@ leave :: WorksSettings -> [Claim] -> [Row] -> [Row] -> [Result] -> IO ()
 leave s claims others about results = do
   createDirectoryIfMissing True (worksOut s)
   let size = worksExtent s
-      rows = concat [map (("experiment", Name (plannedName (resultPlanned r))) :) (contestRows (resultContest r) (resultSamples r)) | r <- results]
+      rows = concatMap resultRows results
   when (null rows) (die "weft-bench: nothing could be measured")
   Lazy.writeFile (worksOut s </> "works.json") (Lazy.unlines (map renderJson ([("kind", Name "run"), ("extent", Name (extentName size))] : about ++ rows ++ others)))
   forM_ (concatMap (picturesOf size about) results) $ \(name, _, chart) -> Text.writeFile (worksOut s </> Text.unpack name <> ".svg") (renderChart chart)

@@ -15,8 +15,9 @@ import Test.Tasty (TestTree, testGroup)
 import Test.Tasty.HUnit (assertBool, assertFailure, testCase, (@?=))
 import Weft.Bench.Contest
 import Weft.Bench.Contest.Workload
-import Weft.Bench.Report (Cell (..))
+import Weft.Bench.Report (Cell (..), nameAt)
 import Weft.Bench.Works.Claim
+import Weft.Bench.Works.Configurations
 import Weft.Bench.Works.Page
 import Weft.Bench.Works.Plan
 import Weft.Bench.Works.State
@@ -39,6 +40,23 @@ tests =
           ]
           @?= []
         assertBool "a claim without bounds" (and [isJust (boundsLeast b) || isJust (boundsMost b) | Claim {claimTest = Measured _ b} <- claims]),
+      testCase "the goals of the substrate name experiments, contenders and parameters that there are" $ do
+        theirs <- theGoals
+        let whole = [(plannedName p, p) | p <- substrateExperiments Whole]
+        [(e, n) | Claim {claimTest = Measured e b} <- theirs, n <- namesOf b, maybe True ((n `notElem`) . contendersPlanned) (lookup e whole)] @?= []
+        [(e, k) | Claim {claimTest = Measured e b} <- theirs, k <- Map.keys (boundsWhere b), maybe True ((k `notElem`) . map fst . plannedKeys) (lookup e whole)] @?= []
+        [(plannedName p, n) | (_, p) <- whole, w <- toList (workloadNamed (plannedWorkload p)), n <- contendersPlanned p, n `notElem` contenderNames w] @?= []
+        [plannedName p | (_, p) <- whole, w <- toList (workloadNamed (plannedWorkload p)), map keyName (workloadKeys w) /= map fst (plannedKeys p)] @?= [],
+      testCase "each configuration has a row in each figure, with a verdict or the reason why there is none" $ do
+        claims <- theClaims
+        let of' name = [p | p <- substrateExperiments Whole, plannedName p == name]
+            result p rate = Result p (Contest (plannedName p) [Contender n (const (Left "")) | n <- contendersPlanned p] (pointsPlanned p) 1 1) [(sampleAt (plannedName p) n x) {samplePrinted = Map.fromList [("operations", rate n), ("seconds", 1), ("cpu_seconds", 1)]} | x <- pointsPlanned p, n <- contendersPlanned p]
+            rows = configurationRows (map (`result` const 1) (of' "disk") ++ map (`result` \n -> if n == "ConcLib_OS" then 2 else 1) (of' "pipes-token")) claims
+            verdicts place who = [(there, here, v) | row <- rows, nameAt "figure" row == Just place, nameAt "of" row == Just who, Just there <- [nameAt "there" row], Just here <- [nameAt "here" row], Just v <- [nameAt "verdict" row]]
+        [(place, who) | place <- ["figure 5.4", "figure 5.6", "figure 5.7"], who <- configurations, null (verdicts place who)] @?= []
+        verdicts "figure 5.6" "ConcLib_OS" @?= [("about 1", "ConcLib_OS over NPTL: 2.000", "reversed")]
+        verdicts "figure 5.6" "ConcLib_MP" @?= [("about 1", "ConcLib_MP over NPTL: 1.000", "reproduced")]
+        verdicts "figure 5.7" "direct-epoll" @?= [("", "1.000", "the text states nothing of it")],
       testCase "each claim meets a point of both sizes" $ do
         claims <- theClaims
         [ (s, claimStates c)
@@ -152,6 +170,9 @@ sampleAt e name point = Sample e name 1 point (Map.fromList [("operations", 2), 
 -- Tests run in the package's directory.
 namesOf :: Bounds -> [Text]
 namesOf b = boundsOf b : filter (/= "best") (toList (boundsOver b))
+
+theGoals :: IO [Claim]
+theGoals = Bytes.readFile "substrate.json" >>= either assertFailure pure . parseClaims
 
 theClaims :: IO [Claim]
 theClaims = Bytes.readFile "works.json" >>= either assertFailure pure . parseClaims

@@ -7,7 +7,7 @@
 -- For threads of "Weft.ConcLib.OS" a call blocks its OS thread; an exception interrupts it as GHC's
 -- @interruptible@ foreign calls are interrupted. For those of "Weft.ConcLib.MP" epoll says when to try again,
 -- and the kernel reads and writes files asynchronously that were opened past the page cache.
--- 'Weft.ConcLib.MP.withConcLibCollecting' chooses what collects these events. (Li 2008, sections 5.2.1 and 5.2.2.)
+-- 'Weft.ConcLib.MP.settingCollecting' chooses what collects these events. (Li 2008, sections 5.2.1 and 5.2.2.)
 module Weft.ConcLib.IO
   ( -- * Descriptors
     adopt,

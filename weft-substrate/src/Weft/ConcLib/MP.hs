@@ -7,14 +7,16 @@
 --
 -- It differs from GHC's: a thread runs until it waits, yields or ends, so one that computes
 -- without end keeps its HEC, and a @safe@ call or a variable of GHC's blocks it ('outside' is for
--- those). Sockets, FIFOs and files are in "Weft.ConcLib.IO". 'throwTo' does not wait; its exception is
--- raised where the target waits, or yields unmasked, and nowhere else. A thread that nothing can wake any
+-- those). With 'settingPreempts' it loses the HEC to the others. Sockets, FIFOs and files are in "Weft.ConcLib.IO". 'throwTo'
+-- does not wait; its exception is raised where the target waits, or yields unmasked, and, if it has lost its HEC, at once. A thread that nothing can wake any
 -- more is told by 'Control.Exception.BlockedIndefinitelyOnMVar', also where it waits for a transaction.
 module Weft.ConcLib.MP
   ( -- * Running
     withConcLib,
+    Settings (..),
+    defaultSettings,
     Collecting (..),
-    withConcLibCollecting,
+    withConcLibSettings,
 
     -- * Threads
     ThreadId,
@@ -57,7 +59,18 @@ module Weft.ConcLib.MP
     writeChan,
     readChan,
     dupChan,
+    getChanContents,
     writeList2Chan,
+
+    -- * Semaphores
+    QSem,
+    newQSem,
+    waitQSem,
+    signalQSem,
+    QSemN,
+    newQSemN,
+    waitQSemN,
+    signalQSemN,
   )
 where
 
@@ -66,6 +79,7 @@ import Weft.ConcLib.Internal.Chan
 import Weft.ConcLib.Internal.Events
 import Weft.ConcLib.Internal.MVar
 import Weft.ConcLib.Internal.Outside
+import Weft.ConcLib.Internal.Semaphore
 import Weft.ConcLib.Internal.Threads
 
 -- | Fork a thread, and call a function with what becomes of it, masked.

@@ -53,7 +53,18 @@ module Weft.ConcLib.OS
     writeChan,
     readChan,
     dupChan,
+    getChanContents,
     writeList2Chan,
+
+    -- * Semaphores
+    QSem,
+    newQSem,
+    waitQSem,
+    signalQSem,
+    QSemN,
+    newQSemN,
+    waitQSemN,
+    signalQSemN,
   )
 where
 
@@ -64,6 +75,7 @@ import GHC.IO (unsafeUnmask)
 import Weft.ConcLib.Internal.Chan
 import Weft.ConcLib.Internal.Events
 import Weft.ConcLib.Internal.MVar
+import Weft.ConcLib.Internal.Semaphore
 import Weft.Substrate
 
 -- | Run an action as a thread of this library. Ends when it does; other threads go on.

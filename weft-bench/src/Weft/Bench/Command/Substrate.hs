@@ -2,7 +2,8 @@
 -- Description : weft-bench substrate
 --
 -- The six configurations of Li 2008, section 5.3, and direct threads: rows as those of the workloads. The
--- experiments are those of "Weft.Bench.Works.Plan", so that the page of the works has the same.
+-- experiments are those of "Weft.Bench.Works.Plan", so that the page of the works has the same. Beside them what goals of the
+-- libraries are about.
 module Weft.Bench.Command.Substrate
   ( substrateCommand,
   )
@@ -12,7 +13,7 @@ import Options.Applicative
 import System.Exit (die)
 import Weft.Bench.Command.Options
 import Weft.Bench.Report (printRows)
-import Weft.Bench.Works (compareConfigurations)
+import Weft.Bench.Works (compareConfigurations, leaveConfigurations, resultRows)
 import Weft.Bench.Works.Plan (Extent (..))
 
 -- | @substrate@.
@@ -25,10 +26,16 @@ substrateCommand =
         <$> formatOption
         <*> (flag' Whole (long "whole" <> help "all sizes: some twenty minutes for a round") <|> flag' Tiny (long "tiny" <> help "one size of each experiment") <|> pure Quick)
         <*> roundsOption 1
-        <*> option (commaSeparated Right) (long "experiments" <> metavar "LIST" <> value [] <> help "of disk, pipes-token and memory (default: all)")
+        <*> option (commaSeparated Right) (long "experiments" <> metavar "LIST" <> value [] <> help "of disk, select, pipes-token, memory, yields, ping-pong, put-take and fork-join (default: all)")
         <*> peersOption "weft-bench/peers/bin"
         <*> strOption (long "work" <> metavar "DIR" <> value "/var/tmp" <> showDefault <> help "where a file and FIFOs are made for as long as this runs, on a disk")
-    measure format extent rounds only peers work =
-      compareConfigurations extent rounds only peers work >>= \case
-        [] -> die "weft-bench: nothing could be measured"
-        rows -> printRows format rows
+        <*> optional (strOption (long "page" <> metavar "FILE" <> help "leave a page there: what the text states, what is measured here, and verdicts"))
+        <*> ( (\stated aims -> [stated, aims])
+                <$> strOption (long "claims" <> metavar "FILE" <> value "weft-bench/works.json" <> showDefault <> help "what the works state")
+                <*> strOption (long "goals" <> metavar "FILE" <> value "weft-bench/substrate.json" <> showDefault <> help "what is asked of the libraries")
+            )
+    measure format extent rounds only peers work page claims = do
+      results <- compareConfigurations extent rounds only peers work
+      let rows = concatMap resultRows results
+      if null rows then die "weft-bench: nothing could be measured" else printRows format rows
+      mapM_ (\file -> leaveConfigurations extent rounds claims file results) page

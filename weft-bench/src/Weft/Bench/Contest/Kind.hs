@@ -107,7 +107,7 @@ data ConcLib = ConcLib {runConcLib :: forall a. Int -> IO a -> IO a, forkConcLib
 concLibOf :: Kind -> Maybe ConcLib
 concLibOf = \case
   ConcOs -> Just (ConcLib (const OS.withConcLib) (void . OS.forkIO))
-  ConcMp collecting -> Just (ConcLib (MP.withConcLibCollecting collecting) (void . MP.forkIO))
+  ConcMp collecting -> Just (ConcLib (\hecs -> MP.withConcLibSettings MP.defaultSettings {MP.settingHECs = hecs, MP.settingCollecting = collecting}) (void . MP.forkIO))
   _ -> Nothing
 
 -- | Run them on this number of processors; together they do this number of operations.

@@ -36,6 +36,7 @@ import Weft.Bench.Contest.Pipes
 import Weft.Bench.Contest.Served
 import Weft.Bench.Contest.Spread
 import Weft.Bench.Contest.Stm
+import Weft.Bench.Contest.Turns
 import Weft.Bench.Events
 import Weft.Bench.Events.Manager
 import Weft.Bench.Http.Config (Mpm (..), Sendfile (..))
@@ -126,6 +127,10 @@ workloads =
       "Virtual and resident memory of threads that wait and each hold a buffer"
       [Key "threads" [16_384] "threads", Key "buffer" [4_096] "bytes that each holds"]
       (ByThreads memoryWork everyKind memoryFlags [nptl, go, tokio]),
+    turns "yields" "Threads that give their turns to each other" Yields 1_000 small,
+    turns "ping-pong" "A value from one thread to another and back, by an MVar each" PingPong 2 small,
+    turns "put-take" "A value put into an MVar and taken, where no other thread is" PutTake 1 small,
+    turns "fork-join" "Threads that are forked, and that end, each with an MVar" ForkJoin 100_000 [],
     Workload
       "toy"
       "Servers that open a thread for each connection, and others; a connection for each request of a page of 305 bytes"
@@ -163,6 +168,10 @@ workloads =
       (ByManagers delaysWork)
   ]
   where
+    -- The goals were set with a nursery that stays in the processor's cache. That of threads that all live is another matter.
+    small = ["-A4m"]
+    turns name about exercise threads flags =
+      Workload name about [processors, Key "threads" [threads] "threads", Key "total" [1_000_000] "operations in all"] (ByThreads (turnsWork exercise) turnKinds flags [])
     processors = Key "processors" [1, 2] "processors that a contender may use, and workers or capabilities that it has"
     nptl = (Peers, "nptl", "NPTL")
     go = (Peers, "gofigures", "Go")

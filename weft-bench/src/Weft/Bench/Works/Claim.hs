@@ -150,6 +150,7 @@ judgeBy all' cell ratio ran claim = case claimTest claim of
   Missing why -> NotMeasured why
   Unreachable _ why -> NotReachable why
   Measured _ b
+    | null points -> NotMeasured "no size of this claim is part of this run"
     | null found || absent -> NotMeasured "no contender of this claim could be run"
     | otherwise -> Judged (map snd found) [Text.intercalate ", " [k <> " " <> at | (k, at) <- p, differs k] | (p, v) <- found, not (within v)]
     where

@@ -4,8 +4,11 @@
 -- Makes Markdown and SVG of what was measured. Pure.
 module Weft.Bench.Works.Page
   ( Result (..),
+    resultRows,
     pageOf,
     picturesOf,
+    subjectOf,
+    busyNote,
   )
 where
 
@@ -26,6 +29,10 @@ data Result = Result
     resultSamples :: ![Sample]
   }
 
+-- | The rows of an experiment.
+resultRows :: Result -> [Row]
+resultRows r = map (("experiment", Name (plannedName (resultPlanned r))) :) (contestRows (resultContest r) (resultSamples r))
+
 -- | The page: the size, the machine and the versions, the results, rows of other commands, all
 -- claims; pictures lie in the directory that is named.
 pageOf :: Extent -> [Row] -> Text -> [Result] -> [Row] -> [Claim] -> Text
@@ -42,14 +49,7 @@ pageOf size about directory results others claims =
       ++ [ "> **This is a quick run**: one round, small sizes. It shows that everything works; none of its figures\n> is to be quoted, and its verdicts may be those of chance.\n"
            | size /= Whole
          ]
-      ++ [ "> **The machine was busy** when this run began (a load of "
-             <> renderFigure load
-             <> "): times and rates are also those of what else ran, two processors more than one.\n"
-           | row <- about,
-             nameAt "kind" row == Just "machine",
-             Just load <- [numberAt "load_before" row],
-             load > 0.5
-         ]
+      ++ concat [busyNote row | row <- about, nameAt "kind" row == Just "machine"]
       ++ [renderMarkdown [drop 1 row | row <- about, nameAt "kind" row == Just kind] | kind <- ["machine", "version"]]
       ++ concatMap section results
       ++ concatMap (other . snd) (groups others)
@@ -98,17 +98,30 @@ pageOf size about directory results others claims =
             ("here", Name (subject c <> here)),
             ("verdict", Name (words' <> (if Text.null (claimNote c) then "" else " (" <> claimNote c <> ")")))
           ]
-    subject c = case claimTest c of
-      Measured _ b ->
-        boundsOf b
-          <> maybe "" (" over " <>) (boundsOver b)
-          <> (if boundsField b == "per_second" then "" else ", " <> Text.replace "_" " " (boundsField b))
-          <> maybe "" (", r along " <>) (boundsAlong b)
-          <> ": "
-      _ -> ""
+    subject c = let about' = subjectOf c in if Text.null about' then "" else about' <> ": "
     missing r rows = case [n | n <- map contenderName (contestContenders (resultContest r)), n `notElem` mapMaybe (nameAt "contender") rows] of
       [] -> ""
       absent -> "Without a figure: " <> Text.intercalate ", " absent <> ".\n"
+
+-- | Said of a machine that did something else when a run began.
+busyNote :: Row -> [Text]
+busyNote row =
+  [ "> **The machine was busy** when this run began (a load of "
+      <> renderFigure load
+      <> "): times and rates are also those of what else ran, two processors more than one.\n"
+    | Just load <- [numberAt "load_before" row],
+      load > 0.5
+  ]
+
+-- | What the figures of a claim are of.
+subjectOf :: Claim -> Text
+subjectOf c = case claimTest c of
+  Measured _ b ->
+    boundsOf b
+      <> maybe "" (" over " <>) (boundsOver b)
+      <> (if boundsField b == "per_second" then "" else ", " <> Text.replace "_" " " (boundsField b))
+      <> maybe "" (", r along " <>) (boundsAlong b)
+  _ -> ""
 
 experimentOf :: Claim -> Maybe Text
 experimentOf c = case claimTest c of

@@ -8,7 +8,8 @@ module Weft.Bench.Works.Plan
     extentName,
     Planned (..),
     plan,
-    sixConfigurations,
+    substrateExperiments,
+    configurations,
     pointsPlanned,
     contendersPlanned,
 
@@ -86,14 +87,39 @@ plan = \case
   Quick -> experiments False
   Tiny -> [p {plannedKeys = [(k, take 1 (if k == "steps" then [100] else vs)) | (k, vs) <- plannedKeys p]} | p <- experiments False]
 
--- | Of these the experiments in which Li 2008, section 5.3, compares six configurations of threads, with those
--- only: C, GHC's threads, the monad on each, ConcLib_OS and ConcLib_MP, which has two forms here. Beside
--- them direct threads. C is the base of the ratios.
-sixConfigurations :: Extent -> [Planned]
-sixConfigurations extent = [p {plannedContenders = configurations} | p <- plan extent, plannedName p `elem` ["disk", "pipes-token", "memory"]]
+-- | The experiments of Li 2008, section 5.4, in its order: those in which it compares six configurations of threads, with
+-- these only ('configurations'), and that of GHC's threads with select. After them what goals of @weft-substrate@ are about.
+substrateExperiments :: Extent -> [Planned]
+substrateExperiments extent = [configured p | name <- ["disk", "select", "pipes-token", "memory"], p <- plan extent, plannedName p == name] ++ goals extent
+  where
+    configured p = if plannedName p == "select" then p else p {plannedContenders = configurations}
 
+-- | C, GHC's threads, the monad on each, ConcLib_OS and ConcLib_MP, which has two forms here. Beside them direct threads. C
+-- is the base of the ratios.
 configurations :: [Text]
 configurations = ["NPTL", "forkIO", "weft-epoll", "weft-epoll-on-ConcLib_OS", "ConcLib_OS", "ConcLib_MP", "ConcLib_MP-epoll-HEC", "direct-epoll"]
+
+-- What threads do to each other.
+goals :: Extent -> [Planned]
+goals extent =
+  [ goal "yields" "Turns given to 999 other threads" [1] 1_000,
+    goal "ping-pong" "A value from one thread to another, by an MVar" [1] 2,
+    goal "put-take" "A value put into an MVar and taken, where no thread waits" [1] 1,
+    goal "fork-join" "100,000 threads forked, and waited for" [1, 2] 100_000
+  ]
+  where
+    goal name title processors threads =
+      Planned
+        name
+        title
+        "By GHC's threads and by those of ConcLib_MP; with a nursery of 4 MB, where threads are forked of 64 MB."
+        name
+        ["forkIO", "ConcLib_MP"]
+        [("processors", if extent == Tiny then [1] else processors), ("threads", [threads]), ("total", [if extent == Whole then 4_000_000 else 400_000])]
+        3
+        1
+        ("processors", "processors")
+        ("per_second", 1e-6, "million operations in a second")
 
 -- The whole, or quick ones.
 experiments :: Bool -> [Planned]

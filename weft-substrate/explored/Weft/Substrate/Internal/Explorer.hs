@@ -5,7 +5,7 @@
 --
 -- Runs a program again and again, each time with another schedule, until all schedules with at most
 -- that many preemptions have been run. A schedule is the list of the choices at its points.
-module Weft.Substrate.Internal.Explorer (Exploration (..), explore) where
+module Weft.Substrate.Internal.Explorer (Exploration (..), explore, simplest, replay) where
 
 import Weft.Substrate.Internal.Ground (Bug, Choice (..), Ending, underScript)
 
@@ -30,9 +30,7 @@ explore e = go (0 :: Int) [[]]
     go n (script : rest)
       | n >= exploreLimit e = pure []
       | otherwise = do
-          (program, observed) <- exploreProgram e
-          (ending, made) <- underScript (exploreBug e) script program
-          outcome <- observed ending
+          (made, outcome) <- runScript e script
           let taken = map choiceTaken made
               spent = scanl (+) (0 :: Int) [if choiceCould c && choiceTaken c /= 0 then 1 else 0 | c <- made]
               others =
@@ -42,3 +40,28 @@ explore e = go (0 :: Int) [[]]
                     other <- [1 .. choiceOptions c - 1]
                 ]
           ((taken, outcome) :) <$> if exploreUntil e outcome then pure [] else go (n + 1) (others <> rest)
+
+-- | A schedule with an outcome of the kind that 'exploreUntil' is about, as one that has it, and simpler: none of
+-- its choices can be left to the default, which is that the HEC that runs goes on.
+simplest :: Exploration a -> [Int] -> IO [Int]
+simplest e schedule = go (0 :: Int) (short schedule)
+  where
+    go i script = case break (/= 0) (drop i script) of
+      (_, []) -> pure script
+      (before, _ : after) -> do
+        let at = i + length before
+            other = short (take at script <> (0 : after))
+        (made, outcome) <- runScript e other
+        if exploreUntil e outcome then go 0 (short (map choiceTaken made)) else go (at + 1) script
+    short = reverse . dropWhile (== 0) . reverse
+
+-- | The outcome of a schedule.
+replay :: Exploration a -> [Int] -> IO a
+replay e schedule = snd <$> runScript e schedule
+
+-- | The choices of a run by this script, and its outcome.
+runScript :: Exploration a -> [Int] -> IO ([Choice], a)
+runScript e script = do
+  (program, observed) <- exploreProgram e
+  (ending, made) <- underScript (exploreBug e) script program
+  (,) made <$> observed ending

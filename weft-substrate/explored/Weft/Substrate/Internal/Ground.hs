@@ -34,16 +34,19 @@ module Weft.Substrate.Internal.Ground
     withPlace,
     changePlace,
     placeHere,
+    Carried,
+    newCarried,
+    carriedHere,
+    carrierStatus,
+    throwToCarrier,
+    throwerAt,
 
     -- * HECs whose stacks can be displaced
     Watch,
     withWatch,
-    carriedHere,
     userBegins,
     liesDown,
     risesUp,
-    carrierStatus,
-    throwToCarrier,
 
     -- * Runs
     Choice (..),
@@ -170,7 +173,8 @@ choose run could options = do
   script <- readIORef (runScript run)
   let (taken, rest) = case script of
         [] -> (0, [])
-        c : cs -> (c, cs)
+        -- Of a schedule that another was made from there may be fewer.
+        c : cs -> (min c (length options - 1), cs)
   writeIORef (runScript run) rest
   modifyIORef' (runMade run) (Choice (length options) taken could :)
   pure (options !! taken)
@@ -275,20 +279,31 @@ placeHere none = do
   t <- current
   maybe none unsafeCoerce <$> readIORef (taskPlace t)
 
+-- | Nobody throws at OS threads.
+data Carried = Carried
+
+newCarried :: IO Carried
+newCarried = pure Carried
+
+carriedHere :: Carried -> IO ()
+carriedHere _ = pure ()
+
+carrierStatus :: Carried -> IO ThreadStatus
+carrierStatus _ = pure ThreadRunning
+
+throwToCarrier :: Carried -> SomeException -> IO ()
+throwToCarrier _ = throwIO
+
+throwerAt :: Carried -> IO (SomeException -> IO ())
+throwerAt _ = pure throwIO
+
 -- | Nobody watches: a program says when its stacks are displaced.
 data Watch = Watch
 
 withWatch :: Bool -> (Watch -> IO ()) -> (Watch -> IO a) -> IO a
 withWatch _ _ act = act Watch
 
-carriedHere, userBegins, liesDown, risesUp :: Watch -> IO ()
-carriedHere _ = pure ()
+userBegins, liesDown, risesUp :: Watch -> IO ()
 userBegins _ = pure ()
 liesDown _ = pure ()
 risesUp _ = pure ()
-
-carrierStatus :: Watch -> IO ThreadStatus
-carrierStatus _ = pure ThreadRunning
-
-throwToCarrier :: Watch -> SomeException -> IO ()
-throwToCarrier _ = throwIO

@@ -33,16 +33,19 @@ module Weft.Substrate.Internal.Ground
     withPlace,
     changePlace,
     placeHere,
+    Carried,
+    newCarried,
+    carriedHere,
+    carrierStatus,
+    throwToCarrier,
+    throwerAt,
 
     -- * HECs whose stacks can be displaced
     Watch,
     withWatch,
-    carriedHere,
     userBegins,
     liesDown,
     risesUp,
-    carrierStatus,
-    throwToCarrier,
   )
 where
 
@@ -151,8 +154,34 @@ placeHere none = do
   if p == nullPtr then pure none else deRefStablePtr (castPtrToStablePtr p)
 {-# INLINE placeHere #-}
 
--- | The OS threads that carry one HEC: the thread of GHC's that does now, and what the monitor sees of it.
-data Watch = Watch !(IORef (Maybe (Weak ThreadId))) !(Maybe Sight)
+-- | The thread of GHC's that carries a HEC now.
+newtype Carried = Carried (IORef (Maybe (Weak ThreadId)))
+
+newCarried :: IO Carried
+newCarried = Carried <$> newIORef Nothing
+
+-- | This OS thread carries the HEC from now on.
+carriedHere :: Carried -> IO ()
+carriedHere (Carried v) = myThreadId >>= mkWeakThreadId >>= writeIORef v . Just
+
+carrier :: Carried -> IO (Maybe ThreadId)
+carrier (Carried v) = readIORef v >>= maybe (pure Nothing) deRefWeak
+
+-- | GHC's status of the thread that carries the HEC.
+carrierStatus :: Carried -> IO ThreadStatus
+carrierStatus c = carrier c >>= maybe (pure ThreadFinished) threadStatus
+
+-- | Throw at the thread that carries the HEC. Does not wait until the exception is raised.
+throwToCarrier :: Carried -> SomeException -> IO ()
+throwToCarrier c e = carrier c >>= mapM_ (\t -> forkIO (throwTo t e))
+
+-- | To throw at the thread that carries the HEC now, also when it does not any more, and wait until the exception is raised.
+-- Does not keep GHC from telling that thread that it waits for ever.
+throwerAt :: Carried -> IO (SomeException -> IO ())
+throwerAt (Carried v) = readIORef v >>= \w -> pure (\e -> maybe (pure Nothing) deRefWeak w >>= mapM_ (`throwTo` e))
+
+-- | What the monitor sees of a HEC, if there is one.
+newtype Watch = Watch (Maybe Sight)
 
 -- | A line of the monitor's words, another after each takeover, and the monitor once it runs.
 data Sight = Sight !(IORef Carrier) !(IORef (Maybe Monitor))
@@ -168,19 +197,19 @@ data Sight = Sight !(IORef Carrier) !(IORef (Maybe Monitor))
 -- | Run an action with a watch, and if the first argument is true have a function called, on a new OS thread
 -- and masked, each time that one dispatch lasts for long.
 withWatch :: Bool -> (Watch -> IO ()) -> (Watch -> IO a) -> IO a
-withWatch False _ act = newIORef Nothing >>= \carrier -> act (Watch carrier Nothing)
+withWatch False _ act = act (Watch Nothing)
 withWatch True stuck act = do
   shared <- newWords 1 most
   first <- carrierFor shared 1 most 0 0
   setAwake first True
-  carrier <- newIORef Nothing
   line <- newIORef first
   monitor <- newIORef Nothing
-  let w = Watch carrier (Just (Sight line monitor))
+  let w = Watch (Just (Sight line monitor))
       carry 0 number = do
         old <- readIORef line
         carrierFor shared 1 most 0 number >>= writeIORef line
-        cameBack <- stillOwner (carrierLine old)
+        -- The monitor may use the line once more that the HEC has, and then it has cleared the mark itself.
+        cameBack <- if carrierNumber old == number then pure False else stillOwner (carrierLine old)
         if cameBack then inUser old >>= (`when` userBegins w) else stuck w
       carry (-2) _ = sayBlocked shared 1 most most
       carry _ _ = pure ()
@@ -190,21 +219,17 @@ withWatch True stuck act = do
 most :: Int
 most = 1024
 
--- | This OS thread carries the HEC from now on.
-carriedHere :: Watch -> IO ()
-carriedHere (Watch carrier _) = myThreadId >>= mkWeakThreadId >>= writeIORef carrier . Just
-
 -- | The HEC enters a stack.
 userBegins :: Watch -> IO ()
-userBegins (Watch _ sight) = mapM_ (\(Sight line _) -> readIORef line >>= enterNext . carrierLine) sight
+userBegins (Watch sight) = mapM_ (\(Sight line _) -> readIORef line >>= enterNext . carrierLine) sight
 
 -- | The HEC is about to sleep.
 liesDown :: Watch -> IO ()
-liesDown (Watch _ sight) = mapM_ (\(Sight line _) -> readIORef line >>= \c -> leaveUser (carrierLine c) >> setAwake c False) sight
+liesDown (Watch sight) = mapM_ (\(Sight line _) -> readIORef line >>= \c -> leaveUser (carrierLine c) >> setAwake c False) sight
 
 -- | The HEC has slept.
 risesUp :: Watch -> IO ()
-risesUp w@(Watch _ sight) = mapM_ rises sight
+risesUp w@(Watch sight) = mapM_ rises sight
   where
     rises (Sight line monitor) = do
       c <- readIORef line
@@ -212,12 +237,3 @@ risesUp w@(Watch _ sight) = mapM_ rises sight
       asleep <- monitorAsleep c
       when asleep (readIORef monitor >>= mapM_ wakeMonitor)
       userBegins w
-
--- | GHC's status of the thread that carries the HEC.
-carrierStatus :: Watch -> IO ThreadStatus
-carrierStatus (Watch carrier _) = readIORef carrier >>= maybe (pure Nothing) deRefWeak >>= maybe (pure ThreadFinished) threadStatus
-
--- | Throw at the thread that carries the HEC. Does not wait until the exception is raised.
-throwToCarrier :: Watch -> SomeException -> IO ()
-throwToCarrier (Watch carrier _) e =
-  readIORef carrier >>= maybe (pure Nothing) deRefWeak >>= mapM_ (\t -> forkIO (throwTo t e))

@@ -4,9 +4,10 @@
 -- Description : Channels without a bound
 --
 -- A list whose end is an empty 'MVar', and an 'MVar' for each of its ends. As GHC's.
-module Weft.ConcLib.Internal.Chan (Chan, newChan, writeChan, readChan, dupChan, writeList2Chan) where
+module Weft.ConcLib.Internal.Chan (Chan, newChan, writeChan, readChan, dupChan, getChanContents, writeList2Chan) where
 
 import Control.Exception (mask_)
+import System.IO.Unsafe (unsafeInterleaveIO)
 import Weft.ConcLib.Internal.MVar
 
 -- | A channel: values are read in the order in which they were written.
@@ -47,3 +48,8 @@ dupChan (Chan _ end) = do
 -- | Write all.
 writeList2Chan :: Chan a -> [a] -> IO ()
 writeList2Chan c = mapM_ (writeChan c)
+
+-- | All values that are still to be read, each read when it is needed. The reader waits in a lazy value then, so it is for
+-- threads of "Weft.ConcLib.OS", and of "Weft.ConcLib.MP" with 'Weft.ConcLib.MP.settingPreempts'.
+getChanContents :: Chan a -> IO [a]
+getChanContents c = unsafeInterleaveIO (readChan c >>= \a -> (a :) <$> getChanContents c)

@@ -27,7 +27,7 @@ module Weft.ConcLib.Internal.Events
 where
 
 import Control.Concurrent qualified as GHC
-import Control.Exception (mask_, onException, uninterruptibleMask_)
+import Control.Exception (bracket_, mask_, onException, uninterruptibleMask_)
 import Control.Monad (void, when)
 import Data.Int (Int64)
 import Data.Maybe (isJust)
@@ -161,11 +161,10 @@ transfer :: String -> Request -> IO Int64 -> IO Int
 transfer name request blocks =
   eventsHere >>= \case
     Nothing -> blocks >>= result
-    Just (p, _) -> do
-      takeSlot p
-      mask_ (performRequest p request `onException` giveSlot p) >>= \case
+    Just (p, _) ->
+      mask_ (takeSlot p >> performRequest p request `onException` giveSlot p) >>= \case
         Just r -> result r
-        Nothing -> outside blocks >>= result
+        Nothing -> outside (bracket_ (requestBegins p) (requestEnds p) blocks) >>= result
   where
     result r = if r < 0 then failing name r else pure (fromIntegral r)
 

@@ -8,7 +8,7 @@
 module Weft.ConcLib.Internal.Outside (outside) where
 
 import Control.Concurrent qualified as GHC
-import Control.Exception (MaskingState (..), SomeException, catch, getMaskingState, mask, throwIO, try, uninterruptibleMask_)
+import Control.Exception (MaskingState (..), SomeException, catch, getMaskingState, mask_, throwIO, try, uninterruptibleMask_)
 import Control.Monad (void)
 import Data.IORef (newIORef, readIORef, writeIORef)
 import Data.Maybe (isJust)
@@ -20,14 +20,17 @@ import Weft.Substrate
 -- exception that is thrown at this thread is thrown at the action; if the action has ended before, it is
 -- raised here later. (An out-call.)
 outside :: IO a -> IO a
-outside act = do
+outside act = getMaskingState >>= mask_ . performOutside act
+
+-- | Masked: an exception that comes is raised where this waits, or later. Told in which state the action is to be performed.
+performOutside :: IO a -> MaskingState -> IO a
+performOutside act masking = do
   done <- newPVarIO Nothing
   waiting <- newPVarIO Nothing
   interrupted <- newPVarIO False
   ended <- newPVarIO False
   thrown <- GHC.newEmptyMVar
-  masking <- getMaskingState
-  worker <- mask $ \_ -> GHC.forkIOWithUnmask $ \unmask -> do
+  worker <- GHC.forkIOWithUnmask $ \unmask -> do
     r <- try (if masking == Unmasked then unmask act else act)
     coming <- atomicPTM (writePVar ended True >> readPVar interrupted)
     -- The exception has been raised in the action, or is raised here, where it waits to be thrown.

@@ -25,6 +25,8 @@ module Weft.ConcLib.Internal.Poller
     stopTimer,
     Request (..),
     submit,
+    requestBegins,
+    requestEnds,
     diskSlots,
 
     -- * Collecting
@@ -36,6 +38,8 @@ module Weft.ConcLib.Internal.Poller
   )
 where
 
+import Control.Concurrent (threadDelay)
+import Control.Exception (mask_)
 import Control.Monad (forM_, unless, void, when)
 import Data.Bits (testBit)
 import Data.IORef (IORef, atomicModifyIORef', newIORef, readIORef, writeIORef)
@@ -69,11 +73,13 @@ data Poller = Poller
     diskSlots :: !(PVar (Int, Queue (Waiter ()))),
     -- | Has any thread waited for a descriptor or the disk?
     pollerUsed :: !(IORef Bool),
-    -- | Requests that the disk was given, and whose end was not collected.
-    pollerPending :: !(IORef Int)
+    -- | Requests that have begun and whose end was not collected, and whether more may begin.
+    pollerPending :: !(IORef Pending)
   }
 
 data Events
+
+data Pending = Pending !Int !Bool
 
 -- | A descriptor that is watched (or is not, yet), and the waiters for each of its sides.
 data Entry = Entry {entryWatched :: !(IORef Bool), entryReading :: !Interest, entryWriting :: !Interest}
@@ -111,7 +117,7 @@ newPoller = do
     <*> newIORef 0
     <*> newPVarIO (requests, empty)
     <*> newIORef False
-    <*> newIORef 0
+    <*> newIORef (Pending 0 True)
 
 -- Descriptors --------------------------------------------------------------------------------
 
@@ -130,7 +136,7 @@ interestIn p side fd = do
   where
     -- The flag is set before the call, because a close in between resets it: set after it, it would be the flag of the
     -- next descriptor with the number, which is not watched. A thread that relied on it in vain tries again.
-    watch e = do
+    watch e = mask_ $ do
       writeIORef (entryWatched e) True
       writeIORef (pollerUsed p) True
       r <- withForeignPtr (pollerEvents p) (\w -> c_watch w (fromIntegral fd))
@@ -264,7 +270,7 @@ data Request = Request
 submit :: Poller -> Request -> (Int -> IO ()) -> IO Bool
 submit p r done = do
   writeIORef (pollerUsed p) True
-  pending p 1
+  requestBegins p
   token <- newStablePtr done
   e <- withForeignPtr (pollerEvents p) $ \w ->
     c_submit
@@ -275,13 +281,19 @@ submit p r done = do
       (fromIntegral (requestLength r))
       (fromIntegral (requestOffset r))
       token
-  unless (e == 0) (freeStablePtr token >> pending p (-1))
+  unless (e == 0) (freeStablePtr token >> requestEnds p)
   when (e < 0 && Errno (negate e) /= eOPNOTSUPP) $
     ioError (errnoToIOError "io_submit" (Errno (negate e)) Nothing Nothing)
   pure (e == 0)
 
-pending :: Poller -> Int -> IO ()
-pending p n = atomicModifyIORef' (pollerPending p) (\k -> (k + n, ()))
+-- | A request begins, which the end of the run waits for. After that end it fails.
+requestBegins :: Poller -> IO ()
+requestBegins p = do
+  may <- atomicModifyIORef' (pollerPending p) (\(Pending n may) -> (Pending (if may then n + 1 else n) may, may))
+  unless may (ioError (userError "the run of this thread has ended"))
+
+requestEnds :: Poller -> IO ()
+requestEnds p = atomicModifyIORef' (pollerPending p) (\(Pending n may) -> (Pending (n - 1) may, ()))
 
 reap :: Poller -> Ptr Events -> IO ()
 reap p w = allocaArray (2 * completions) $ \buffer -> do
@@ -291,7 +303,7 @@ reap p w = allocaArray (2 * completions) $ \buffer -> do
     result <- peekElemOff buffer (2 * i + 1)
     done <- deRefStablePtr token :: IO (Int -> IO ())
     freeStablePtr token
-    pending p (-1)
+    requestEnds p
     done (fromIntegral result)
   when (n == completions) (reap p w)
 
@@ -332,12 +344,17 @@ collecting wait p timeout after =
     -- More may have come than there was room for.
     when (n == batch) (collecting c_look p 0 (pure ()))
 
--- | Wait until the disk has done all that it was given: until then the memory is the system's that it reads or writes.
--- When no HEC collects any more. Blocks the OS thread.
+-- | Have no more requests begin, and wait until those have ended that have begun: until then the memory is the system's that
+-- they read or write. Takes no kick from a HEC that may still collect.
 finishRequests :: Poller -> IO ()
-finishRequests p = do
-  n <- readIORef (pollerPending p)
-  when (n > 0) (collecting c_wait p (-1) (pure ()) >> finishRequests p)
+finishRequests p = atomicModifyIORef' (pollerPending p) (\(Pending n _) -> (Pending n False, n)) >>= go
+  where
+    go 0 = withForeignPtr (pollerEvents p) c_end
+    go _ = do
+      collecting c_look p 0 (pure ())
+      Pending n _ <- readIORef (pollerPending p)
+      unless (n == 0) (threadDelay 500)
+      go n
 
 -- | Make the HEC that waits in 'collect', or will next, return.
 kick :: Poller -> IO ()
@@ -346,6 +363,8 @@ kick p = withForeignPtr (pollerEvents p) c_kick
 foreign import ccall unsafe "weft_conclib_new" c_new :: CInt -> IO (Ptr Events)
 
 foreign import ccall unsafe "&weft_conclib_free" c_free :: FinalizerPtr Events
+
+foreign import ccall safe "weft_conclib_end" c_end :: Ptr Events -> IO ()
 
 foreign import ccall unsafe "weft_conclib_watch" c_watch :: Ptr Events -> CInt -> IO CInt
 

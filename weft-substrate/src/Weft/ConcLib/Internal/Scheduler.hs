@@ -32,6 +32,7 @@ import Weft.ConcLib.Internal.Poller
 import Weft.ConcLib.Internal.Queue
 import Weft.ConcLib.Internal.Ready
 import Weft.Substrate
+import Weft.Substrate.Internal.Takeover (unwatched)
 import Weft.Substrate.Internal.Transaction (unsafeIOToPTM)
 
 -- | The state that the threads of one run share.
@@ -115,7 +116,7 @@ schedule library = do
 -- | Wait for events, on the HEC that has said so.
 collectOnce :: Library -> IO ()
 collectOnce library =
-  collect (libraryPoller library) . atomicPTM $
+  unwatched . collect (libraryPoller library) . atomicPTM $
     readPVar resting >>= \case
       Resting (h : idle) Kicked -> writePVar resting (Resting idle Nobody) >> wakeupHEC h
       Resting idle _ -> writePVar resting (Resting idle Nobody)

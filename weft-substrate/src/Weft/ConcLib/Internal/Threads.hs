@@ -1,5 +1,3 @@
-{-# LANGUAGE MagicHash #-}
-{-# LANGUAGE UnboxedTuples #-}
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
@@ -11,8 +9,10 @@
 module Weft.ConcLib.Internal.Threads
   ( -- * Running
     withConcLib,
+    Settings (..),
+    defaultSettings,
     Collecting (..),
-    withConcLibCollecting,
+    withConcLibSettings,
 
     -- * Threads
     ThreadId,
@@ -32,51 +32,23 @@ module Weft.ConcLib.Internal.Threads
 where
 
 import Control.Concurrent qualified as GHC
-import Control.Exception (AsyncException (ThreadKilled), BlockedIndefinitelyOnMVar (..), Exception, MaskingState (..), SomeException, bracket, catch, finally, fromException, getMaskingState, mask_, onException, throwIO, toException, try, uninterruptibleMask_)
-import Control.Monad (forM, forM_, void, when)
+import Control.Exception (AsyncException (ThreadKilled), BlockedIndefinitelyOnMVar (..), Exception, MaskingState (..), SomeAsyncException (..), SomeException, bracket, finally, fromException, getMaskingState, mask_, onException, throwIO, toException, try, uninterruptibleMask_)
+import Control.Monad (forM, forM_, void, (>=>))
 import Data.IORef (IORef, atomicModifyIORef', newIORef)
 import Foreign.StablePtr (freeStablePtr, newStablePtr)
-import GHC.Exts (mkWeak#)
-import GHC.IO (IO (..), unIO, unsafeUnmask)
+import GHC.IO (unsafeUnmask)
 import System.IO.Unsafe (unsafePerformIO)
+import Weft.ConcLib.Internal.Attention
 import Weft.ConcLib.Internal.Poller (Poller, finishRequests)
 import Weft.ConcLib.Internal.Ready (Collecting (..), enqueue, kickCollector)
 import Weft.ConcLib.Internal.Scheduler
 import Weft.ConcLib.Internal.Waiter
 import Weft.Substrate
-import Weft.Substrate.Internal.Local (ownerOf)
-import Weft.Substrate.Internal.Place (stackHere)
+import Weft.Substrate.Internal.Place (hecHere, stackHere, suspendHere)
 import Weft.Substrate.Internal.Stack (inCallEnding, named, newStackIn, switchFrom)
-import Weft.Substrate.Internal.Types (StackId (..))
-
--- | A thread.
-data ThreadId = ThreadId
-  { threadNumber :: !Int,
-    threadLibrary :: !Library,
-    threadAttention :: !(PVar Attention)
-  }
-
--- | The state of a thread towards exceptions that are thrown at it.
-data Attention
-  = -- | It runs, or its wait is not to be interrupted: exceptions not yet raised, oldest first.
-    Pending [SomeException]
-  | -- | It waits, or has last waited, for this, and no exception is pending.
-    forall a. Interruptible !(Waiter a)
-
-instance Eq ThreadId where a == b = threadNumber a == threadNumber b
-
-instance Ord ThreadId where compare a b = compare (threadNumber a) (threadNumber b)
-
-instance Show ThreadId where showsPrec p t = showParen (p > 10) (showString "ThreadId " . shows (threadNumber t))
-
--- | The thread that a stack is, if it is one. This library alone keeps something in stacks.
-threadOf :: StackId -> IO (Maybe ThreadId)
-threadOf = ownerOf
-{-# INLINE threadOf #-}
-
--- | The thread that this is, if it is one of this library, on a HEC.
-threadHere :: IO (Maybe ThreadId)
-threadHere = stackHere >>= threadOf . snd
+import Weft.Substrate.Internal.Takeover (inCallRuled, leaveHEC)
+import Weft.Substrate.Internal.Transaction (unsafeIOToPTM)
+import Weft.Substrate.Internal.Types (Governed (..), HEC (..), Rules (..))
 
 -- | The thread that this is. Where none runs, 'NotOnHEC'.
 myThreadId :: IO ThreadId
@@ -88,35 +60,69 @@ eventsHere = fmap (\t -> (libraryPoller (threadLibrary t), kickCollector (librar
 
 -- Running ------------------------------------------------------------------------------------
 
+-- | The settings of a run.
+data Settings = Settings
+  { -- | How many HECs run threads, at least one. 1 by default.
+    settingHECs :: !Int,
+    -- | What collects events. 'ByScheduler' by default.
+    settingCollecting :: !Collecting,
+    -- | Does a HEC take itself away from a thread that computes, blocks in a foreign call or by a variable of GHC's, or enters
+    -- a black hole? The others are delayed by 5 to 16 milliseconds then, and by GHC's time slice of 20 more if all its
+    -- capabilities are busy. The thread goes on beside the HEC, and takes its turn again when it next waits or yields. Of
+    -- each HEC at most 1,024 threads can be away, each on an OS thread, and about 64 of them compute. 'False' by
+    -- default: a HEC runs a thread until it waits, yields or ends.
+    settingPreempts :: !Bool
+  }
+
+-- | One HEC, which collects events by itself and takes itself away from no thread.
+defaultSettings :: Settings
+defaultSettings = Settings {settingHECs = 1, settingCollecting = ByScheduler, settingPreempts = False}
+
 -- | Run a main thread, and all that it forks, on this OS thread and others, the given number in all. Ends
 -- when the main thread does, with its result or its exception; the other threads are dropped then, as
--- those of a program of GHC's are. An exception of GHC's for this OS thread is raised in the thread that it runs; where
--- it runs none, it ends the run.
+-- those of a program of GHC's are. What 'Weft.ConcLib.IO.readAt' and 'Weft.ConcLib.IO.writeAt' have begun is waited
+-- for, however the run ends: until then the memory is the system's. An exception of GHC's for this OS thread is raised in
+-- the thread that it runs; where it runs none, it ends the run.
 --
 -- A HEC runs a thread until it waits, yields or ends. A call that blocks otherwise (a @safe@ foreign
--- call, an 'GHC.MVar' of GHC's) blocks its HEC: 'outside' is for that.
+-- call, an 'GHC.MVar' of GHC's) blocks its HEC: 'outside' is for that, or 'settingPreempts'.
 withConcLib :: Int -> IO a -> IO a
-withConcLib = withConcLibCollecting ByScheduler
+withConcLib hecs = withConcLibSettings defaultSettings {settingHECs = hecs}
 
--- | 'withConcLib', told what collects events.
-withConcLibCollecting :: Collecting -> Int -> IO a -> IO a
-withConcLibCollecting collecting hecs act = do
-  library <- newLibrary collecting
+-- | 'withConcLib', with these settings. With 'settingPreempts' a thread that is away when the run ends goes on until it waits
+-- or yields, and an exception of GHC's for this OS thread is raised in the thread that the first HEC runs.
+withConcLibSettings :: Settings -> IO a -> IO a
+withConcLibSettings settings act = do
+  library <- newLibrary (settingCollecting settings)
   -- GHC tells a HEC that sleeps and that nothing refers to before it looks at the weak pointers by which threads are told.
   bracket (newStablePtr library) freeStablePtr . const $ do
     result <- newPVarIO Nothing
     _ <- forkWith library $ do
       r <- try act
       atomicPTM (writePVar result (Just r) >> ending library)
-    flip onException (atomicPTM (ending library)) $ do
-      others <- forM ([collectAll library | collecting == ByOwnHEC] <> replicate (hecs - 1) (schedule library)) $ \loop -> do
-        end <- GHC.newEmptyMVar
-        void . GHC.forkOS $ void (inCallEnding (afterThrow library) loop) `finally` GHC.putMVar end ()
-        pure end
-      _ <- inCallEnding (afterThrow library) (schedule library)
-      forM_ others GHC.takeMVar
-      finishRequests (libraryPoller library)
+    let hec loop
+          | settingPreempts settings = void (inCallRuled True (rules library) (afterThrow library) loop)
+          | otherwise = cooperative loop
+        cooperative = void . inCallEnding (afterThrow library)
+        others = [cooperative (collectAll library) | settingCollecting settings == ByOwnHEC] <> replicate (settingHECs settings - 1) (hec (schedule library))
+        run = do
+          ends <- forM others $ \other -> do
+            end <- GHC.newEmptyMVar
+            end <$ GHC.forkOS (other `finally` GHC.putMVar end ())
+          hec (schedule library)
+          forM_ ends GHC.takeMVar
+    (run `onException` atomicPTM (ending library)) `finally` uninterruptibleMask_ (finishRequests (libraryPoller library))
     readPVarIO result >>= maybe (throwIO NotOnHEC) (either (throwIO . named) pure)
+
+-- | What becomes of threads that are displaced. The scheduler's stacks are not.
+rules :: Library -> Rules
+rules library =
+  Rules
+    { rulesHandlers = Handlers {displaced = \_ _ -> next library, returned = \t -> unsafeIOToPTM (threadOf t) >>= mapM_ comesHome >> enqueue (libraryReady library) t},
+      rulesLeaves = \raising t -> unsafeIOToPTM (threadOf t) >>= maybe (pure False) (`goesAway` raising),
+      rulesArrives = threadOf >=> mapM_ arrives,
+      rulesForgotten = threadOf >=> maybe (pure False) (atomicPTM . wakeForgotten)
+    }
 
 -- Threads ------------------------------------------------------------------------------------
 
@@ -143,7 +149,7 @@ forkIOWithUnmask f = forkIO (f (\io -> unsafeUnmask (deliver >> io)))
 forkWith :: Library -> IO () -> IO ThreadId
 forkWith library act = do
   number <- atomicModifyIORef' numbers (\n -> (n + 1, n))
-  t <- ThreadId number library <$> newPVarIO (Pending [])
+  t <- newThread number library
   stack <- newStackIn (Just t) id (unsafeUnmask act >> switch (next library))
   lastRites stack t
   atomicPTM (enqueue (libraryReady library) stack)
@@ -160,63 +166,42 @@ report e
   | Just BlockedIndefinitelyOnMVar <- fromException e = pure ()
   | otherwise = void (GHC.forkIO (throwIO e))
 
--- Note [Waiting for ever]
--- ~~~~~~~~~~~~~~~~~~~~~~~
--- A thread that waits is known to what it waits for, and to who has its 'ThreadId'. If the collector finds
--- its stack dead, nobody can wake it any more: a finalizer, which keeps the stack from being
--- collected once more, throws at it, and is there again for its next wait. A thread that has ended waits for nothing, so its
--- finalizer does nothing.
-
--- | Have a thread told when it waits for ever.
-lastRites :: StackId -> ThreadId -> IO ()
-lastRites stack@(StackId slots) t = IO $ \s -> case mkWeak# slots () (unIO told) s of (# s1, _ #) -> (# s1, () #)
-  where
-    told = do
-      waited <-
-        atomicPTM $
-          readPVar (threadAttention t) >>= \case
-            Pending _ -> pure False
-            Interruptible _ -> post t (toException BlockedIndefinitelyOnMVar)
-      when waited (lastRites stack t)
-
--- | An exception for a thread, which it looks for when it waits or yields, and which ends a wait that can be
--- interrupted. Answers whether it has ended one.
-post :: ThreadId -> SomeException -> PTM Bool
-post t e =
-  readPVar (threadAttention t) >>= \case
-    Pending es -> False <$ writePVar (threadAttention t) (Pending (es <> [e]))
-    Interruptible w -> writePVar (threadAttention t) (Pending [e]) >> interrupt w
-
 -- | Let the other ready threads run first. An exception that was thrown at this thread is raised
 -- here if it is unmasked.
 yield :: IO ()
 yield = do
   (h, here) <- stackHere
   me <- threadOf here >>= maybe (throwIO NotOnHEC) pure
-  switchFrom h here (nextAfter (threadLibrary me) here)
+  case hecGoverned h of
+    Free -> switchFrom h here (nextAfter (threadLibrary me) here)
+    Governed {} -> yieldAnywhere h here me
   deliverTo me
 {-# OPAQUE yield #-}
+
+-- | 'yield' where the HEC has handlers: also in a lazy value, where GHC cannot capture the stack. It waits for its turn on
+-- this OS thread there, and another carries the HEC.
+yieldAnywhere :: HEC -> StackId -> ThreadId -> IO ()
+yieldAnywhere h here me =
+  capturing (switchFrom h here (nextAfter (threadLibrary me) here)) >>= \case
+    Just () -> pure ()
+    Nothing -> stayBehind (comesHome me >> enqueue (libraryReady (threadLibrary me)) here)
+{-# NOINLINE yieldAnywhere #-}
+
+-- | Nothing if GHC cannot capture the stack that switches.
+capturing :: IO a -> IO (Maybe a)
+capturing act = either (\CannotSwitch -> Nothing) Just <$> try act
+
+-- | Leave the HEC, on which this is a thread, to others, and wait on this OS thread until one enters the stack. The
+-- transaction suspends it.
+stayBehind :: PTM () -> IO ()
+stayBehind m = do
+  h <- hecHere
+  leaveHEC h CallsOut
+  suspendHere m
 
 -- | Raise what was thrown at this thread, if it is unmasked.
 deliver :: IO ()
 deliver = myThreadId >>= deliverTo
-
-deliverTo :: ThreadId -> IO ()
-deliverTo me =
-  readPVarIO (threadAttention me) >>= \case
-    Pending (_ : _) -> getMaskingState >>= \masking -> when (masking == Unmasked) (raisePending me)
-    _ -> pure ()
-{-# INLINE deliverTo #-}
-
-raisePending :: ThreadId -> IO ()
-raisePending me = do
-  e <-
-    atomicPTM $
-      readPVar (threadAttention me) >>= \case
-        Pending (e : es) -> Just e <$ writePVar (threadAttention me) (Pending es)
-        _ -> pure Nothing
-  mapM_ raiseAsync e
-{-# NOINLINE raisePending #-}
 
 -- | Throw an exception at a thread. It is raised there when the thread waits next or waits already,
 -- unless it is masked uninterruptibly, and at its next 'yield' or unmasked wait. Thrown at this thread,
@@ -252,7 +237,9 @@ performWaiting attempt leave =
       threadOf here >>= \case
         Nothing -> performSleeping attempt leave
         Just me -> do
-          w <- performSwitching attempt leave h here me
+          w <- case hecGoverned h of
+            Free -> performSwitching attempt leave h here me
+            Governed {} -> performAnywhere attempt leave h here me
           resultOf w >>= \case
             -- An operation that has succeeded is not lost to an exception that came later.
             Just a -> pure a
@@ -277,13 +264,24 @@ performSwitching attempt leave h here !me = do
   pure (Waiter v)
 {-# INLINE performSwitching #-}
 
--- | This is what the thread waits for, if nothing is pending. Answers whether something is.
-attend :: ThreadId -> Waiter a -> PTM Bool
-attend me w =
-  readPVar (threadAttention me) >>= \case
-    Pending (_ : _) -> pure True
-    _ -> False <$ writePVar (threadAttention me) (Interruptible w)
-{-# INLINE attend #-}
+-- | 'performSwitching' where the HEC has handlers: also in a lazy value, as 'yieldAnywhere'.
+performAnywhere :: PTM (Either b a) -> (b -> Waiter a -> PTM ()) -> HEC -> StackId -> ThreadId -> IO (Waiter a)
+performAnywhere attempt leave h here me =
+  capturing (performSwitching attempt leave h here me) >>= maybe behind pure
+  where
+    ready = libraryReady (threadLibrary me)
+    behind = do
+      masking <- getMaskingState
+      v <- newPVarIO (OnStack ready here)
+      stayBehind $ do
+        comesHome me
+        attempt >>= \case
+          Right a -> writePVar v (Given a) >> enqueue ready here
+          Left b -> do
+            interrupted <- if masking == MaskedUninterruptible then pure False else attendAtGate me (Waiter v)
+            if interrupted then enqueue ready here else leave b (Waiter v)
+      pure (Waiter v)
+{-# NOINLINE performAnywhere #-}
 
 -- | On a HEC that is a thread, the exceptions that interrupt are GHC's.
 performSleeping :: PTM (Either b a) -> (b -> Waiter a -> PTM ()) -> IO a
@@ -305,8 +303,11 @@ performSleeping attempt leave = do
       interrupted e =
         atomicPTM (ended v) >>= \case
           Just a -> a <$ postpone e
-          Nothing -> throwIO e
-  atomicPTM run `catch` interrupted
+          Nothing -> case fromException e of
+            -- From outside: a lazy value in which this waits is left as it is, and waits again when it is needed again.
+            Just (SomeAsyncException _) -> raiseAsync e >> performSleeping attempt leave
+            Nothing -> throwIO e
+  try (atomicPTM run) >>= either interrupted pure
   where
     ended v =
       readPVar v >>= \case

@@ -6,7 +6,7 @@
 --
 -- The entries of the queues of variables and of events. A waiter is a thread of either library; what makes
 -- it go on is in it, so that the queues need not know which.
-module Weft.ConcLib.Internal.Waiter (Waiter (..), Wait (..), give, giveAll, interrupt, resultOf, among, popping) where
+module Weft.ConcLib.Internal.Waiter (Waiter (..), Wait (..), give, giveAll, interrupt, isWaiting, resultOf, among, popping) where
 
 import Control.Exception (uninterruptibleMask_)
 import Weft.ConcLib.Internal.Queue
@@ -42,6 +42,15 @@ end (Waiter v) how =
   readPVar v >>= \case
     OnStack ready stack -> writePVar v how >> enqueue ready stack >> pure True
     OnHEC h -> writePVar v how >> wakeupHEC h >> pure True
+    Given _ -> pure False
+    Interrupted -> pure False
+
+-- | Does it still wait?
+isWaiting :: Waiter a -> PTM Bool
+isWaiting (Waiter v) =
+  readPVar v >>= \case
+    OnStack _ _ -> pure True
+    OnHEC _ -> pure True
     Given _ -> pure False
     Interrupted -> pure False
 

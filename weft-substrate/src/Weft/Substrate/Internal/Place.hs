@@ -13,6 +13,7 @@ module Weft.Substrate.Internal.Place
     stackHere,
     isHere,
     comeBack,
+    suspendHere,
     NotOnHEC (..),
 
     -- * For transactions
@@ -21,10 +22,10 @@ module Weft.Substrate.Internal.Place
   )
 where
 
-import Control.Exception (Exception (..), onException, throwIO, uninterruptibleMask_)
+import Control.Exception (BlockedIndefinitelyOnMVar, Exception (..), catch, onException, throwIO, uninterruptibleMask_)
 import Control.Monad (join)
 import GHC.Exts
-import GHC.IO (IO (..), unIO)
+import GHC.IO (IO (..), unIO, unsafePerformIO)
 import Weft.Substrate.Internal.Commit
 import Weft.Substrate.Internal.Ground
 import Weft.Substrate.Internal.Sequence
@@ -97,26 +98,58 @@ comeBack = join . uninterruptibleMask_ $ do
   (h, here) <- stackHere
   case hecGoverned h of
     Free -> pure (pure ())
-    Governed running handlers _ ->
-      whatRuns running >>= \now -> if isHere here now then pure (pure ()) else away h here (returned handlers here)
-  where
-    -- A transaction may come back in the middle, in a lazy value, and go on with an older record of a HEC: so all that an
-    -- OS thread has of HECs have its bed, and its variable for the stack.
-    away h here m = do
-      gate <- newGate
-      changePlace Nothing
-      park here m (hand gate) `onException` changePlace (Just h)
-      (given, answer) <- passGate gate
-      changePlace (Just given {hecStack = hecStack h, hecBed = hecBed h})
-      case hecGoverned given of
-        Free -> pure ()
-        Governed _ _ w -> carriedHere w >> userBegins w
-      pure (IO answer)
+    Governed running rules _ ->
+      whatRuns running >>= \now ->
+        if isHere here now then pure (pure ()) else suspended h here rules (returned (rulesHandlers rules) here)
 {-# OPAQUE comeBack #-}
+
+-- | Have the stack that runs here, which was displaced from its HEC and has not come back, suspended by this
+-- transaction in place of the library's 'returned', until a HEC enters it.
+suspendHere :: PTM () -> IO ()
+suspendHere m = join . uninterruptibleMask_ $ do
+  (h, here) <- stackHere
+  case hecGoverned h of
+    Free -> throwIO NotOnHEC
+    Governed _ rules _ -> suspended h here rules m
+
+-- | Wait on this OS thread until a HEC enters the stack; what it brings is answered. Masked.
+--
+-- A transaction may come back in the middle, in a lazy value, and go on with an older record of a HEC: so all that an
+-- OS thread has of HECs have its bed, and its variable for the stack.
+suspended :: HEC -> StackId -> Rules -> PTM () -> IO (IO ())
+suspended h here rules m = do
+  gate <- newGate
+  changePlace Nothing
+  runsOn h nobody
+  park here m (hand gate) `onException` (runsOn h here >> changePlace (Just h))
+  (given, answer) <- wait gate
+  runsOn h here
+  changePlace (Just given {hecStack = hecStack h, hecBed = hecBed h})
+  carriedHere (hecCarrier given)
+  case hecGoverned given of
+    Free -> pure ()
+    Governed _ _ w -> userBegins w
+  rulesArrives rules here
+  pure (IO answer)
+  where
+    wait gate =
+      passGate gate `catch` \e -> do
+        woken <- rulesForgotten rules here
+        if woken then wait gate else throwIO (e :: BlockedIndefinitelyOnMVar)
 
 -- | The rest of a stack that waits on its OS thread.
 hand :: Gate (HEC, Answer) -> Rest
-hand gate answer = unIO (hecHere >>= \h -> changePlace Nothing >> openGate gate (h, answer))
+hand gate answer = unIO (hecHere >>= \h -> changePlace Nothing >> runsOn h nobody >> openGate gate (h, answer))
+
+-- | From now on the OS thread of this record of a HEC runs this stack. A record may outlive that: it is named where HECs are
+-- queued. So one of an OS thread that waits, or has given its HEC away, refers to no stack, which nothing else may refer to.
+runsOn :: HEC -> StackId -> IO ()
+runsOn h t = IO (\s -> case writeMutVar# (hecStack h) t s of s1 -> (# s1, () #))
+
+-- | Stands for no stack, where there has to be one. No HEC can enter it.
+nobody :: StackId
+nobody = unsafePerformIO (IO (\s -> case newSmallArray# 0# (unsafeCoerce# ()) s of (# s1, slots #) -> (# s1, StackId slots #)))
+{-# NOINLINE nobody #-}
 
 -- | Commit what the library does about a stack that has returned, and that it is suspended, in one step.
 park :: StackId -> PTM () -> Rest -> IO ()

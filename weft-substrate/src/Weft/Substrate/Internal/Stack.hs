@@ -17,6 +17,8 @@ module Weft.Substrate.Internal.Stack
     switch,
     switchFrom,
     switchWith,
+    SCont,
+    newSCont,
 
     -- * HECs
     inCall,
@@ -24,7 +26,8 @@ module Weft.Substrate.Internal.Stack
     forkHEC,
     newHEC,
     withStack,
-    runStack,
+    carryOn,
+    ended,
     raiseAsync,
 
     -- * Errors of use
@@ -35,7 +38,7 @@ module Weft.Substrate.Internal.Stack
 where
 
 import Control.Concurrent (myThreadId, throwTo)
-import Control.Exception (Exception (..), SomeException (..), handle, mask, throwIO, try)
+import Control.Exception (Exception (..), SomeException (..), catch, handle, mask, throwIO, try)
 import Control.Exception.Base (NoMatchingContinuationPrompt (..))
 import Control.Monad (void, when)
 import Data.IORef (IORef, atomicModifyIORef', newIORef, readIORef, writeIORef)
@@ -150,6 +153,13 @@ switching h here (PTM m) again = attempt 0#
                 (# s3, _ #) -> case failed k s3 of s4 -> attempt (k +# 1#) s4
             | otherwise -> leave h here l n1 target (PTM m) s2
 {-# INLINE switching #-}
+
+-- | A stack. (The 2007 workshop version of the substrate.)
+type SCont = StackId
+
+-- | 'newStack'. (The 2007 workshop version of the substrate.)
+newSCont :: IO () -> IO SCont
+newSCont = newStack
 
 -- | 'switch', told the own stack. (The 2007 workshop version of the substrate.)
 switchWith :: (StackId -> PTM StackId) -> IO ()
@@ -269,32 +279,64 @@ inCallEnding :: (StackId -> IO (Maybe (SomeException -> IO ()))) -> IO a -> IO (
 inCallEnding ending act = onCarrier $ mask $ \restore -> do
   result <- newIORef Nothing
   first <- newStackIn Nothing id (restore act >>= writeIORef result . Just)
-  h <- newHEC first Free
-  withPlace (Just h) (runs h first >> elsewhere h)
+  h <- newHEC first ending Free
+  rest <- takeRest first
+  -- The HEC may be given to another OS thread, where one of its stacks waits.
+  withPlace (Just h) (carryOn h rest) >>= maybe (ended h) pure >>= either throwIO pure
   readIORef result
+
+-- | Wait for the end of a HEC that another OS thread carries, and pass on to its stack what other threads of GHC's throw here.
+ended :: HEC -> IO (Either SomeException ())
+ended h = passGate (hecEnd h) `catch` \e -> throwToCarrier (hecCarrier h) e >> ended h
+
+-- | Be the OS thread of a HEC that is about to run this stack, until the HEC ends, or is given to another OS thread: then
+-- there is no answer. Masked.
+carryOn :: HEC -> Rest -> IO (Maybe (Either SomeException ()))
+carryOn h rest = try (runStack h rest) >>= finish
+
+-- | The stack that this OS thread runs has ended so, and with it its HEC, if the library does not go on there. A stack that
+-- was displaced comes back before.
+finish :: Either SomeException () -> IO (Maybe (Either SomeException ()))
+finish r = placeHere Nothing >>= maybe (pure Nothing) ending
   where
-    runs h t =
-      takeRest t >>= try . runStack h >>= \case
-        Right () -> pure ()
-        Left e -> do
-          ended <- IO (readMutVar# (hecStack h))
-          ending ended >>= \case
-            Nothing -> throwIO e
-            Just end -> do
-              new <- newStackIn Nothing id (end e)
-              IO (\s -> case writeMutVar# (hecStack h) new s of s1 -> (# s1, () #))
-              runs h new
-    -- The HEC was given to another OS thread, where one of its stacks waits.
-    elsewhere h = placeHere Nothing >>= \now -> when (null now) (passGate (hecEnd h) >>= either throwIO pure)
+    ending h = do
+      here <- IO (readMutVar# (hecStack h))
+      next <- either (\e -> fmap ($ e) <$> hecEnding h here) (const (pure Nothing)) r >>= traverse (newStackIn Nothing id)
+      mine <- leaves h here next
+      case next of
+        _ | not mine -> try comeBack >>= either brought (const (finish r))
+        Just new -> do
+          IO (\s -> case writeMutVar# (hecStack h) new s of s1 -> (# s1, () #))
+          takeRest new >>= carryOn h
+        Nothing -> pure (Just r)
+    -- An exception of the handler has no stack any more to be raised in. It ends the HEC that came next.
+    brought e =
+      placeHere Nothing >>= \case
+        Nothing -> pure Nothing
+        Just now -> do
+          here <- IO (readMutVar# (hecStack now))
+          gone <- leaves now here Nothing
+          pure (if gone then Just (Left e) else Nothing)
+
+-- | From now on the HEC runs this stack, or nothing. 'False' if the one that it ran here was displaced.
+leaves :: HEC -> StackId -> Maybe StackId -> IO Bool
+leaves h here next = case hecGoverned h of
+  Free -> pure True
+  Governed running _ _ ->
+    atomicPTM $ do
+      mine <- isHere here <$> readPVar running
+      when mine (writePVar running next)
+      pure mine
 
 -- | A HEC that is about to run this stack.
-newHEC :: StackId -> Governed -> IO HEC
-newHEC first governed = do
+newHEC :: StackId -> (StackId -> IO (Maybe (SomeException -> IO ()))) -> Governed -> IO HEC
+newHEC first ending governed = do
   number <- atomicModifyIORef' hecs (\n -> (n + 1, n))
   asleep <- newPVarIO Nothing
   bed <- newBed
   end <- newGate
-  IO (\s -> case newMutVar# first s of (# s1, v #) -> case tag of Tag t -> (# s1, HEC number asleep bed v end governed t #))
+  carrier <- newCarried
+  IO (\s -> case newMutVar# first s of (# s1, v #) -> case tag of Tag t -> (# s1, HEC number asleep bed v end ending carrier governed t #))
 
 -- | The record of a HEC for another OS thread, which is about to run this stack.
 withStack :: HEC -> StackId -> IO HEC

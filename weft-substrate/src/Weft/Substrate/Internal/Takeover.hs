@@ -1,4 +1,3 @@
-{-# LANGUAGE MagicHash #-}
 {-# LANGUAGE UnboxedTuples #-}
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
@@ -8,14 +7,13 @@
 --
 -- HECs with handlers. A stack that computes or blocks for long, or says that it will, is displaced: another OS thread
 -- carries the HEC, and asks the library what to run. Called by the monitor's OS threads, and by stacks.
-module Weft.Substrate.Internal.Takeover (Handlers (..), Reason (..), inCallWith, outCall, displace, reasonOf) where
+module Weft.Substrate.Internal.Takeover (Handlers (..), Reason (..), inCallWith, inCallRuled, outCall, leaveHEC, unwatched, displace, reasonOf) where
 
-import Control.Exception (SomeException, catch, mask, throwIO, try, uninterruptibleMask_)
+import Control.Exception (SomeException, bracket_, mask, throwIO, try, uninterruptibleMask_)
 import Control.Monad (unless, when)
 import Data.IORef (newIORef, readIORef, writeIORef)
-import Data.Maybe (isNothing)
+import Data.Maybe (isJust, isNothing)
 import GHC.Conc (BlockReason (..), ThreadStatus (..))
-import GHC.Exts (readMutVar#)
 import GHC.IO (IO (..))
 import Weft.Internal.Os.Masked (interruptiblyMasked)
 import Weft.Substrate.Internal.Commit (takeRest)
@@ -50,21 +48,28 @@ import Weft.Substrate.Internal.Types
 -- If the first argument is true, a stack is displaced that does not come back to its HEC within some 5 to 16 milliseconds
 -- (at @-N1@ GHC may keep the next OS thread waiting for its time slice of 20 more). Otherwise only 'outCall' displaces.
 inCallWith :: Bool -> Handlers -> IO a -> IO (Maybe a)
-inCallWith preempts handlers act = mask $ \restore -> do
+inCallWith preempts handlers = inCallRuled preempts rules (\_ -> pure Nothing)
+  where
+    rules = Rules handlers (\_ _ -> pure True) (\_ -> pure ()) (\_ -> pure False)
+
+-- | 'inCallWith' for a library that has something of its own in its stacks, and an action for those that an exception ends
+-- ('inCallEnding').
+inCallRuled :: Bool -> Rules -> (StackId -> IO (Maybe (SomeException -> IO ()))) -> IO a -> IO (Maybe a)
+inCallRuled preempts rules ending act = mask $ \restore -> do
   result <- newIORef Nothing
   known <- newIORef Nothing
   first <- newStackIn Nothing id (restore act >>= writeIORef result . Just)
   running <- newPVarIO (Just first)
   withWatch preempts (\w -> readIORef known >>= mapM_ (stuck w)) $ \w -> do
-    h <- newHEC first (Governed running handlers w)
+    h <- newHEC first ending (Governed running rules w)
     writeIORef known (Just h)
     rest <- takeRest first
     forkCarrier (carry h rest)
-    let wait = passGate (hecEnd h) `catch` \e -> throwToCarrier w (e :: SomeException) >> wait
-    wait >>= either throwIO pure
+    ended h >>= either throwIO pure
   readIORef result
   where
-    stuck w h = carrierStatus w >>= \status -> takeOver h (const True) (reasonOf status) (pure ())
+    -- One that cannot be displaced now is watched on.
+    stuck w h = carrierStatus (hecCarrier h) >>= \status -> takeOver h (const True) (reasonOf status) (`unless` userBegins w)
 
 -- | Perform an action that blocks or takes long, such as a foreign call, without this HEC, which goes on with other
 -- stacks at once. This stack has a HEC again when the action has ended. The library is told ('CallsOut'). On a HEC without
@@ -73,12 +78,15 @@ outCall :: IO a -> IO a
 outCall act =
   placeHere Nothing >>= \case
     Just h | Governed {} <- hecGoverned h -> mask $ \restore -> do
-      (_, here) <- stackHere
-      displaceIf (== here) h CallsOut
+      leaveHEC h CallsOut
       r <- try (restore act)
       comeBack
       either (throwIO :: SomeException -> IO a) pure r
     _ -> act
+
+-- | Have this stack displaced from the HEC, if it runs there.
+leaveHEC :: HEC -> Reason -> IO ()
+leaveHEC h reason = stackHere >>= \(_, here) -> displaceIf (== here) h reason
 
 -- | Displace the stack that a HEC runs, if it runs one and has handlers.
 displace :: HEC -> Reason -> IO ()
@@ -88,17 +96,18 @@ displace = displaceIf (const True)
 displaceIf :: (StackId -> Bool) -> HEC -> Reason -> IO ()
 displaceIf wanted h reason = uninterruptibleMask_ $ do
   decided <- newGate
-  forkCarrier (interruptiblyMasked (takeOver h wanted reason (openGate decided ())))
+  forkCarrier (interruptiblyMasked (takeOver h wanted reason (\_ -> openGate decided ())))
   passGate decided
 
--- | Displace the stack that a HEC runs, if it is of this kind, perform an action, and carry the HEC. Masked.
-takeOver :: HEC -> (StackId -> Bool) -> Reason -> IO () -> IO ()
+-- | Displace the stack that a HEC runs, if it is of this kind, perform an action, which is told whether that was done, and
+-- carry the HEC. Masked.
+takeOver :: HEC -> (StackId -> Bool) -> Reason -> (Bool -> IO ()) -> IO ()
 takeOver h wanted reason decided = case hecGoverned h of
-  Free -> decided
-  Governed running handlers _ -> do
+  Free -> decided False
+  Governed running rules _ -> do
     taken <- newIORef Nothing
     -- Where the library chooses this very stack, it ends, and the HEC with it.
-    activation <- newStack (readIORef taken >>= mapM_ (switch . displaced handlers reason))
+    activation <- newStack (readIORef taken >>= mapM_ (switch . displaced (rulesHandlers rules) reason))
     rest <- takeRest activation
     atomicPTM $ do
       asleep <- readPVar (hecAsleep h)
@@ -107,50 +116,36 @@ takeOver h wanted reason decided = case hecGoverned h of
       case now of
         Just t | wanted t -> do
           sleeper <- unsafeIOToPTM isSleeperTaken
-          when (isNothing asleep || sleeper) $ do
+          goes <- if isNothing asleep || sleeper then rulesLeaves rules (throwerAt (hecCarrier h)) t else pure False
+          when goes $ do
             unsafeIOToPTM (writeIORef taken (Just t))
             writePVar running (Just activation)
         _ -> pure ()
-    decided
-    won <- readIORef taken
-    unless (isNothing won) $ withStack h activation >>= \mine -> carry mine rest
+    won <- isJust <$> readIORef taken
+    decided won
+    when won $ withStack h activation >>= \mine -> carry mine rest
   where
     isSleeperTaken = IO (\s -> (# s, planted SleeperDisplaced s #))
 
 -- | Be the OS thread of a HEC that is about to run this stack, until the HEC ends or is given to another. Masked; throws
 -- nothing.
 carry :: HEC -> Rest -> IO ()
-carry h rest = case hecGoverned h of
-  Free -> pure ()
-  Governed _ _ w -> do
-    carriedHere w
-    userBegins w
-    withPlace (Just h) (try (runStack h rest) >>= finish)
+carry h rest = do
+  carriedHere (hecCarrier h)
+  case hecGoverned h of
+    Free -> pure ()
+    Governed _ _ w -> userBegins w
+  withPlace (Just h) $
+    -- It may be another HEC by now.
+    carryOn h rest >>= mapM_ (\r -> placeHere Nothing >>= mapM_ (\now -> openGate (hecEnd now) r))
 
--- | The stack that this OS thread runs has ended so, and with it its HEC. A stack that was displaced comes back before.
-finish :: Either SomeException () -> IO ()
-finish r = placeHere Nothing >>= mapM_ ending
-  where
-    ending h = do
-      ended <- end h
-      if ended
-        then openGate (hecEnd h) r
-        else
-          try comeBack >>= \case
-            Right () -> finish r
-            -- An exception of the handler has no stack any more to be raised in. It ends the HEC that came next.
-            Left e -> placeHere Nothing >>= mapM_ (\now -> end now >>= \gone -> when gone (openGate (hecEnd now) (Left e)))
-
--- | From now on the HEC runs nothing. 'False' if its stack here was displaced.
-end :: HEC -> IO Bool
-end h = case hecGoverned h of
-  Free -> pure True
-  Governed running _ _ -> do
-    here <- IO (readMutVar# (hecStack h))
-    atomicPTM $ do
-      mine <- isHere here <$> readPVar running
-      when mine (writePVar running Nothing)
-      pure mine
+-- | Perform an action that waits for what the library collects, such as events. The stack is not displaced
+-- for how long it takes.
+unwatched :: IO a -> IO a
+unwatched act =
+  hecHere >>= \h -> case hecGoverned h of
+    Free -> act
+    Governed _ _ w -> bracket_ (liesDown w) (risesUp w) act
 
 -- | Why a stack does not come back, by what GHC says of its OS thread.
 reasonOf :: ThreadStatus -> Reason

@@ -17,6 +17,7 @@ module Weft.Substrate.Internal.Transaction
     throwPTM,
     catchPTM,
     unsafeIOToPTM,
+    conflicting,
     unsafeWritePVarIO,
     afterCommit,
     getHEC,
@@ -111,6 +112,10 @@ writePVar p a = case variable p of
 unsafeIOToPTM :: IO a -> PTM a
 unsafeIOToPTM (IO m) = PTM (\_ l n s -> case m s of (# s1, a #) -> (# s1, l, n, a #))
 {-# INLINE unsafeIOToPTM #-}
+
+-- | The transaction has met a conflict, and begins again.
+conflicting :: PTM a
+conflicting = PTM (\_ l _ s -> (# s, l, Conflict, noResult #))
 
 -- | Write without a transaction: for a variable whose readers do not tell the old value from the new one.
 unsafeWritePVarIO :: PVar a -> a -> IO ()

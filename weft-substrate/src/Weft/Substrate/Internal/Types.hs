@@ -28,6 +28,7 @@ module Weft.Substrate.Internal.Types
     -- * HECs and stacks
     HEC (..),
     Governed (..),
+    Rules (..),
     Handlers (..),
     Reason (..),
     StackId (..),
@@ -40,7 +41,7 @@ where
 import Control.Exception (SomeException)
 import Data.Kind (Type)
 import GHC.Exts
-import Weft.Substrate.Internal.Ground (Bed, Gate, Watch)
+import Weft.Substrate.Internal.Ground (Bed, Carried, Gate, Watch)
 
 -- Note [Boxes]
 -- ~~~~~~~~~~~~
@@ -151,6 +152,10 @@ data HEC = HEC
     hecStack :: MutVar# RealWorld StackId,
     -- | How its stack has ended. Of all its records.
     hecEnd :: !(Gate (Either SomeException ())),
+    -- | What is done when an exception has ended this stack, if not to end the HEC. Of all its records.
+    hecEnding :: !(StackId -> IO (Maybe (SomeException -> IO ()))),
+    -- | Its OS thread, where that is not the in-caller's. Of all its records.
+    hecCarrier :: !Carried,
     -- | Of all its records.
     hecGoverned :: !Governed,
     -- | The one prompt tag, here so that a switch need not look whether it is evaluated.
@@ -169,7 +174,19 @@ data Governed
     Free
   | -- | Yes. The variable holds the stack that it runs, and nothing after its end. See Note [Takeover by transaction] in
     -- "Weft.Substrate.Internal.Takeover".
-    Governed !(PVar (Maybe StackId)) !Handlers !Watch
+    Governed !(PVar (Maybe StackId)) !Rules !Watch
+
+-- | The handlers, and what a library does besides that has something of its own in its stacks.
+data Rules = Rules
+  { rulesHandlers :: !Handlers,
+    -- | A part of the transaction that displaces this stack: may it be displaced now? The action, performed after that was
+    -- found, answers how to raise an exception in the stack for as long as it is displaced, which waits until it is raised.
+    rulesLeaves :: !(IO (SomeException -> IO ()) -> StackId -> PTM Bool),
+    -- | The stack that waited on its OS thread for a HEC has one, and runs.
+    rulesArrives :: !(StackId -> IO ()),
+    -- | Nothing refers to this stack any more, which waits on its OS thread. Was it woken?
+    rulesForgotten :: !(StackId -> IO Bool)
+  }
 
 -- | The handlers of a concurrency library for stacks that do not come back to their HEC by themselves.
 data Handlers = Handlers
