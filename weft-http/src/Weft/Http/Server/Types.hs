@@ -1,4 +1,3 @@
-{-# LANGUAGE OverloadedStrings #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- |
@@ -217,7 +216,6 @@ inMemory :: Body -> Bool
 inMemory = \case
   FileBody {} -> False
   _ -> True
-{-# INLINE inMemory #-}
 
 -- | In octets, where that is known before.
 knownLength :: Body -> Maybe Int64
@@ -258,4 +256,3 @@ type Clock = IORef Tick
 -- | Costs one memory access.
 readClock :: Clock -> IO Tick
 readClock = readIORef
-{-# INLINE readClock #-}

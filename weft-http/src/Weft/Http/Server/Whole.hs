@@ -1,4 +1,3 @@
-{-# LANGUAGE OverloadedStrings #-}
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
@@ -43,7 +42,6 @@ atHand :: Request -> Bool -> Response -> Maybe ByteString
 atHand request possible response
   | possible, Http11 <- requestVersion request, hasUsualContent request = bytesAtHand response
   | otherwise = Nothing
-{-# INLINE atHand #-}
 
 -- | 'atHand' for a request that may be answered with them.
 bytesAtHand :: Response -> Maybe ByteString
@@ -53,7 +51,6 @@ bytesAtHand response
     not (asksToClose response) =
       Just bytes
   | otherwise = Nothing
-{-# INLINE bytesAtHand #-}
 
 -- | A small response as the bytes that are to be sent, given whether the connection can go on,
 -- and whether it does; if nothing else is to be done about it.
@@ -104,7 +101,6 @@ sayingClose content bytes = B.concat [before, "Connection: close\r\n", end]
 -- success the client of @CONNECT@ takes all that comes for the tunnel.
 goesOnAfter :: Request -> Bool -> Response -> Bool
 goesOnAfter request possible response = possible && not (isConnect request) && not (asksToClose response)
-{-# INLINE goesOnAfter #-}
 
 -- Constructors, and not @==@: that of 'Method' is a call, which has names to compare.
 
@@ -121,7 +117,6 @@ isConnect request = case requestMethod request of
 -- | Does a response have the content that its fields say, whatever its status?
 hasUsualContent :: Request -> Bool
 hasUsualContent request = not (isHead request || isConnect request)
-{-# INLINE hasUsualContent #-}
 
 -- | The words for the client, given whether the connection goes on.
 persistenceOf :: Request -> Bool -> Persistence
@@ -129,4 +124,3 @@ persistenceOf request keep
   | not keep = Closing
   | requestVersion request == Http10 = PersistentSaid
   | otherwise = Persistent
-{-# INLINE persistenceOf #-}
