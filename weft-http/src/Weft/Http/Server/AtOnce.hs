@@ -151,6 +151,7 @@ giving (Session _ c intake) came reading response send = case readingParsed read
 -- | The input after a head that is all that has come.
 afterAll :: Intake -> Received -> Reading k -> Input
 afterAll intake (Received from n) reading = afterHead reading n (Input (bufferFrom from (intakeBuffer intake)) 0 n)
+{-# INLINE afterAll #-}
 
 -- | In octets: what is kept with a head may hold its response, which the cache of files has given up.
 mostKept :: Int
@@ -196,6 +197,7 @@ becomeIdle context c input = do
 -- | 'becomeIdle' where what has come from this offset on was given back.
 idleAgain :: Context -> Connection -> Intake -> Int -> IO Bool
 idleAgain context c intake from = setIntakeOffset intake from >> goIdle context c
+{-# INLINE idleAgain #-}
 
 -- | 'becomeIdle' with an intake that is where it is to be.
 goIdle :: Context -> Connection -> IO Bool
@@ -206,7 +208,9 @@ goIdle context c = do
   isDraining server
   where
     server = contextServer context
+{-# INLINE goIdle #-}
 
 -- | The input after a head of the given size.
 afterHead :: Reading k -> Int -> Input -> Input
 afterHead reading used input = if readingIsCopied reading then giveBack used input else discard used input
+{-# INLINE afterHead #-}

@@ -64,6 +64,7 @@ onward :: Context -> Connection -> Pause -> Thread ()
 onward context c = \case
   Over -> pure ()
   Awaits input -> receiving context c input
+{-# INLINE onward #-}
 
 -- | Receive and answer requests until the connection ends; the input is used up.
 receiving :: Context -> Connection -> Input -> Thread ()
@@ -152,6 +153,7 @@ judged context c input output reading = case readingParsed reading of
   Parsed h used -> let !rest = afterHead reading used input in respond context c reading h rest output
   Incomplete seen -> incomplete context c input seen output
   Bad fault -> bad context c fault output
+{-# INLINE judged #-}
 
 -- | No part of a new head was seen. Named, or each request would make a value of it.
 unseen :: Int
@@ -209,6 +211,7 @@ respond context c reading h input output = case serverAnswers server of
   where
     server = contextServer context
     settings = serverSettings server
+{-# INLINE respond #-}
 
 -- | Have a request without a body answered by a handler.
 handled :: Context -> Connection -> Handler -> RequestHead -> Input -> Output -> Thread Pause
@@ -223,6 +226,7 @@ asked context c handler request input output persistent =
   if contextQuiet context
     then askedSince context c handler request input output persistent untimed
     else now >>= askedSince context c handler request input output persistent . instantNanoseconds
+{-# INLINE asked #-}
 
 askedSince :: Context -> Connection -> Handler -> Request -> Input -> Output -> Bool -> Int64 -> Thread Pause
 askedSince context c handler request !input !output persistent start = runOnce $ case input of
@@ -306,6 +310,7 @@ beginHandling context c = do
 -- | When it has come, in nanoseconds, if it is needed.
 startOf :: Context -> Thread Int64
 startOf context = if contextQuiet context then pure 0 else instantNanoseconds <$> now
+{-# INLINE startOf #-}
 
 -- | Have a request without a body answered by an application in plain 'IO'. Its response is not kept
 -- for the next one to go with, because the server cannot know what the application does then.

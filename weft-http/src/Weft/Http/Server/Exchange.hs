@@ -104,13 +104,16 @@ bodyOverFlag = 32
 
 stageOf :: Int -> Int
 stageOf word = word .&. 7
+{-# INLINE stageOf #-}
 
 -- | Replace the stage and keep the flags.
 at :: Int -> Int -> Int
 at word stage = (word .&. complement 7) .|. stage
+{-# INLINE at #-}
 
 newExchange :: IO Exchange
 newExchange = Exchange <$> newPrimVar unanswered
+{-# INLINE newExchange #-}
 
 -- | Change the word in one step; what it was.
 change :: Exchange -> (Int -> Int) -> IO Int
@@ -121,10 +124,12 @@ change (Exchange var) f = readPrimVar var >>= go
       | otherwise = casInt var before after >>= \found -> if found == before then pure before else go found
       where
         after = f before
+{-# INLINE change #-}
 
 -- | From one stage to another, if it is in that; the stage in which it was.
 advance :: Exchange -> Int -> Int -> IO Int
 advance exchange from to = stageOf <$> change exchange (\word -> if stageOf word == from then word `at` to else word)
+{-# INLINE advance #-}
 
 -- | The result of an attempt to own a stage.
 data Claim
@@ -139,10 +144,12 @@ claimOf from found
   | found == from = Claimed
   | found == informing = NotYet
   | otherwise = Refused
+{-# INLINE claimOf #-}
 
 -- | Become the thread that sends the response.
 claim :: Exchange -> IO Claim
 claim exchange = claimOf unanswered <$> advance exchange unanswered sending
+{-# INLINE claim #-}
 
 -- | Wait for a claim: is it granted?
 claiming :: IO Claim -> Thread Bool
@@ -156,6 +163,7 @@ claiming act =
 -- | The response was sent: whether the connection goes on after it.
 settle :: Exchange -> Bool -> IO ()
 settle exchange goesOn = void (change exchange (\word -> if stageOf word < ended then word `at` (if goesOn then kept else ended) else word))
+{-# INLINE settle #-}
 
 -- | How far a response has come.
 data Progress
@@ -174,6 +182,7 @@ conclude exchange = do
       | before == ended -> Done False
       | before == unanswered -> Unsent
       | otherwise -> UnderWay
+{-# INLINE conclude #-}
 
 -- | The response has content that is made from now on; nothing of it was sent.
 beginContent :: Exchange -> IO ()

@@ -89,6 +89,7 @@ phaseOf word = toEnum (word .&. 15)
 -- first.
 isIn :: Phase -> Int -> Bool
 isIn phase word = word .&. 15 == fromEnum phase
+{-# INLINE isIn #-}
 
 withPhase :: Int -> Phase -> Int
 withPhase word phase = (word .&. complement 15) + fromEnum phase
@@ -105,6 +106,7 @@ deadlineOf server phase = do
   since' <- readPrimVar (serverSince server)
   let allowed = indexPrimArray (serverAllowed server) (fromEnum phase)
   pure (if allowed == maxBound then maxBound else since' + allowed)
+{-# INLINE deadlineOf #-}
 
 -- | Enter a phase. A connection that has expired stays so: 'expiredIn' tells. Only where a
 -- whole request has come in that moment is it revived, because that is answered yet. An
@@ -143,10 +145,12 @@ entering server c phase deadline again = do
       unless (before == word) again
   where
     m = connectionMember c
+{-# INLINE entering #-}
 
 -- | Is it between two requests, and neither ended nor asked to rest?
 isIdle :: Connection -> IO Bool
 isIdle c = isIn Idle <$> readPrimVar (phaseWord (connectionMember c))
+{-# INLINE isIdle #-}
 
 -- | 'enter' for 'Idle': where the connection has stayed idle, only its deadline moves.
 stayIdle :: Server -> Connection -> IO ()
@@ -155,6 +159,7 @@ stayIdle server c = do
   if idle
     then deadlineOf server Idle >>= writeDeadline (connectionMember c)
     else enter server c Idle
+{-# INLINE stayIdle #-}
 
 -- | How long each phase may last from the current tick on.
 allowances :: Timeouts -> PrimArray Int64

@@ -125,12 +125,14 @@ renderBefore (OwnFields both dateSize) persistence chunks response pieces = case
 
 lengthWidth :: Int64 -> Int
 lengthWidth n = 18 + decimalWidth n
+{-# INLINE lengthWidth #-}
 
 putLength :: Ptr Word8 -> Int64 -> IO (Ptr Word8)
 putLength p n = do
   q <- put p "Content-Length: "
   pokeDecimal q n
   lineEnd (q `plusPtr` decimalWidth n)
+{-# INLINE putLength #-}
 
 -- | The fields about the length of the content.
 data ContentFraming = Unsaid | Length !Int64 | InChunks
@@ -157,6 +159,7 @@ knownFields :: Response -> Maybe ByteString
 knownFields response = case responseRendered response of
   Just (RenderedFields bytes fields) | samePointer fields (responseFields response) -> Just bytes
   _ -> Nothing
+{-# INLINE knownFields #-}
 
 -- | Fields that responses have in common, as bytes. 'Nothing' where one cannot be sent, or is the server's
 -- business.
@@ -217,6 +220,7 @@ put :: Ptr Word8 -> ByteString -> IO (Ptr Word8)
 put p (I.BS content n) = do
   unsafeWithForeignPtr content $ \from -> copyBytes p from n
   pure (p `plusPtr` n)
+{-# INLINE put #-}
 
 putAll :: [ByteString] -> Ptr Word8 -> IO (Ptr Word8)
 putAll pieces p = case pieces of
@@ -234,6 +238,7 @@ asksToClose :: Response -> Bool
 asksToClose response = case responseRendered response of
   Just known | samePointer (renderedFields known) (responseFields response) -> False
   _ -> anyCloses (responseFields response)
+{-# INLINE asksToClose #-}
 
 anyCloses :: [Field] -> Bool
 anyCloses = any (\(Field name value) -> B.length name == 10 && eqCaseless "connection" name && any (eqCaseless "close") (splitCommas value))

@@ -102,6 +102,7 @@ isPlain :: ServerSettings -> RequestHead -> Bool
 isPlain settings h = case headFraming h of
   NoBody -> serverMaxHandlers settings <= 0 && headExpectation h /= ExpectUnknown
   _ -> False
+{-# INLINE isPlain #-}
 
 -- | The open connections by number, the next number, and the waiters. The server is
 -- in use while there are connections or a thread may make one.
@@ -168,14 +169,17 @@ newPulse word deadline credit = do
 phaseWord :: Member -> PrimVar RealWorld Int
 phaseWord m = case memberPulse m of
   Pulse words' -> PrimVar words'
+{-# INLINE phaseWord #-}
 
 readDeadline :: Member -> IO Int64
 readDeadline m = case memberPulse m of
   Pulse words' -> fromIntegral <$> readPrimArray words' 1
+{-# INLINE readDeadline #-}
 
 writeDeadline :: Member -> Int64 -> IO ()
 writeDeadline m deadline = case memberPulse m of
   Pulse words' -> writePrimArray words' 1 (fromIntegral deadline)
+{-# INLINE writeDeadline #-}
 
 -- | One more request has come: how many there were.
 countRequest :: Member -> IO Int
@@ -215,6 +219,7 @@ data Connection = Connection
 -- | The socket beneath all layers.
 connectionSocket :: Connection -> Socket
 connectionSocket = memberSocket . connectionMember
+{-# INLINE connectionSocket #-}
 
 -- | The thread of a connection, once it is known, and whether the interruptions that may
 -- have been sent to it apply: mostly none, sometimes one; more where ticker and

@@ -216,6 +216,7 @@ inMemory :: Body -> Bool
 inMemory = \case
   FileBody {} -> False
   _ -> True
+{-# INLINE inMemory #-}
 
 -- | In octets, where that is known before.
 knownLength :: Body -> Maybe Int64
@@ -256,3 +257,4 @@ type Clock = IORef Tick
 -- | Costs one memory access.
 readClock :: Clock -> IO Tick
 readClock = readIORef
+{-# INLINE readClock #-}

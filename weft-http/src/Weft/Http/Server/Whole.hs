@@ -42,6 +42,7 @@ atHand :: Request -> Bool -> Response -> Maybe ByteString
 atHand request possible response
   | possible, Http11 <- requestVersion request, hasUsualContent request = bytesAtHand response
   | otherwise = Nothing
+{-# INLINE atHand #-}
 
 -- | 'atHand' for a request that may be answered with them.
 bytesAtHand :: Response -> Maybe ByteString
@@ -51,6 +52,7 @@ bytesAtHand response
     not (asksToClose response) =
       Just bytes
   | otherwise = Nothing
+{-# INLINE bytesAtHand #-}
 
 -- | A small response as the bytes that are to be sent, given whether the connection can go on,
 -- and whether it does; if nothing else is to be done about it.
@@ -101,6 +103,7 @@ sayingClose content bytes = B.concat [before, "Connection: close\r\n", end]
 -- success the client of @CONNECT@ takes all that comes for the tunnel.
 goesOnAfter :: Request -> Bool -> Response -> Bool
 goesOnAfter request possible response = possible && not (isConnect request) && not (asksToClose response)
+{-# INLINE goesOnAfter #-}
 
 -- Constructors, and not @==@: that of 'Method' is a call, which has names to compare.
 
@@ -117,6 +120,7 @@ isConnect request = case requestMethod request of
 -- | Does a response have the content that its fields say, whatever its status?
 hasUsualContent :: Request -> Bool
 hasUsualContent request = not (isHead request || isConnect request)
+{-# INLINE hasUsualContent #-}
 
 -- | The words for the client, given whether the connection goes on.
 persistenceOf :: Request -> Bool -> Persistence
@@ -124,3 +128,4 @@ persistenceOf request keep
   | not keep = Closing
   | requestVersion request == Http10 = PersistentSaid
   | otherwise = Persistent
+{-# INLINE persistenceOf #-}

@@ -115,6 +115,7 @@ receiveTo :: Connection -> Buffer -> Int -> Int -> Thread Int
 receiveTo c buffer offset count = case connectionTransport c of
   Nothing -> receiveInto (connectionSocket c) buffer offset count
   Just transport -> transportReceive transport buffer offset count
+{-# INLINE receiveTo #-}
 
 -- | Receive into what room there is; 'Nothing' at the end of the stream.
 receiveMore :: Connection -> Input -> Thread (Maybe Input)
@@ -147,9 +148,11 @@ tryWrite :: Context -> Connection -> ByteString -> IO Int
 tryWrite context c bytes = case connectionTransport c of
   Nothing -> trySend (attemptsOf context) (connectionSocket c) bytes
   Just _ -> pure 0
+{-# INLINE tryWrite #-}
 
 attemptsOf :: Context -> Attempts
 attemptsOf = serverAttempts . contextServer
+{-# INLINE attemptsOf #-}
 
 -- | Send all pieces.
 write :: Context -> Connection -> [ByteString] -> Thread ()

@@ -126,12 +126,14 @@ sightings = 32_768
 -- | The value of a path, which is then spared once.
 lookupCache :: Cache a -> ByteString -> IO (Maybe a)
 lookupCache cache key = findCache cache key >>= traverse (\kept -> keptValue kept <$ spare kept)
+{-# INLINE lookupCache #-}
 
 -- | The entry of a path. To find it is no use of it.
 findCache :: Cache a -> ByteString -> IO (Maybe (CacheEntry a))
 findCache cache key = do
   contents <- readIORef (cacheState cache)
   pure $! HashMap.lookup (Hashed key) (contentsMap contents)
+{-# INLINE findCache #-}
 
 -- | An entry is used: it is spared once. One that was evicted meanwhile is not there any more.
 spare :: CacheEntry a -> IO ()
@@ -139,6 +141,7 @@ spare kept = do
   used <- readPrimVar (keptUsed kept)
   -- Written only when it changes: the line is shared by the workers.
   when (used == 0) (writePrimVar (keptUsed kept) 1)
+{-# INLINE spare #-}
 
 -- | Should a value that was not found be kept? If there is room, or if it was asked for lately:
 -- otherwise many files asked for once would evict the few asked for often. May err by a collision
