@@ -90,10 +90,8 @@ progressOn o = do
   terminal <- hIsTerminalDevice stderr
   before <- newIORef Nothing
   pure $ \point ->
-    if not (terminal || loadProgress o)
-      then pure ()
-      else do
-        last' <- readIORef before
-        when (maybe True (\b -> pointTime point - pointTime b >= 1_000_000_000) last') $ do
-          writeIORef before (Just point)
-          writeStderr ((if terminal then "\r\ESC[K" else "") <> progressLine last' point <> (if terminal then "" else "\n"))
+    when (terminal || loadProgress o) $ do
+      last' <- readIORef before
+      when (maybe True (\b -> pointTime point - pointTime b >= 1_000_000_000) last') $ do
+        writeIORef before (Just point)
+        writeStderr ((if terminal then "\r\ESC[K" else "") <> progressLine last' point <> (if terminal then "" else "\n"))

@@ -67,11 +67,7 @@ strongMatch _ _ = False
 
 -- | Equality of weak or strong tags, enough to revalidate a copy.
 weakMatch :: ETag -> ETag -> Bool
-weakMatch a b = opaqueOf a == opaqueOf b
-  where
-    opaqueOf = \case
-      Strong opaque -> opaque
-      Weak opaque -> opaque
+weakMatch a b = weakened a == weakened b
 
 -- | The value of @If-Match@ or @If-None-Match@.
 data TagList

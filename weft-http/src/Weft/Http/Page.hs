@@ -33,8 +33,10 @@ import Data.ByteString.Lazy qualified as L
 import Data.Int (Int64)
 import Data.List (sortBy)
 import Data.Ord (comparing)
+import Data.Text qualified as T
+import Data.Text.Encoding qualified as T
+import Data.Text.Encoding.Error qualified as T
 import Weft.Http.Date
-import Weft.Http.Internal.Html
 import Weft.Http.Path (encodeComponent)
 import Weft.Http.Status
 
@@ -206,3 +208,20 @@ style =
   \  font-variant-numeric: tabular-nums }\n\
   \a { color: var(--link); text-decoration: none }\n\
   \a:hover { text-decoration: underline }\n"
+
+-- | Bytes as UTF-8 text of an element or a quoted attribute. Invalid UTF-8 and control characters
+-- become U+FFFD.
+escapeText :: ByteString -> Builder
+escapeText = T.foldr (\c rest -> escaped c <> rest) mempty . T.decodeUtf8With T.lenientDecode
+  where
+    escaped = \case
+      '&' -> "&amp;"
+      '<' -> "&lt;"
+      '>' -> "&gt;"
+      '"' -> "&quot;"
+      '\'' -> "&#39;"
+      c
+        | c < ' ' || (c >= '\x7f' && c < '\xa0') || isOverride c -> Builder.charUtf8 '\xfffd'
+        | otherwise -> Builder.charUtf8 c
+    -- Characters that override the text direction can disguise a file name.
+    isOverride c = (c >= '\x202a' && c <= '\x202e') || (c >= '\x2066' && c <= '\x2069')

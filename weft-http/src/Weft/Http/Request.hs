@@ -194,12 +194,10 @@ readBody limit request = case requestFraming request of
     go size pieces = do
       piece <- receiveBody request
       let size' = size + fromIntegral (B.length piece)
-      if B.null piece
-        then pure (B.concat (reverse pieces))
-        else
-          if size' > fromIntegral limit
-            then throwM BodyTooLarge
-            else go size' $! joined piece pieces
+      if
+        | B.null piece -> pure (B.concat (reverse pieces))
+        | size' > fromIntegral limit -> throwM BodyTooLarge
+        | otherwise -> go size' $! joined piece pieces
     -- A client can make pieces arbitrarily small, and each costs a hundred bytes.
     joined piece = \case
       before : others | B.length before + B.length piece <= 4_096, together <- before <> piece -> together `seq` (together : others)

@@ -1,5 +1,3 @@
-{-# LANGUAGE OverloadedStrings #-}
-
 -- | An HTTP/1.1 server on Weft threads: each connection is a thread, a handler answers requests.
 --
 -- @

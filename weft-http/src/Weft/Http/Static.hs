@@ -52,6 +52,7 @@ import Weft.Http.Static.Open
 import Weft.Http.Static.Opened
 import Weft.Http.Static.Represent
 import Weft.Http.Static.Rules
+import Weft.Http.Static.Send (isPlain)
 import Weft.Http.Static.Types
 import Weft.Http.Status
 
@@ -124,13 +125,6 @@ lookAt static clock request asked =
       | isPlain request -> current static clock request entry Ready Missing Kept
       | otherwise -> Kept (keptValue entry) <$ spare entry
 {-# INLINE lookAt #-}
-
--- | A GET of the whole, whatever the client has.
-isPlain :: Request -> Bool
-isPlain request = case requestMethod request of
-  Get -> isUnconditional (requestConditions request)
-  _ -> False
-{-# INLINE isPlain #-}
 
 -- | The answer of a cache entry to a plain GET, given what to make of a response, of a file that is not open any more,
 -- and of one that is to be compared with the disk.

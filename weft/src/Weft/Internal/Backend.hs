@@ -137,18 +137,15 @@ type Answer = Int
 -- | The answer that says "pending, under this token" (tokens are not negative).
 pending :: Token -> Answer
 pending (Token t) = complement t - 4096
-{-# INLINE pending #-}
 
 -- | Is the operation under way (its completion will run), or answered already
 -- (its completion will not)?
 isPending :: Answer -> Bool
 isPending a = a < -4095
-{-# INLINE isPending #-}
 
 -- | The token of an answer for which 'isPending' holds.
 answerToken :: Answer -> Token
 answerToken a = Token (complement (a + 4096))
-{-# INLINE answerToken #-}
 
 -- | The time that 'poll' may block, in nanoseconds: 'noWait', 'forever' or a bound.
 type PollLimit = Int64

@@ -83,12 +83,10 @@ hostWorker = homeWorker . hostHome
 -- | Make a thread ready. On this worker only.
 hostReady :: Host -> Why -> Tcb -> Resume -> IO ()
 hostReady = homeReady . hostHome
-{-# INLINE hostReady #-}
 
 -- | Have an action run on this worker, soon. From any OS thread.
 hostPost :: Host -> IO () -> IO ()
 hostPost = homePost . hostHome
-{-# INLINE hostPost #-}
 
 -- | A kernel that was started on one worker. All fields but 'instanceWake' and
 -- 'instanceGauges' are

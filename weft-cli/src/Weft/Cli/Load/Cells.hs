@@ -24,7 +24,6 @@ import Data.Primitive.ByteArray
 import GHC.Exts (Int (..), casIntArray#, fetchAddIntArray#, isTrue#, (==#))
 import GHC.IO (IO (..))
 
--- | A fixed number of words.
 newtype Cells = Cells (MutableByteArray RealWorld)
 
 -- | New cells, all zero.
@@ -34,7 +33,6 @@ newCells n = do
   setByteArray memory 0 n (0 :: Int)
   pure (Cells memory)
 
--- | The number of cells.
 cellCount :: Cells -> IO Int
 cellCount (Cells memory) = (`div` 8) <$> getSizeofMutableByteArray memory
 

@@ -65,13 +65,10 @@ claim :: Control -> Int -> Int -> IO Int
 claim (Control limited cells) now wanted = do
   start <- peekCell cells cellFrom
   end <- peekCell cells cellUntil
-  if now >= end
-    then pure 0
-    else
-      if not limited || now < start
-        then pure wanted
-        else max 0 . min wanted <$> addCell cells cellTickets (negate wanted)
-{-# INLINE claim #-}
+  if
+    | now >= end -> pure 0
+    | not limited || now < start -> pure wanted
+    | otherwise -> max 0 . min wanted <$> addCell cells cellTickets (negate wanted)
 
 -- | When the next request of a schedule is due, at this interval in nanoseconds; 'Nothing' at the
 -- end of the schedule.
@@ -82,9 +79,7 @@ takeScheduled (Control limited cells) pace = do
   end <- peekCell cells cellUntil
   i <- addCell cells cellTaken 1
   let due = zero + round (fromIntegral i * pace)
-  if due >= end
-    then pure Nothing
-    else
-      if limited && due >= start
-        then (\left -> if left > 0 then Just due else Nothing) <$> addCell cells cellTickets (-1)
-        else pure (Just due)
+  if
+    | due >= end -> pure Nothing
+    | limited && due >= start -> (\left -> if left > 0 then Just due else Nothing) <$> addCell cells cellTickets (-1)
+    | otherwise -> pure (Just due)

@@ -58,7 +58,6 @@ bucketOf v = (e `unsafeShiftL` 10) + (v `unsafeShiftR` e)
   where
     -- The number of bits above eleven.
     e = max 0 (53 - countLeadingZeros v)
-{-# INLINE bucketOf #-}
 
 -- | The least value of a bucket.
 bucketLow :: Int -> Int
@@ -70,7 +69,6 @@ bucketLow i
 bucketHigh :: Int -> Int
 bucketHigh i = bucketLow (i + 1) - 1
 
--- | An empty histogram.
 newHistogram :: IO Histogram
 newHistogram = do
   cells <- newCells (firstBucket + bucketOf largestValue + 1)
@@ -85,7 +83,6 @@ record (Histogram cells) given = do
   void (addCell cells sumCell v)
   minCell cells leastCell v
   maxCell cells largestCell v
-{-# INLINE record #-}
 
 -- | A snapshot of a histogram.
 data Distribution = Distribution
@@ -100,11 +97,9 @@ data Distribution = Distribution
   }
   deriving stock (Eq, Show)
 
--- | No values.
 emptyDistribution :: Distribution
 emptyDistribution = Distribution IntMap.empty 0 0 0 0
 
--- | Take a snapshot.
 freeze :: Histogram -> IO Distribution
 freeze (Histogram cells) = do
   size <- cellCount cells
@@ -119,7 +114,6 @@ freeze (Histogram cells) = do
   largest <- peekCell cells largestCell
   pure (if IntMap.null counts then emptyDistribution else Distribution counts (sum (IntMap.elems counts)) total least largest)
 
--- | Add two snapshots.
 merge :: Distribution -> Distribution -> Distribution
 merge a b
   | distributionCount a == 0 = b

@@ -169,7 +169,6 @@ prepare (Lane shared _ cells _ output _ _) due sent count = do
   go 0
   pokeCell cells cellCount' (already + count)
   nextRequests (sharedSource shared) cells cellDice output count
-{-# INLINE prepare #-}
 
 -- | The first requests of a connection, where each waits for the response to the previous one.
 beginClosed :: Lane -> IO Step
@@ -241,15 +240,14 @@ responses lane@(Lane shared _ cells input _ decoderRef _) t = go
     atHead from to done = do
       under <- peekCell cells cellCount'
       end <- withBuffer input $ \p -> scanHead cells cellStatus cellLeft (sharedMethod shared == Head) p from to
-      if under == 0
-        then pure broken
-        else
-          if end > 0
-            then do
-              pokeCell cells cellSize (end - from)
-              pokeCell cells cellMode modeFixed
-              inContent modeFixed end to done
-            else if end == incomplete then keep from to done else unusualHead from to done
+      if
+        | under == 0 -> pure broken
+        | end > 0 -> do
+            pokeCell cells cellSize (end - from)
+            pokeCell cells cellMode modeFixed
+            inContent modeFixed end to done
+        | end == incomplete -> keep from to done
+        | otherwise -> unusualHead from to done
 
     -- Move the beginning of a head to the front, with room after it.
     keep from to done = do
@@ -324,7 +322,6 @@ forget cells depth oldest = do
   under <- peekCell cells cellCount'
   pokeCell cells cellCount' (under - 1)
 
--- | A connection is established.
 opened :: Lane -> Socket -> IO ()
 opened lane socket = do
   mapM_ (\i -> pokeCell (laneCells lane) i 0) [cellHave, cellMode, cellTimedOut, cellClosing, cellAnswered]

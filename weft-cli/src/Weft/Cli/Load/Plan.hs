@@ -39,7 +39,6 @@ data Plan = Plan
 
 type Check = ExceptT String IO
 
--- | A plan, or the error message.
 makePlan :: LoadOptions -> IO (Either String Plan)
 makePlan o = runExceptT $ do
   fromList <- maybe (pure []) listed (loadList o)
@@ -93,7 +92,6 @@ urlPattern given = named $ do
     named = either (\e -> Left (show' given <> " is no URL: " <> e)) Right
     show' = show . C.unpack
 
--- | @NAME: VALUE@.
 fieldOf :: ByteString -> Either String Field
 fieldOf text = case C.break (== ':') text of
   (_, "") -> Left (show (C.unpack text) <> " is not a header field (NAME: VALUE)")
@@ -119,7 +117,6 @@ standard target fields body =
   where
     absent name = isNothing (lookupField name fields)
 
--- | Append a text.
 followedBy :: Pattern -> ByteString -> Pattern
 followedBy (Pattern start ranges) end = case reverse ranges of
   [] -> Pattern (start <> end) []

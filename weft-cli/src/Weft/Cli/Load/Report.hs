@@ -137,7 +137,6 @@ showTime n
   where
     x = fromIntegral n :: Double
 
--- | Three significant digits.
 three :: Double -> String
 three x
   | x < 9.995 = showFixed 2 x
@@ -157,7 +156,6 @@ showCount x
       (some, []) -> some
       (some, rest) -> some <> "," <> divide rest
 
--- | Render a number of bytes.
 showBytes :: Double -> String
 showBytes x
   | x < 1e3 = showFixed 0 x <> " B"
@@ -165,7 +163,6 @@ showBytes x
   | x < 1e9 = three (x / 1e6) <> " MB"
   | otherwise = three (x / 1e9) <> " GB"
 
--- | Render with a number of decimals.
 showFixed :: Int -> Double -> String
 showFixed digits x = showFFloat (Just digits) x ""
 

@@ -65,7 +65,6 @@ data Point = Point
   }
   deriving stock (Eq, Show)
 
--- | The idle connections.
 data IdleResult = IdleResult
   { idleWanted :: !Int,
     -- | Open at the start and at the end of the load.

@@ -113,12 +113,10 @@ scanHead cells statusCell lengthCell bare p from to
           | j >= to = pure incomplete
           | otherwise = do
               w <- byte j
-              if w - 0x30 < 10
-                then if j - start >= 15 then pure unusual else digits start (j + 1) (10 * n + fromIntegral w - 0x30)
-                else
-                  if w == 0x0d && j > start
-                    then nextLine j (if size == without then without else n)
-                    else pure unusual
+              if
+                | w - 0x30 < 10 -> if j - start >= 15 then pure unusual else digits start (j + 1) (10 * n + fromIntegral w - 0x30)
+                | w == 0x0d && j > start -> nextLine j (if size == without then without else n)
+                | otherwise -> pure unusual
 
     -- Any value but keep-alive is unusual.
     connection i size = do

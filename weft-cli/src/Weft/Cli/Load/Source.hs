@@ -138,7 +138,6 @@ nextRequests source cells dice buffer count = case source of
       r <- roll cells dice (high - low + 1)
       next <- decimal p at (low + r)
       copy p next behind
-{-# INLINE nextRequests #-}
 
 copy :: Ptr Word8 -> Int -> ByteString -> IO Int
 copy p at bytes = U.unsafeUseAsCStringLen bytes $ \(from, n) -> (at + n) <$ copyBytes (p `plusPtr` at) (castPtr from) n
@@ -157,4 +156,3 @@ roll cells dice bound = do
       c = b `xor` (b `unsafeShiftR` 31)
   pokeCell cells dice (fromIntegral state)
   pure (fromIntegral ((c `unsafeShiftR` 1) `rem` fromIntegral bound))
-{-# INLINE roll #-}

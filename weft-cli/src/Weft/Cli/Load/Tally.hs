@@ -81,7 +81,6 @@ countResponse tally two status size latency service = do
   void (addCell (tallyCells tally) bytesCell size)
   record (tallyLatency tally) latency
   when two (record (tallyService tally) service)
-{-# INLINE countResponse #-}
 
 -- | Count this number of requests as errors.
 countError :: Tally -> ErrorKind -> Int -> IO ()
@@ -95,7 +94,6 @@ countReopened tally = void (addCell (tallyCells tally) reopenedCell 1)
 countWarmup :: Tally -> IO ()
 countWarmup tally = void (addCell (tallyCells tally) warmupCell 1)
 
--- | The sum of all workers' counters.
 data Totals = Totals
   { totalBytes :: !Int,
     -- | Responses by the first digit of the status, from 1 to 5.
@@ -114,7 +112,6 @@ totals tallies = do
   errors <- forM [minBound ..] (\kind -> (kind,) <$> at (errorCell + fromEnum kind))
   Totals size status errors <$> at reopenedCell <*> at warmupCell
 
--- | All responses, of any status.
 totalResponses :: Totals -> Int
 totalResponses = sum . totalStatus
 

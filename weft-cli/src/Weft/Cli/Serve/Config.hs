@@ -43,7 +43,6 @@ import Weft.Http.Server
 import Weft.Http.Static
 import Weft.Policy (Policy, fifo)
 
--- | The whole configuration.
 data Config = Config
   { configServer :: !ServerConfig,
     configLog :: !LogConfig,
@@ -99,7 +98,6 @@ data ServerConfig = ServerConfig
     confQuiet :: !Bool
   }
 
--- | Logs.
 data LogConfig = LogConfig
   { -- | The access log; @-@ is standard output. Default: none.
     logAccess :: !(Maybe ByteString),
@@ -113,14 +111,12 @@ data TlsConfig = TlsConfig
     tlsKey :: ![NamedFile]
   }
 
--- | An address to listen on.
 data Endpoint = Endpoint
   { endpointHost :: !String,
     endpointPort :: !Int
   }
   deriving stock (Eq, Show)
 
--- | Change the settings of the server.
 served :: (ServerSettings -> ServerSettings) -> ServerConfig -> ServerConfig
 served change config = config {confSettings = change (confSettings config)}
 
@@ -225,7 +221,6 @@ staticOf site = set <$> siteRoot site
           staticFallback = (`Fallback` siteFallbackExtensions site) <$> siteFallback site
         }
 
--- | Change all sites.
 everySite :: (Site -> Site) -> Config -> Config
 everySite change config =
   config {configSite = change (configSite config), configSites = fmap change <$> configSites config}
@@ -234,7 +229,6 @@ everySite change config =
 defaultSiteName :: String
 defaultSiteName = "site"
 
--- | The site of a name.
 siteNamed :: Config -> String -> Maybe Site
 siteNamed config name
   | name == defaultSiteName = Just (configSite config)

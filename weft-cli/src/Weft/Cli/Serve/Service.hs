@@ -134,7 +134,6 @@ settingsOf config descriptors accessLog tls metrics =
   where
     conf = configServer config
 
--- | Open a listening socket.
 listenAt :: ListenAlone -> Maybe String -> Int -> Thread Socket
 listenAt alone host port =
   listenOn alone host (show port) 4096 `catch` \e ->
@@ -197,7 +196,6 @@ data Admin = Admin
     adminListener :: !Socket
   }
 
--- | Start it on this socket.
 openAdmin :: Registry -> Maybe AccessLog -> Socket -> Thread Admin
 openAdmin registry accessLog listener = do
   metrics <- liftIO (newHttpMetrics registry)
@@ -219,7 +217,6 @@ openAdmin registry accessLog listener = do
           serverGrace = seconds 1
         }
 
--- | Stop it.
 closeAdmin :: Admin -> Thread ()
 closeAdmin admin = void (drain (adminServer admin) [adminListener admin])
 
@@ -238,7 +235,6 @@ openSites files config = do
     each = files `div` max 1 (length toOpen)
     (names, others) = reachable config
 
--- | Close their directories.
 closeSites :: Sites -> Thread ()
 closeSites (Sites open _ _) = forM_ open (closeStatic . snd)
 

@@ -41,7 +41,6 @@ import Toml.Position (Position (..))
 data Place = Place !Int !Int
   deriving stock (Eq, Ord, Show)
 
--- | An error, and its position.
 data Problem = Problem !Place !String
   deriving stock (Eq, Ord, Show)
 
@@ -59,7 +58,6 @@ data Table = Table
   }
   deriving stock (Show)
 
--- | A key, its position, and its value.
 data Item = Item
   { itemKey :: !String,
     itemPlace :: !Place,
@@ -67,7 +65,6 @@ data Item = Item
   }
   deriving stock (Show)
 
--- | The value of a key.
 data Node
   = IntegerNode !Integer
   | FloatNode !Double
@@ -94,9 +91,8 @@ kindOf = \case
   OtherNode kind -> kind
 
 -- | The parts of a dotted key.
-type Key = [(Place, String)]
+type KeyPath = [(Place, String)]
 
--- | Read a document.
 parseToml :: ByteString -> Either Problem Table
 parseToml bytes = do
   text <- first (\_ -> Problem (notUtf8 bytes) "this is not UTF-8, as TOML has to be") (T.decodeUtf8' (fromMaybe bytes (B.stripPrefix "\xef\xbb\xbf" bytes)))
@@ -122,7 +118,7 @@ explained = \case
 
 -- | Add one line of a document, given the path of its table and the tree so far. The document has
 -- been validated.
-step :: (Key, Table) -> Line -> (Key, Table)
+step :: (KeyPath, Table) -> Line -> (KeyPath, Table)
 step (current, root) = \case
   Toml.KeyValExpr k value -> let path = key k in (current, alter (current <> path) (\_ -> node (at path) value) root)
   Toml.TableExpr k -> let path = key k in (path, alter path (fromMaybe (SubTable (Table (at path) []))) root)
@@ -136,7 +132,7 @@ step (current, root) = \case
     at = maybe (Place 1 1) fst . listToMaybe
 
 -- | Tables within values are like any others.
-inline :: Place -> [(Key, Val)] -> Table
+inline :: Place -> [(KeyPath, Val)] -> Table
 inline here items = foldl (\table (path, value) -> alter path (\_ -> node (at path) value) table) (Table (maybe here (at . fst) (listToMaybe items)) []) items
   where
     at = maybe here fst . listToMaybe
@@ -148,7 +144,7 @@ array nodes = case [table | SubTable table <- nodes] of
   _ -> ArrayNode nodes
 
 -- | Change what is at a path, making the tables on the way.
-alter :: Key -> (Maybe Node -> Node) -> Table -> Table
+alter :: KeyPath -> (Maybe Node -> Node) -> Table -> Table
 alter path change table = case path of
   [] -> table
   [part] -> change' part change
@@ -167,7 +163,7 @@ alter path change table = case path of
 -- The types of the two versions of toml-parser.
 
 rawLines :: T.Text -> Either (Located String) [Line]
-key :: TomlKey -> Key
+key :: TomlKey -> KeyPath
 node :: Place -> Val -> Node
 
 #if MIN_VERSION_toml_parser(2,0,0)

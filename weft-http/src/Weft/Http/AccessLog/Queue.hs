@@ -33,7 +33,6 @@ import Data.IORef
 import Weft
 import Weft.Kernel (Outcome (..), Waiter, deliver, suspend)
 
--- | The queue of one log.
 newtype Queue = Queue (IORef Pending)
 
 -- | Lines, newest first, and their memory; how many found no room since the last batch, and how
@@ -51,7 +50,6 @@ data Pending = Pending
 
 data QueueState = Open | Closing !(Waiter ()) | Closed
 
--- | An empty, open queue.
 newQueue :: IO Queue
 newQueue = Queue <$> newIORef (Pending [] 0 0 0 Nothing [] Open)
 
@@ -59,7 +57,6 @@ newQueue = Queue <$> newIORef (Pending [] 0 0 0 Nothing [] Open)
 step :: Queue -> (Pending -> (Pending, IO ())) -> IO ()
 step (Queue ref) change = join (atomicModifyIORef' ref change)
 
--- | Wake the writer, if it waits.
 waking :: Pending -> (Pending, IO ())
 waking p = (p {pendingWriter = Nothing}, mapM_ (answer ()) (pendingWriter p))
 

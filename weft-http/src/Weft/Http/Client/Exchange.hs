@@ -79,7 +79,6 @@ data Response = Response
     responseInput :: !ResponseInput
   }
 
--- | The receiving side of an exchange.
 data ResponseInput = ResponseInput
   { inputConnection :: !ClientConnection,
     inputClock :: !TimeLimits,
@@ -87,7 +86,6 @@ data ResponseInput = ResponseInput
     inputSending :: !(Ref SendState)
   }
 
--- | The progress of receiving the content.
 data ReceiveState
   = -- | The decoder and the bytes received after its position.
     Content !Decoder !ByteString
@@ -98,7 +96,6 @@ data ReceiveState
   | -- | The response was abandoned or has ended.
     Over
 
--- | The progress of sending the request.
 data SendState
   = Unsent
   | -- | Sent at this time.

@@ -70,7 +70,6 @@ withPool settings body = withScope $ \scope -> do
 openConnections :: Pool -> Thread Int
 openConnections pool = Places.openCount <$> atomicReadRef (poolPlaces pool)
 
--- | Idle connections.
 idleConnections :: Pool -> Thread Int
 idleConnections pool = Places.idleCount <$> atomicReadRef (poolPlaces pool)
 

@@ -102,7 +102,6 @@ data Peer
     Peer6 !Word16 !Word32 !Word32 !Word32 !Word32 !Word32 !Word32
   | OtherPeer !SockAddr
 
--- | Compact a socket address.
 peerOf :: SockAddr -> Peer
 peerOf = \case
   SockAddrInet port address -> Peer4 (fromIntegral port) address

@@ -77,7 +77,6 @@ pattern SP = 32
 member :: Word8 -> Word8 -> Bool
 member bit (W8# w) = case classes of
   Classes table -> W8# (indexWord8OffAddr# table (word2Int# (word8ToWord# w))) .&. bit /= 0
-{-# INLINE member #-}
 
 data Classes = Classes Addr#
 
@@ -106,57 +105,45 @@ classes =
 -- | @tchar@ of RFC 9110, section 5.6.2: a byte of a method or field name.
 isTokenByte :: Word8 -> Bool
 isTokenByte = member 16
-{-# INLINE isTokenByte #-}
 
 -- | @unreserved@ and @sub-delims@ of RFC 3986: a byte of a registered name.
 isHostByte :: Word8 -> Bool
 isHostByte = member 8
-{-# INLINE isHostByte #-}
 
 -- | A byte of a request target: visible ASCII without @#@. Wider than RFC 3986, because browsers
 -- send @|@ and @{@ unencoded; narrower than some servers, because bytes from 128 up are refused.
 isTargetByte :: Word8 -> Bool
 isTargetByte = member 4
-{-# INLINE isTargetByte #-}
 
 -- | 'isTargetByte' without the @?@ that ends a path.
 isPathByte :: Word8 -> Bool
 isPathByte = member 2
-{-# INLINE isPathByte #-}
 
 -- | A byte of a field value: visible characters, blanks and bytes from 128 up (@obs-text@).
 isFieldByte :: Word8 -> Bool
 isFieldByte = member 1
-{-# INLINE isFieldByte #-}
 
 -- | A space or a tabulator.
 isBlank :: Word8 -> Bool
 isBlank w = w == SP || w == HT
-{-# INLINE isBlank #-}
 
--- | A decimal digit.
 isDigit :: Word8 -> Bool
 isDigit w = w - 0x30 < 10
-{-# INLINE isDigit #-}
 
 -- | A hexadecimal digit in either case.
 isHexDigit :: Word8 -> Bool
 isHexDigit w = isDigit w || ((w .|. 0x20) - 0x61 < 6)
-{-# INLINE isHexDigit #-}
 
 -- | The value of a byte for which 'isHexDigit' holds.
 hexValue :: Word8 -> Word8
 hexValue w
   | isDigit w = w - 0x30
   | otherwise = (w .|. 0x20) - 0x57
-{-# INLINE hexValue #-}
 
 -- | The bytes from the first offset up to, not including, the second. Unchecked.
 slice :: Int -> Int -> ByteString -> ByteString
 slice from to = U.unsafeTake (to - from) . U.unsafeDrop from
-{-# INLINE slice #-}
 
--- | Remove blanks at both ends.
 trim :: ByteString -> ByteString
 trim = B.dropWhileEnd isBlank . B.dropWhile isBlank
 
@@ -175,7 +162,6 @@ lowered = B.map lowerByte
 
 lowerByte :: Word8 -> Word8
 lowerByte w = if w - 0x41 < 26 then w .|. (1 `unsafeShiftL` 5) else w
-{-# INLINE lowerByte #-}
 
 -- | The trimmed members of a comma-separated list. Keeps empty members, so that each caller
 -- decides about them, and has at least one, so that an empty @Transfer-Encoding@ is noticed.
@@ -186,9 +172,7 @@ splitCommas b
 
 -- | A non-empty run of token bytes.
 isToken :: ByteString -> Bool
-isToken b = not (B.null b) && go 0
-  where
-    go !i = i == B.length b || (isTokenByte (U.unsafeIndex b i) && go (i + 1))
+isToken b = not (B.null b) && B.all isTokenByte b
 
 -- | The offset of the first byte, from the given one on, that is not 'isFieldByte'. It must exist.
 -- Looks at eight bytes at a time, because values make up most of a head.
@@ -200,9 +184,7 @@ fieldEnd b = eight
       | i + 8 <= size, areFieldBytes (word64At b i) = eight (i + 8)
       | otherwise = one i
     one !i = if isFieldByte (U.unsafeIndex b i) then one (i + 1) else i
-{-# INLINE fieldEnd #-}
 
--- | Is every byte an 'isFieldByte'?
 isFieldValue :: ByteString -> Bool
 isFieldValue b = go 0
   where
@@ -218,15 +200,12 @@ areFieldBytes w = (below32 .|. zero (w `xor` 0x7f7f7f7f7f7f7f7f)) .&. 0x80808080
   where
     below32 = (w - 0x2020202020202020) .&. complement w
     zero v = (v - 0x0101010101010101) .&. complement v
-{-# INLINE areFieldBytes #-}
 
 -- | Eight bytes from an offset on, in native byte order. Unchecked.
 word64At :: ByteString -> Int -> Word64
 word64At (I.BS content _) i =
   I.accursedUnutterablePerformIO (unsafeWithForeignPtr content (`peekByteOff` i))
-{-# INLINE word64At #-}
 
--- | The outcome of 'decimal'.
 data Decimal
   = -- | Empty, or with a byte that is not a digit: signs, blanks and @0x@ too.
     NotDecimal

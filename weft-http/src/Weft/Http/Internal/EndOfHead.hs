@@ -12,7 +12,6 @@ import Data.ByteString qualified as B
 import Data.ByteString.Unsafe qualified as U
 import Weft.Http.Internal.Ascii
 
--- | The outcome of 'endOfHead'.
 data EndOfHead
   = -- | The offset after the empty line.
     Ends !Int

@@ -40,7 +40,6 @@ data Codings
   | -- | Something after @chunked@, an empty member, or not a token.
     Malformed
 
--- | Add the codings of one line.
 moreCodings :: ByteString -> Codings -> Codings
 moreCodings value before = List.foldl' coding before (splitCommas value)
 
@@ -81,4 +80,3 @@ framing version contentLength codings = case (codings, contentLength) of
     present = \case
       Absent -> False
       _ -> True
-{-# INLINE framing #-}

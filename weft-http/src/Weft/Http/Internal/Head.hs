@@ -43,7 +43,6 @@ import Weft.Http.Internal.Framing
 import Weft.Http.Internal.Host
 import Weft.Http.Internal.Types
 
--- | The outcome of 'parseRequest'.
 data Parsed
   = -- | The head is incomplete. Pass the number to the next call, which then skips the bytes
     -- already searched.
@@ -92,7 +91,6 @@ located limits buffer s from
 -- | A request line as long as the head may be leaves no room for the rest.
 longestLine :: Limits -> Int
 longestLine limits = min (limitRequestLine limits) (limitHead limits - 1)
-{-# INLINE longestLine #-}
 
 -- | Slow path of 'located': search for the end.
 searched :: Limits -> ByteString -> Int -> Int -> Parsed
@@ -180,7 +178,6 @@ parseHead limits start h
 
 http11 :: Word64
 http11 = W64# (indexWord64OffAddr# "HTTP/1.1"# 0#)
-{-# INLINE http11 #-}
 
 methodOf :: ByteString -> Method
 methodOf name = case B.length name of
@@ -199,7 +196,6 @@ methodOf name = case B.length name of
     | name == "CONNECT" -> Connect
   _ -> Extension name
 
--- | A target taken apart.
 data TargetParts
   = -- | Path, query with its @?@, and authority if the target has one.
     TargetParts !ByteString !ByteString !(Maybe ByteString)

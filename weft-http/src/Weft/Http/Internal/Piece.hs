@@ -39,21 +39,17 @@ instance Monoid Piece where
 -- | Write the whole piece in one allocation.
 assemble :: Piece -> ByteString
 assemble (Piece size write) = I.unsafeCreate size (void . write)
-{-# INLINE assemble #-}
 
 -- | Unescaped bytes.
 bytes :: ByteString -> Piece
 bytes text = Piece (B.length text) (copy text)
-{-# INLINE bytes #-}
 
 copy :: ByteString -> Ptr Word8 -> IO (Ptr Word8)
 copy text p = U.unsafeUseAsCStringLen text $ \(from, n) -> (p `plusPtr` n) <$ copyBytes p (castPtr from) n
-{-# INLINE copy #-}
 
 -- | A number in decimal; negative numbers as 0.
 number :: Int64 -> Piece
 number n = Piece (decimalWidth n) (\p -> (p `plusPtr` decimalWidth n) <$ pokeDecimal p n)
-{-# INLINE number #-}
 
 -- | Text for a quoted part: a backslash before quotes and backslashes, and @\\xhh@ for every byte
 -- but visible ASCII and space.

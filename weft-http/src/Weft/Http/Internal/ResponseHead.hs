@@ -87,7 +87,6 @@ responseFaultText = \case
   UnexpectedSwitch -> "the server switches to another protocol unasked"
   TooManyInterim -> "too many interim responses"
 
--- | The outcome of 'parseResponse'.
 data ParsedResponse
   = -- | The head is incomplete. Pass the number to the next call, which then skips the bytes
     -- already searched.

@@ -50,7 +50,6 @@ myRow :: IO Row
 myRow = IO $ \s -> case myThreadId# s of
   (# s1, me #) -> case threadStatus# me s1 of
     (# s2, _, capability, _ #) -> (# s2, Row (I# capability) #)
-{-# INLINE myRow #-}
 
 -- | Add to the number of this index, unchecked.
 addIn :: Cells -> Row -> Int -> Int -> IO ()
@@ -59,12 +58,10 @@ addIn (Cells (MutableByteArray cells) stride mask) (Row row) index (I# n) = IO $
     (# s', _ #) -> (# s', () #)
   where
     !(I# at) = (row .&. mask) * stride + index
-{-# INLINE addIn #-}
 
 -- | 'addIn' the current row.
 add :: Cells -> Int -> Int -> IO ()
 add cells index n = myRow >>= \row -> addIn cells row index n
-{-# INLINE add #-}
 
 -- | The sum of a number over all rows. May miss concurrent additions.
 total :: Cells -> Int -> IO Int

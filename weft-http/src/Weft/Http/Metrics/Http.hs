@@ -146,7 +146,6 @@ countRequest metrics (Answer method status duration received sent) = do
   when (duration >= 0) (observeIn (httpDurations metrics) row (fromIntegral duration))
   where
     requests = httpRequests metrics
-{-# INLINE countRequest #-}
 
 -- | Count an entry of the access log.
 countEntry :: HttpMetrics -> Entry -> IO ()

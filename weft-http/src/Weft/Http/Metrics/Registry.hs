@@ -103,12 +103,10 @@ newCounters registry name help labels = do
 -- | Add one. From any thread; takes some nanoseconds and allocates nothing.
 increment :: Counter -> IO ()
 increment counter = addTo counter 1
-{-# INLINE increment #-}
 
 -- | Add a number that must not be negative. From any thread.
 addTo :: Counter -> Int -> IO ()
 addTo (Counter cells index) = add cells index
-{-# INLINE addTo #-}
 
 -- | The current value.
 counterValue :: Counter -> IO Int
@@ -149,7 +147,6 @@ newHistogram registry name help unit given = do
 -- | Add an observation. From any thread; takes some nanoseconds and allocates nothing.
 observe :: Histogram -> Int -> IO ()
 observe histogram n = myRow >>= \row -> observeIn histogram row n
-{-# INLINE observe #-}
 
 -- | 'observe' with a known row.
 observeIn :: Histogram -> Row -> Int -> IO ()

@@ -1,4 +1,3 @@
-{-# LANGUAGE OverloadedStrings #-}
 {-# OPTIONS_GHC -O2 -fno-full-laziness #-}
 -- A copy of 'requests' for an output that is known to be empty makes that anew each time.
 {-# OPTIONS_GHC -fno-spec-constr #-}

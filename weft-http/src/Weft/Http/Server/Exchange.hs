@@ -1,4 +1,3 @@
-{-# LANGUAGE MultiWayIf #-}
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
@@ -112,7 +111,6 @@ at :: Int -> Int -> Int
 at word stage = (word .&. complement 7) .|. stage
 {-# INLINE at #-}
 
--- | An exchange without an answer yet.
 newExchange :: IO Exchange
 newExchange = Exchange <$> newPrimVar unanswered
 {-# INLINE newExchange #-}

@@ -58,14 +58,14 @@ data Heads k = Heads
     -- | Makes the value that is kept with a new entry, given the number of its bytes and their parse.
     headsWith :: !(Int -> Parsed -> IO k),
     -- | The entries by place.
-    headsEntries :: !(MutableArray RealWorld (Entry k)),
+    headsEntries :: !(MutableArray RealWorld (KnownHead k)),
     -- | The hashes of the bytes that were last parsed for each place.
     headsSeen :: !(MutablePrimArray RealWorld Word64)
   }
 
-data Entry k
+data KnownHead k
   = Vacant
-  | Entry {-# UNPACK #-} !ByteString !(Reading k)
+  | KnownHead {-# UNPACK #-} !ByteString !(Reading k)
 
 -- | The parse of received bytes.
 data Reading k
@@ -107,7 +107,7 @@ findHead :: Heads k -> ByteString -> IO (Reading k)
 findHead heads given = do
   let !hash = hashOf 128 given
   readArray (headsEntries heads) (placeOf hash) >>= \case
-    Entry bytes reading | bytes == given -> pure reading
+    KnownHead bytes reading | bytes == given -> pure reading
     _ -> unknown heads given hash
 {-# INLINE findHead #-}
 
@@ -127,7 +127,7 @@ unknown heads given hash
               !parsed = parseRequest (headsLimits heads) 0 own
           kept <- headsWith heads (B.length own) parsed
           let !reading = Known parsed kept
-          reading <$ writeArray (headsEntries heads) (placeOf hash) (Entry own reading)
+          reading <$ writeArray (headsEntries heads) (placeOf hash) (KnownHead own reading)
         else do
           writePrimArray (headsSeen heads) (placeOf hash) hash
           fresh given

@@ -52,11 +52,9 @@ data Input
   = NoInput
   | Input !Buffer !Int !Int
 
--- | Nothing, and no buffer.
 emptyInput :: Input
 emptyInput = NoInput
 
--- | Received bytes that were not used.
 unread :: Input -> ByteString
 unread = \case
   NoInput -> mempty

@@ -1,4 +1,3 @@
-{-# LANGUAGE OverloadedStrings #-}
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
@@ -57,11 +56,9 @@ import Weft.Time
 -- | Rendered responses that wait to be sent, newest first, and their size.
 data Output = Output [ByteString] !Int
 
--- | Nothing waits.
 noOutput :: Output
 noOutput = Output [] 0
 
--- | Does nothing wait?
 isEmptyOutput :: Output -> Bool
 isEmptyOutput (Output waiting _) = null waiting
 {-# INLINE isEmptyOutput #-}
@@ -76,7 +73,6 @@ bounded context c waiting@(Output _ size)
   | size > mostGathered = noOutput <$ flush context c waiting
   | otherwise = pure waiting
 
--- | Send what waits.
 flush :: Context -> Connection -> Output -> Thread ()
 flush context c output = flushAlso context c output []
 

@@ -1,5 +1,3 @@
-{-# LANGUAGE MultiWayIf #-}
-{-# LANGUAGE OverloadedStrings #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- |
@@ -121,7 +119,6 @@ beginRefusal server = case serverOverload (serverSettings server) of
       then (open, Nothing)
       else (open {openRefusing = openRefusing open + 1}, Just after)
 
--- | A connection was refused.
 endRefusal :: Server -> IO ()
 endRefusal server = changed server (\open -> open {openRefusing = openRefusing open - 1})
 
@@ -139,7 +136,6 @@ beginHandler server
   where
     limit = serverMaxHandlers (serverSettings server)
 
--- | A request was answered.
 endHandler :: Server -> IO ()
 endHandler server
   | serverMaxHandlers (serverSettings server) <= 0 = pure ()
@@ -162,7 +158,6 @@ changed server change = do
      in (open {openRoom = [], openNone = if isInUse open then openNone open else []}, openRoom open <> none)
   for_ wake (\w -> deliver w (Answered ()))
 
--- | How many are open.
 connectionCount :: Server -> IO Int
 connectionCount server = openCount <$> readIORef (serverConnections server)
 
@@ -188,7 +183,6 @@ awaitRoom server = do
           WaitInBacklog -> True
           RefuseQuickly _ -> openRefusing open >= mostRefusals
 
--- | How many connections there may be.
 mostConnections :: Server -> Int
 mostConnections = max 1 . serverMaxConnections . serverSettings
 

@@ -297,6 +297,5 @@ instance Exception Aborted
 isInUse :: Open -> Bool
 isInUse open = openCount open + openHeld open + openRefusing open > 0
 
--- | Tell the server's observer.
 observe :: Server -> Observation -> IO ()
 observe server observation = for_ (serverObserver (serverSettings server)) ($ observation)

@@ -125,10 +125,7 @@ sightings = 32_768
 
 -- | The value of a path, which is then spared once.
 lookupCache :: Cache a -> ByteString -> IO (Maybe a)
-lookupCache cache key =
-  findCache cache key >>= \case
-    Nothing -> pure Nothing
-    Just kept -> Just (keptValue kept) <$ spare kept
+lookupCache cache key = findCache cache key >>= traverse (\kept -> keptValue kept <$ spare kept)
 {-# INLINE lookupCache #-}
 
 -- | The entry of a path. To find it is no use of it.

@@ -46,11 +46,11 @@ data Names = Names
 data Directory = Directory
   { -- | The second in which it was last compared.
     directoryChecked :: {-# UNPACK #-} !(PrimVar RealWorld Int),
-    directoryRead :: !(IORef Reading)
+    directoryRead :: !(IORef Findings)
   }
 
 -- | How a directory was found.
-data Reading
+data Findings
   = -- | Nothing is known, and it is not read before this second.
     Unknown !Int64
   | -- | Its status before it was read, whether a later change would show in the status

@@ -1,4 +1,3 @@
-{-# LANGUAGE MultiWayIf #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- |
@@ -8,6 +7,7 @@
 -- by the system. On the thread of a connection.
 module Weft.Http.Static.Send
   ( -- * In memory
+    isPlain,
     caches,
     readWith,
 
@@ -161,9 +161,11 @@ fromHeld static tick request held = case heldContent held of
     holding <- liftIO (holdOpened opened)
     if holding then Just <$> fromOpened static tick request held opened else pure Nothing
 
--- | Is it the whole file that is asked for, and nothing else?
+-- | Is it a GET of the whole file, whatever the client has?
 isPlain :: Request -> Bool
-isPlain request = isUnconditional (requestConditions request) && requestMethod request == Get
+isPlain request = case requestMethod request of
+  Get -> isUnconditional (requestConditions request)
+  _ -> False
 
 fromMemory :: Static -> Tick -> Request -> Held -> ByteString -> Thread Response
 fromMemory static tick request held bytes

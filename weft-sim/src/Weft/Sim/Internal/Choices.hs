@@ -31,6 +31,7 @@ where
 
 import Control.Monad (when)
 import Control.Monad.Primitive (RealWorld)
+import Data.Foldable (for_)
 import Data.IORef
 import Data.IntMap.Strict (IntMap)
 import Data.IntMap.Strict qualified as IntMap
@@ -215,7 +216,6 @@ ranked random ranking goesOn options thread = do
 -- | The priority of a thread, which is drawn when it is first asked for.
 rankOf :: Random -> Ranking -> Int -> IO Int
 rankOf random ranking = entryOf (rankingRanks ranking) (below random 1_000_000)
-{-# INLINE rankOf #-}
 
 -- | The entry of a thread; at first from the action.
 entryOf :: MutVar RealWorld (MutablePrimArray RealWorld Int) -> IO Int -> Int -> IO Int
@@ -271,9 +271,7 @@ made chooser cost options choice = do
   i <- readPrimVar (chooserCount chooser)
   writePrimVar (chooserCount chooser) (i + 1)
   when (choice /= 0) $ modifyIORef' (chooserMade chooser) (Deviation i choice :)
-  case chooserBranches chooser of
-    Nothing -> pure ()
-    Just ref -> modifyIORef' ref (Branch i options cost :)
+  for_ (chooserBranches chooser) $ \ref -> modifyIORef' ref (Branch i options cost :)
 
 -- | The choices so far.
 deviations :: Chooser -> IO Schedule

@@ -67,7 +67,6 @@ data Interruptible
     TimeLimits
   deriving stock (Eq, Show)
 
--- | The interruptions of a run.
 data Interrupts = Interrupts
   { interruptsWhom :: [Interruptible],
     interruptsLabels :: [Label],

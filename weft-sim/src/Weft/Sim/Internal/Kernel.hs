@@ -58,7 +58,6 @@ import Weft.Sim.Internal.Signals
 import Weft.Sim.Internal.Ticket
 import Weft.Sim.Internal.World
 
--- | A world with everything in it.
 data Sim = Sim
   { simWorld :: !World,
     simTickets :: !Tickets,
@@ -200,8 +199,6 @@ answerAsk sim ask request k = case request of
   CloseSignals s -> closeSignals (simSignals sim) s ask k
   WorkerCount -> pure (k (hostWorkers (askHost ask)))
   KernelAttempts -> k <$> attemptsOf net disks ask
-  Now -> clock (worldEvents (simWorld sim)) >>= \t -> pure (k (Instant t))
-  Suspend _ action -> answerSuspend (askHost ask) request action (askTcb ask) k
   Blocking action -> blockingAction ask action k
   Extend (e :: f a)
     | Just HRefl <- eqTypeRep (typeRep @f) (typeRep @Steer),
@@ -280,7 +277,7 @@ attempting world home driver what s attempt = do
       pure r
   where
     unlessUnlucky act = do
-      refused <- decide world (Attempting (failedAttempts (worldConditions world)))
+      refused <- decide world (Unusual (failedAttempts (worldConditions world)))
       if refused > 0 then pure wouldBlock else act
 
 -- | As the system calls answer: that it would have to wait, and that the socket was shut down.

@@ -41,7 +41,6 @@ resolve world hints host service ask k = park ask k $ \ticket -> do
       Nothing -> True
       Just name -> isLocalhost name || isJust (readAddress name)
 
--- | The exception of the package network.
 failed :: Maybe AddrInfo -> Maybe HostName -> Maybe ServiceName -> String -> SomeException
 failed hints host service why = toException (IOError Nothing NoSuchThing location why Nothing Nothing)
   where

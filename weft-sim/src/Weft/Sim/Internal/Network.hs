@@ -54,7 +54,6 @@ import Weft.Sim.Internal.World
 -- Answer a call of this name with an attempt, in line, without a limit of time.
 waiting :: Line -> String -> Attempt a -> Answering a
 waiting line what = standIn Completed line what Nothing
-{-# INLINE waiting #-}
 
 -- | Answer a call about a socket or a pipe; no other is expected.
 answerNetwork :: Network -> SystemCall a -> Answering a
@@ -162,9 +161,7 @@ listenOn net backlog sock =
         Unbound
           | sockFamily sock == AF_UNIX -> pure (Left eINVAL)
           | otherwise ->
-              bindSomewhere net sock (if sockFamily sock == AF_INET6 then V6 (0, 0, 0, 0) else V4 0) >>= \case
-                Left e -> pure (Left e)
-                Right () -> Right () <$ start
+              bindSomewhere net sock (if sockFamily sock == AF_INET6 then V6 (0, 0, 0, 0) else V4 0) >>= traverse (\() -> start)
         BoundInet ip port -> do
           -- Sockets may share an address while at most one of them listens.
           taken <- isTaken net sock ip port

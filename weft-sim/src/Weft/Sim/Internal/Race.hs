@@ -129,7 +129,6 @@ setClock d t c = do
 -- | Only while there is something to watch.
 watching :: Detector -> IO () -> IO ()
 watching d act = readIORef (wakefulness d) >>= \w -> when (w == Awake) act
-{-# INLINE watching #-}
 
 -- | Were there too many threads to watch?
 gaveUp :: Detector -> IO Bool
@@ -145,7 +144,6 @@ both = IntMap.unionWith max
 joined :: Detector -> Int -> Clock -> IO ()
 joined d t c = watching d (clockOf d t >>= setClock d t . both c)
 
--- | A thread uses an object.
 touched :: Detector -> Int -> Object -> IO ()
 touched d t o = watching d $ do
   mine <- clockOf d t
@@ -184,7 +182,6 @@ setObject d o c = do
 ended :: Detector -> Int -> IO ()
 ended d t = watching d (modifyIORef' (clocks d) (IntMap.delete t))
 
--- | A thread makes another one go on.
 woken :: Detector -> Int -> Int -> IO ()
 woken d t u
   | t == u = pure ()

@@ -192,9 +192,7 @@ runOnce stop detail config seed program = do
         | otherwise = byChance
       explored = \case
         Ordering -> True
-        Completing p -> p > 0
-        Cancelling p -> p > 0
-        Attempting p -> p > 0
+        Unusual p -> p > 0
       meaning Ordering c = if c == 0 then 32 else 0
       meaning _ c = c
   made <- newWorld (configConditions config) seed decision (\text -> modifyIORef' warnings (text :))

@@ -117,7 +117,6 @@ data Exploration a = Exploration
     exploredSteps :: !Int
   }
 
--- | Run all schedules within the bounds.
 exploreSchedules :: IO Bool -> Bounds -> Config -> Seed -> (a -> String) -> Thread a -> Verdict a -> IO (Exploration a)
 exploreSchedules stop bounds config seed text program verdict = level 0 [([], 0)] (Exploration 0 True Map.empty 0 Nothing 0)
   where
@@ -259,14 +258,12 @@ shrinkFound stop budget program verdict given = do
 splits :: [x] -> [([x], x, [x])]
 splits xs = [(before, x, after) | (before, x : after) <- zip (inits xs) (tails xs)]
 
--- | A failure that goes on by this schedule.
 following :: Schedule -> Found a -> Config
 following schedule f = (foundConfig f) {configStrategy = Following schedule}
 
 scheduleOf :: Found a -> Schedule
 scheduleOf = resultSchedule . foundResult
 
--- | Its seed, and this number of others.
 otherSeeds :: Int -> Found a -> [Seed]
 otherSeeds n f = foundSeed f : [foundSeed f + 1000003 * fromIntegral i | i <- [1 .. n]]
 

@@ -17,7 +17,7 @@ module Weft.Sim.Internal.Signals
   )
 where
 
-import Control.Exception (SomeException, toException)
+import Control.Exception (SomeException)
 import Control.Monad (forM_, unless, void)
 import Data.IORef
 import Data.IntMap.Strict (IntMap)
@@ -26,6 +26,7 @@ import Data.List (nub)
 import Foreign.C.Error (eINVAL)
 import Weft.Internal.Core.SystemCall
 import Weft.Internal.Core.Trace
+import Weft.Internal.Kernel.Signals (refusal, wasClosed)
 import Weft.Sim.Internal.Ticket
 import Weft.Sim.Internal.World
 
@@ -88,12 +89,6 @@ dismiss why s = do
   case before of
     Expected _ waiter -> void (deliver waiter (refusal why))
     _ -> pure ()
-
-wasClosed :: String
-wasClosed = "the subscription to signals was closed"
-
-refusal :: String -> Outcome a
-refusal = Failed . toException . userError
 
 -- | The process on a machine gets a signal. False if no thread there has subscribed to it: its
 -- default effect would end the process.

@@ -77,7 +77,6 @@ data Ask = Ask
     askWait :: !Wait
   }
 
--- | The thread that asks.
 askTcb :: Ask -> Tcb
 askTcb = waitTcb . askWait
 
@@ -115,7 +114,7 @@ answer why ask k result = do
 isLate :: World -> IO Bool
 isLate world
   | often <= 0 = pure False
-  | otherwise = (> 0) <$> decide world (Completing often)
+  | otherwise = (> 0) <$> decide world (Unusual often)
   where
     often = lateCompletions (worldConditions world)
 
@@ -186,7 +185,7 @@ abort :: Ask -> IORef State -> Slots.SlotKey -> IO ()
 abort ask state key =
   readIORef state >>= \case
     Open _ -> do
-      late <- decide world (Cancelling (lateCancellations (worldConditions world)))
+      late <- decide world (Unusual (lateCancellations (worldConditions world)))
       if late > 0 then soon world cancelIt else cancelIt
     _ -> pure ()
   where
@@ -209,7 +208,6 @@ soon world act = do
   delay <- lasting (worldRandom world) (completionDelay (worldConditions world))
   void (after (worldEvents world) delay act)
 
--- | Is nothing decided?
 isOpen :: Ticket a -> IO Bool
 isOpen ticket =
   readIORef (ticketState ticket) >>= \case

@@ -65,7 +65,6 @@ import Weft.Sim.Internal.Conditions
 import Weft.Sim.Internal.Events
 import Weft.Sim.Internal.Random
 
--- | A simulated world.
 data World = World
   { worldConditions :: !Conditions,
     worldEvents :: !Events,
@@ -86,13 +85,9 @@ data World = World
 -- | A decision with several ways in one and the same world, and how likely each way is where
 -- chance decides.
 data Decision
-  = -- | Is a result that is known delivered at once (0) or, with this probability, later (1)?
-    Completing !Double
-  | -- | Does a cancellation take effect at once (0) or, with this probability, later (1)?
-    Cancelling !Double
-  | -- | Does an attempt that could succeed succeed (0) or, with this probability, answer that it
-    -- would have to wait (1)?
-    Attempting !Double
+  = -- | Does it go on as usual (0) or, with this probability, not (1)? Of a result that is known and a
+    -- cancellation: they take effect later. Of an attempt that could succeed: it would have to wait.
+    Unusual !Double
   | -- | Which of the events of one instant comes first? A number below 64 for each.
     Ordering
   deriving stock (Eq, Show)
@@ -100,9 +95,7 @@ data Decision
 -- | The dice decide.
 byChance :: Random -> Decision -> IO Int
 byChance random = \case
-  Completing p -> fromEnum <$> chance random p
-  Cancelling p -> fromEnum <$> chance random p
-  Attempting p -> fromEnum <$> chance random p
+  Unusual p -> fromEnum <$> chance random p
   Ordering -> below random 64
 {-# INLINE byChance #-}
 
@@ -128,11 +121,9 @@ newWorld conditions seed decision warning = do
 -- | Record something that has happened, if the run is recorded. The text is only made then.
 note :: World -> String -> IO ()
 note world text = mapM_ ($ text) (worldNote world)
-{-# INLINE note #-}
 
 decide :: World -> Decision -> IO Int
 decide = worldDecide
-{-# INLINE decide #-}
 
 -- | A computer.
 data Machine = Machine
@@ -226,7 +217,6 @@ residing !r context =
   where
     here = unsafeCoerce r :: Any
 
--- | The machine a thread is on.
 machineOf :: World -> Tcb -> IO Machine
 machineOf world tcb = do
   machines <- readIORef (worldMachines world)

@@ -45,7 +45,6 @@ import Weft.Tls.Internal.Records
 -- | Limits concurrent handshake computations.
 newtype Gate = Gate Semaphore
 
--- | A gate for this run.
 newGate :: Thread Gate
 newGate = workerCount >>= fmap Gate . newSemaphoreNamed "TLS: handshakes" . max 1
 

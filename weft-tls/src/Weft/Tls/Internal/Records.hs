@@ -92,7 +92,6 @@ data Inbound = Inbound
 -- | Two parts of a queue: oldest first, then newest first.
 data Outbound = Outbound [ByteString] [ByteString]
 
--- | Empty buffers over a transport.
 newRecords :: Transport -> Thread Records
 newRecords transport =
   Records transport
@@ -184,7 +183,6 @@ firstByte r = do
   i <- readIORef (inbound r)
   pure (memory i >>= \buffer -> fst <$> B.uncons (unsafeSlice buffer (from i) (to i - from i)))
 
--- | Has the stream ended?
 hasEnded :: Records -> IO Bool
 hasEnded r = ended <$> readIORef (inbound r)
 
@@ -225,7 +223,6 @@ instance Exception NeedMore
 put :: Records -> ByteString -> IO ()
 put r bytes = atomicModifyIORef' (outbound r) (\(Outbound old new) -> (Outbound old (bytes : new), ()))
 
--- | Is anything queued?
 hasOutput :: Records -> IO Bool
 hasOutput r = (\(Outbound old new) -> not (null old && null new)) <$> readIORef (outbound r)
 

@@ -71,7 +71,6 @@ continue lifting give pieces = \room build -> mapM_ give (reverse pieces) >> go 
         Ended n -> piece n
         Full n wanted' build' -> piece n >> go wanted' build'
         Inserted n bytes build' -> piece n >> give bytes >> go room build'
-{-# INLINE continue #-}
 
 -- | The unsent output of a stream's builders. Used by one thread at a time.
 newtype Page = Page (IORef Room)
@@ -79,7 +78,6 @@ newtype Page = Page (IORef Room)
 -- | Memory; the offsets of the start and the end of the unsent output; and its size.
 data Room = Room !(ForeignPtr Word8) !Int !Int !Int
 
--- | An empty page of this size.
 newPage :: Int -> IO Page
 newPage size = Page <$> (roomOf size >>= newIORef)
 
@@ -106,7 +104,6 @@ write (Page ref) give builder = readIORef ref >>= go (runBuilder builder)
           give bytes
           go build' room'
 
--- | Pass the unsent output to the action.
 handOn :: Page -> (ByteString -> IO ()) -> IO ()
 handOn (Page ref) give = do
   room@(Room content _ at end) <- readIORef ref

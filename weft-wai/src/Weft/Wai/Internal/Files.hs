@@ -1,6 +1,4 @@
 {-# LANGUAGE MagicHash #-}
-{-# LANGUAGE MultiWayIf #-}
-{-# LANGUAGE OverloadedStrings #-}
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
@@ -60,7 +58,6 @@ import Weft.Mask (mask_)
 -- A removed file occupies the disk while it is open. So a file requested once is not kept (many
 -- applications make a file for each response), and every ten seconds unused ones are closed.
 
--- | The files of an application.
 data Files = Files
   { filesCache :: !(Cache Entry),
     -- | Is there a thread that closes them?
@@ -94,7 +91,6 @@ foundFile = openedFile . foundOpened
 data Mark = Mark !Int64 !Word32 !Word64 !Word32
   deriving stock (Eq)
 
--- | A cache in which no file is open.
 newFiles :: IO Files
 newFiles = do
   -- A quarter of the default limit of descriptors (1,024) at most; and memory for some thousand
@@ -126,7 +122,6 @@ acquire files performing second path =
       Outdated found -> Just found
       Elsewhere _ -> Nothing
 
--- | Release a file.
 release :: (forall a. Thread a -> IO a) -> Found -> IO ()
 release performing found = do
   lastOne <- releasedLast (foundOpened found)

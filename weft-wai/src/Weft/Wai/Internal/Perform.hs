@@ -189,7 +189,6 @@ chosen = \case
 
 chosenBy :: Evidence -> IO Way
 chosenBy evidence = (\w -> if w == 0 then OnWorker else OnItsOwn) <$> readPrimArray (evidenceWords evidence) wayWord
-{-# INLINE chosenBy #-}
 
 -- | When a timed request began; 0 for others.
 newtype Watch = Watch Int
@@ -208,14 +207,12 @@ beginWatch = \case
     -- One in eight, in no regular order: Knuth's multiplicative hash.
     timed :: Int -> Bool
     timed n = (fromIntegral n * 0x9E37_79B9_7F4A_7C15 :: Word) `unsafeShiftR` 61 == 0
-{-# INLINE beginWatch #-}
 
 -- | Note its response or failure, once for each watch.
 endWatch :: Chooser -> Way -> Watch -> IO ()
 endWatch chooser way (Watch began) = case chooser of
   ByEvidence evidence | began /= 0 -> judge evidence way began
   _ -> pure ()
-{-# INLINE endWatch #-}
 
 judge :: Evidence -> Way -> Int -> IO ()
 judge evidence way began = do

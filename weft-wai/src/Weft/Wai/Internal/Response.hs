@@ -1,4 +1,3 @@
-{-# LANGUAGE OverloadedStrings #-}
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
@@ -137,7 +136,6 @@ laidOut making (Layout ref) headers use =
     equal [] [] = True
     equal ((name, value) : rest) ((name', value') : rest') = CI.original name == CI.original name' && value == value' && equal rest rest'
     equal _ _ = False
-{-# INLINE laidOut #-}
 
 -- | In bytes: at most 128 of these are kept.
 longest :: Int

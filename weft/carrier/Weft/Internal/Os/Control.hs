@@ -26,7 +26,7 @@ module Weft.Internal.Os.Control
     enterNext,
     leaveUser,
     standing,
-    Standing (..),
+    CarrierStanding (..),
     stillOwner,
 
     -- * Sleep
@@ -167,12 +167,10 @@ monitorLine shared workers others = lineAt shared (carrierLines workers others +
 -- | A thread is dispatched, under this number (not 0), and its code is the user's.
 enterDispatch :: Line -> Int -> IO ()
 enterDispatch l n = pokeElemOff l dispatchWord n >> pokeElemOff l userWord n
-{-# INLINE enterDispatch #-}
 
 -- | User code follows again, in the same dispatch.
 enterUser :: Line -> IO ()
 enterUser l = peekElemOff l dispatchWord >>= pokeElemOff l userWord
-{-# INLINE enterUser #-}
 
 -- | The next dispatch, in user code. For workers that the monitor does not give away, but only says that they seem to be
 -- stuck: all that was marked before is forgotten.
@@ -183,7 +181,7 @@ enterNext l = do
   enterDispatch l (n + 1)
 
 -- | How a carrier stands to its worker.
-data Standing
+data CarrierStanding
   = -- | It owns the worker.
     Owner
   | -- | It does, and should look at the event source soon.
@@ -198,10 +196,9 @@ leaveUser :: Line -> IO Bool
 leaveUser l = do
   pokeElemOff l userWord 0
   (== 0) <$> peekElemOff l markWord
-{-# INLINE leaveUser #-}
 
--- | 'Standing' of the carrier; clears the marks.
-standing :: Line -> IO Standing
+-- | 'CarrierStanding' of the carrier; clears the marks.
+standing :: Line -> IO CarrierStanding
 standing l = peekElemOff l markWord >>= go
   where
     go mark
@@ -226,7 +223,6 @@ compareAndSwap (Ptr address) (I# expected) (I# new) =
 
 stillOwner :: Line -> IO Bool
 stillOwner l = (\mark -> mark .&. lost == 0) <$> peekElemOff l markWord
-{-# INLINE stillOwner #-}
 
 setAwake :: Carrier -> Bool -> IO ()
 setAwake c awake = poke (carrierWorker c) (if awake then 1 else 0)

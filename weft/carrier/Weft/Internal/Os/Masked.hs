@@ -48,16 +48,13 @@ inMasking masking io = case masking of
 -- | Run an action unmasked. Without effect where GHC is not masked, as in a simulation.
 unmasked :: IO a -> IO a
 unmasked (IO io) = IO (unmaskAsyncExceptions# io)
-{-# INLINE unmasked #-}
 
 -- | Masked, but not uninterruptibly, whatever the masking is outside.
 interruptiblyMasked :: IO a -> IO a
 interruptiblyMasked (IO io) = IO (maskAsyncExceptions# io)
-{-# INLINE interruptiblyMasked #-}
 
 uninterruptiblyMasked :: IO a -> IO a
 uninterruptiblyMasked (IO io) = IO (maskUninterruptible# io)
-{-# INLINE uninterruptiblyMasked #-}
 
 -- | Does a thread wait to throw at this thread of GHC's? Not 0 if so. On the bare state,
 -- and inlined: asking allocates nothing (Note [Pending exceptions] in
@@ -80,7 +77,6 @@ receivePending :: (SomeException -> IO ()) -> IO ()
 receivePending use = do
   waiting <- isPending
   when waiting (receive use)
-{-# INLINE receivePending #-}
 
 receive :: (SomeException -> IO ()) -> IO ()
 receive use =

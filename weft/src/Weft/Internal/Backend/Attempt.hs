@@ -79,7 +79,6 @@ sendResident d file offset n = Sys.sendFile (number d) (number file) offset n
 
 number :: Descriptor -> CInt
 number = descriptorNumber
-{-# INLINE number #-}
 
 -- | The answer of an attempt to send a part of a file that is not in memory. No
 -- system call answers this.

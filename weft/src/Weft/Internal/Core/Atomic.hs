@@ -59,12 +59,10 @@ look :: forall a r. MutVar RealWorld a -> (Seen a -> a -> IO r) -> IO r
 look ref use = do
   seen <- readMutVar (unsafeCoerce ref :: MutVar RealWorld (Seen a))
   use seen (unsafeCoerce seen)
-{-# INLINE look #-}
 
 -- | Read a cell: its value, and the witness for 'swapCell'.
 lookCell :: forall (a :: UnliftedType) r. Cell a -> (Seen a -> a -> IO r) -> IO r
 lookCell cell use = readCell cell (\a -> use (Seen (unsafeCoerce# a)) a)
-{-# INLINE lookCell #-}
 
 -- Note [The only worker]
 -- ~~~~~~~~~~~~~~~~~~~~~~
@@ -82,14 +80,12 @@ swapFor :: Home -> MutVar RealWorld a -> Seen a -> a -> IO Bool
 swapFor home ref seen !new
   | homeAlone home = True <$ writeMutVar ref new
   | otherwise = swapAtomically ref seen new
-{-# INLINE swapFor #-}
 
 -- | 'swapFor' of a cell.
 swapCell :: forall (a :: UnliftedType). Home -> Cell a -> Seen a -> a -> IO Bool
 swapCell home cell (Seen seen) new
   | homeAlone home = True <$ writeCell cell new
   | otherwise = casCell cell seen new
-{-# INLINE swapCell #-}
 
 -- | 'swapFor' from any OS thread, and also in user code.
 swapAtomically :: MutVar RealWorld a -> Seen a -> a -> IO Bool
@@ -132,7 +128,6 @@ changing home ref f = again
 -- value sees what was written before it.
 publish :: MutVar RealWorld a -> a -> IO ()
 publish ref !a = writeMutVar ref a
-{-# INLINE publish #-}
 
 -- | A number for a new object, for dumps: unique in the run, from 1.
 freshNumber :: Home -> IO Int

@@ -106,4 +106,3 @@ memoryOf (ByteString.BS (ForeignPtr _ contents) _) = case contents of
 -- | The memory from an offset on, which must be in the buffer, as a buffer.
 bufferFrom :: Int -> Buffer -> Buffer
 bufferFrom offset (Buffer memory size) = Buffer (memory `plusForeignPtr` offset) (size - offset)
-{-# INLINE bufferFrom #-}

@@ -263,7 +263,6 @@ awaiting masking m once = Perform awaits (Awaited masking (\e -> next (throwIO e
 -- held or entered]).
 keep :: MutVar# RealWorld (Rest b) -> Trace -> Keep b
 keep var node = \k s -> case writeMutVar# var k s of s1 -> (# s1, node #)
-{-# INLINE keep #-}
 
 -- | As "GHC.IO" encodes it.
 maskingOf :: Int# -> Masking
@@ -280,7 +279,6 @@ type Keep b = Rest b -> State# RealWorld -> (# State# RealWorld, Trace #)
 
 captureUnmasked :: Keep b -> State# RealWorld -> (# State# RealWorld, b #)
 captureUnmasked kept s = case tag of Tag t -> control0# t kept s
-{-# INLINE captureUnmasked #-}
 
 -- Note [Pending exceptions]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~

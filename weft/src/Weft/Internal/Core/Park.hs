@@ -127,7 +127,6 @@ identified :: Home -> Tcb -> IO Tcb
 identified home tcb = case tcbIdentity tcb of
   Identity {} -> pure tcb
   Nobody -> homeIdentify home tcb
-{-# INLINE identified #-}
 
 -- In two functions, so that the stack of the caller holds little in between.
 
@@ -143,7 +142,6 @@ takePlace !home !tcb (BlockedOn _ request) o k = do
 -- | The wait is over and its place vacant. On the thread's home.
 departed :: Home -> IO ()
 departed home = Roll.leave (homeParked home) (tidyAt home)
-{-# INLINE departed #-}
 
 makeRoomAt, tidyAt :: Home -> IO ()
 makeRoomAt home = Roll.makeRoom isOccupied (homeParked home)
@@ -168,7 +166,6 @@ untilCancelled tcb waiter takeBack = untilCancelledBy tcb (withdraw tcb waiter t
 
 untilCancelledBy :: Tcb -> IO () -> IO (Tried a)
 untilCancelledBy tcb abort = Later <$ interruptible tcb abort
-{-# INLINE untilCancelledBy #-}
 
 withdraw :: Tcb -> ParkedThread o a -> IO () -> IO ()
 withdraw tcb waiter takeBack =
@@ -244,7 +241,6 @@ letGo _ WaitOver _ = pure ()
 letGo here claimed@(Claimed home _ _) resume
   | homeWorker here == homeWorker home = arrive Woken claimed resume
   | otherwise = homePost home (arrive Woken claimed resume)
-{-# INLINE letGo #-}
 
 -- | Let it go on with this, on this worker. False if the thread was answered before, or
 -- was cancelled; then nothing happens.

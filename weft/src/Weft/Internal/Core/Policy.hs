@@ -149,12 +149,10 @@ newReadyQueue = \case
 push :: ReadyQueue -> Why -> Tcb -> Resume -> IO ()
 push (FifoQueue ring) _ tcb resume = pushRing ring tcb resume
 push (PolicyQueue q) why tcb resume = enqueue q why (Ready tcb resume)
-{-# INLINE push #-}
 
 size :: ReadyQueue -> IO Int
 size (FifoQueue ring) = sizeRing ring
 size (PolicyQueue q) = queued q
-{-# INLINE size #-}
 
 -- | Take the next thread (the scheduler has its own, faster way for 'Fifo').
 popAny :: ReadyQueue -> IO (Maybe Ready)

@@ -69,7 +69,6 @@ data Primitive p a = Primitive
 
 primitive :: (Here -> p -> (a -> Trace) -> IO (Tried a)) -> Bool -> Sight a -> Primitive p a
 primitive = Primitive NoFast
-{-# INLINE primitive #-}
 
 -- | The cases that are worth 30 instructions: the scheduler does them itself, in the same
 -- step. In all others it calls the action, which knows them, too. Only for objects of a run
@@ -116,11 +115,9 @@ data Here = Here
 
 currentTcb :: Here -> IO Tcb
 currentTcb here = readMutVar (hereThread here)
-{-# INLINE currentTcb #-}
 
 become :: Here -> Tcb -> IO ()
 become here !tcb = writeMutVar (hereThread here) tcb
-{-# INLINE become #-}
 
 data Tried a
   = -- | Its result; the thread goes on with it.

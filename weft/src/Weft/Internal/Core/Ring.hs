@@ -72,7 +72,6 @@ writeChunk (SmallMutableArray array) (Exts.I# i) (SmallMutableArray chunk) = IO 
 
 ofChunks :: SmallMutableArray# RealWorld Any -> SmallMutableArray# RealWorld (SmallMutableArray# RealWorld Any)
 ofChunks = unsafeCoerce#
-{-# INLINE ofChunks #-}
 
 perChunk, linkSlot :: Int
 perChunk = 128
@@ -81,7 +80,6 @@ linkSlot = 2 * perChunk
 -- | The first slot of the thread with this number.
 slotOf :: Int -> Int
 slotOf number = 2 * (number .&. (perChunk - 1))
-{-# INLINE slotOf #-}
 
 taken, put, spares :: Int
 taken = 0
@@ -168,7 +166,6 @@ sizeRing (ReadyRing ints _) = do
   number <- readPrimArray ints taken
   end <- readPrimArray ints put
   pure (end - number)
-{-# INLINE sizeRing #-}
 
 -- | Visit the queued threads in order without taking them, for dumps and tests.
 foldRing :: forall r. ReadyRing -> (r -> Tcb -> r) -> r -> IO r

@@ -152,7 +152,6 @@ performed :: Tcb -> IO a -> IO a
 performed tcb io = case stateMasking (tcbState tcb) of
   Unmasked -> unmasked io
   masking -> inMasking masking io
-{-# INLINE performed #-}
 
 -- | Dispatch the next ready thread, if the slice has room for it.
 next :: Scheduler -> IO ()
@@ -175,7 +174,6 @@ dispatched s n tcb = do
   writePrimArray (schedulerCounters s) (fromEnum Dispatches) (n + 1)
   become (schedulerHere s) tcb
   enterDispatch (lineOf s) (n + 1)
-{-# INLINE dispatched #-}
 
 -- Note [What a step carries]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~

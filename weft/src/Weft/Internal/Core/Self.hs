@@ -14,12 +14,10 @@ import Weft.Internal.Core.Trace
 -- | The identity of this thread; an anonymous thread is given one.
 myself :: Thread ThreadId
 myself = Thread (Perform identify ())
-{-# INLINE myself #-}
 
 -- | Replace what this thread says of itself. The function must be short.
 changeContext :: (Context -> Context) -> Thread ()
 changeContext change = Thread (Perform replaceContext change)
-{-# INLINE changeContext #-}
 
 identify :: Primitive () ThreadId
 identify = primitive (\here _ _ -> Got . ThreadId . tcbIdentity <$> numberedHere here) False (Unseen (ThreadId Nobody))
@@ -44,4 +42,3 @@ numberedHere here =
 -- know its caller: it is a method of a class.
 effectNamed :: (HasCallStack) => Text -> IO a -> Thread a
 effectNamed name = effectSeen (Accesses (AccessTo 0 name Affects) callStack)
-{-# INLINE effectNamed #-}

@@ -126,4 +126,3 @@ sameThread (Tcb i a) (Tcb j b) =
 -- | Are they surely the same object? Neither is evaluated. It may say no of the same one.
 samePointer :: a -> a -> Bool
 samePointer a b = isTrue# (reallyUnsafePtrEquality# a b)
-{-# INLINE samePointer #-}

@@ -32,7 +32,6 @@ many = 1024
 -- | Where a number is, if it is there. The variable always holds an evaluated map.
 bucketOf :: Buckets a -> CInt -> MutVar RealWorld (IntMap a)
 bucketOf (Buckets buckets) number = indexSmallArray buckets (fromIntegral number .&. (many - 1))
-{-# INLINE bucketOf #-}
 
 -- | All entries, each bucket as it is when it is its turn.
 foldBuckets :: (r -> Int -> a -> r) -> r -> Buckets a -> IO r

@@ -24,7 +24,6 @@ instance Eq (Cell a) where
 
 newCell :: forall (a :: UnliftedType). a -> IO (Cell a)
 newCell a = IO $ \s -> case newMutVar# a s of (# s1, var #) -> (# s1, Cell var #)
-{-# INLINE newCell #-}
 
 -- | Read, and go on with the content.
 readCell :: forall (a :: UnliftedType) r. Cell a -> (a -> IO r) -> IO r
@@ -33,7 +32,6 @@ readCell (Cell var) use = IO $ \s -> case readMutVar# var s of (# s1, a #) -> ca
 
 writeCell :: forall (a :: UnliftedType). Cell a -> a -> IO ()
 writeCell (Cell var) a = IO $ \s -> case writeMutVar# var a s of s1 -> (# s1, () #)
-{-# INLINE writeCell #-}
 
 -- | Replace the content if it is still the object that this pointer was read as. A full memory
 -- barrier.

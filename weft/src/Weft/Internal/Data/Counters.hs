@@ -101,7 +101,6 @@ instance Semigroup WorkerCounters where
         countedKernel = Map.unionWith (+) (countedKernel a) (countedKernel b)
       }
 
--- | Nothing counted.
 instance Monoid WorkerCounters where
   mempty = WorkerCounters 0 0 0 0 0 0 0 0 0 0 0 0 0 0 Map.empty
 

@@ -112,7 +112,6 @@ get (SmallMutableArray array) (I# i) = IO $ \s -> case readSmallArray# (ofVariab
 
 ofVariables :: SmallMutableArray# RealWorld Any -> SmallMutableArray# RealWorld (MutVar# RealWorld a)
 ofVariables = unsafeCoerce#
-{-# INLINE ofVariables #-}
 
 -- | The open page is full: keep its live entries.
 makeRoom :: (a -> Bool) -> Roll a -> IO ()
@@ -189,12 +188,9 @@ foldRoll f start (Roll ints open full) = do
 
 entries :: Page -> Int
 entries (Page page) = sizeofSmallArray page
-{-# INLINE entries #-}
 
 entry :: Page -> Int -> MutVar RealWorld a
 entry (Page (SmallArray page)) (I# i) = case indexSmallArray# (frozenVariables page) i of (# var #) -> MutVar var
-{-# INLINE entry #-}
 
 frozenVariables :: SmallArray# Any -> SmallArray# (MutVar# RealWorld a)
 frozenVariables = unsafeCoerce#
-{-# INLINE frozenVariables #-}

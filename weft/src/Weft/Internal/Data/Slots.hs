@@ -98,13 +98,11 @@ keyBits = 60
 
 slotOf :: SlotKey -> Int
 slotOf (SlotKey k) = k .&. (1 `shiftL` slotBits - 1)
-{-# INLINE slotOf #-}
 
 -- | Was the first key given before the second? True to the order of insertion
 -- unless 2^32 insertions lie between them.
 before :: SlotKey -> SlotKey -> Bool
 before (SlotKey a) (SlotKey b) = (a - b) `shiftL` (64 - keyBits) < 0
-{-# INLINE before #-}
 
 chunkShift, chunkSlots :: Int
 chunkShift = 5
@@ -140,7 +138,6 @@ vacant = errorWithoutStackTrace "Weft.Internal.Data.Slots: an empty slot was rea
 
 size :: Slots a -> IO Int
 size s = register s rLive
-{-# INLINE size #-}
 
 -- | For how many values there is room without growing.
 capacity :: Slots a -> IO Int
@@ -148,11 +145,9 @@ capacity s = room <$> readMutVar (store s)
 
 register :: Slots a -> Int -> IO Int
 register s = readByteArray (registers s)
-{-# INLINE register #-}
 
 setRegister :: Slots a -> Int -> Int -> IO ()
 setRegister s = writeByteArray (registers s)
-{-# INLINE setRegister #-}
 
 insert :: Slots a -> a -> IO SlotKey
 insert s a = do
@@ -195,7 +190,6 @@ readSlot :: Store a -> Int -> IO a
 readSlot st slot = do
   c <- readArray (chunks st) (slot `shiftR` chunkShift)
   readSmallArray c (slot .&. (chunkSlots - 1))
-{-# INLINE readSlot #-}
 
 -- | Run the continuation for a live key on its store, or give the default.
 whenLive :: Slots a -> SlotKey -> r -> (Store a -> Int -> IO r) -> IO r
@@ -212,20 +206,16 @@ whenLive s key@(SlotKey k) stale act = do
 
 member :: Slots a -> SlotKey -> IO Bool
 member s key = whenLive s key False (\_ _ -> pure True)
-{-# INLINE member #-}
 
 lookup :: Slots a -> SlotKey -> IO (Maybe a)
 lookup s key = whenLive s key Nothing (\st slot -> Just <$> readSlot st slot)
-{-# INLINE lookup #-}
 
 -- | Put another value under a live key; the key stays. False for a stale key.
 replace :: Slots a -> SlotKey -> a -> IO Bool
 replace s key a = whenLive s key False (\st slot -> True <$ writeSlot st slot a)
-{-# INLINE replace #-}
 
 take :: Slots a -> SlotKey -> IO (Maybe a)
 take s key = whenLive s key Nothing $ \st slot -> Just <$> takeSlot s st slot
-{-# INLINE take #-}
 
 remove :: Slots a -> SlotKey -> IO ()
 remove s key = whenLive s key () $ \st slot -> void (takeSlot s st slot)

@@ -94,12 +94,10 @@ newtype Instant = Instant
 -- | The instant this much later than another.
 after :: Duration -> Instant -> Instant
 after (Duration d) (Instant t) = Instant (saturating t d)
-{-# INLINE after #-}
 
 -- | How long it is from the first instant to the second.
 since :: Instant -> Instant -> Duration
 since (Instant a) (Instant b) = Duration (b - a)
-{-# INLINE since #-}
 
 saturating :: Int64 -> Int64 -> Int64
 saturating a b

@@ -85,7 +85,6 @@ newHeap n = Heap n <$> newAlignedPinnedByteArray ((n + root) * 16) 64
 
 size :: Timers a -> IO Int
 size = Slots.size . slots
-{-# INLINE size #-}
 
 -- | Memory of heap and table in bytes, without the values.
 heapBytes :: Timers a -> IO Int
@@ -120,7 +119,6 @@ settle t = do
   n <- readPrimVar (entries t)
   live <- Slots.size (slots t)
   when (n > tolerated && 2 * (n - live) > live) (sweep t)
-{-# INLINE settle #-}
 
 -- | Fewer entries than this are not worth a sweep.
 tolerated :: Int
@@ -211,22 +209,18 @@ firstChild i = i `shiftL` 2 - 8
 
 deadlineAt :: MutableByteArray RealWorld -> Int -> IO Int64
 deadlineAt m i = readByteArray m (2 * i)
-{-# INLINE deadlineAt #-}
 
 keyAt :: MutableByteArray RealWorld -> Int -> IO SlotKey
 keyAt m i = SlotKey <$> readByteArray m (2 * i + 1)
-{-# INLINE keyAt #-}
 
 put :: MutableByteArray RealWorld -> Int -> Int64 -> SlotKey -> IO ()
 put m i deadline (SlotKey key) = do
   writeByteArray m (2 * i) deadline
   writeByteArray m (2 * i + 1) key
-{-# INLINE put #-}
 
 -- | Is the first entry due before the second?
 earlier :: Int64 -> SlotKey -> Int64 -> SlotKey -> Bool
 earlier d k d' k' = d < d' || (d == d' && k `before` k')
-{-# INLINE earlier #-}
 
 -- | Put an entry into the hole at this place or, while it is due before its
 -- parent, move the parent down and go on there.

@@ -129,7 +129,6 @@ operateAgain env d operation keep !wait came kept = do
 -- that what a waiting thread keeps of it is these two, and the answer unboxed.
 abort :: Env -> Answer -> IO ()
 abort env !answer = IO $ \s -> case cancel (envBackend env) (answerToken answer) of IO act -> act s
-{-# INLINE abort #-}
 
 -- | A thread whose operation has ended with this result goes on: as given, or with
 -- the cancellation that ended the operation.
@@ -194,7 +193,6 @@ start env d operation !wait completion = whileOpen env d $ do
 
 countPending :: Env -> Int -> IO ()
 countPending env by = readPrimVar (envPending env) >>= writePrimVar (envPending env) . (+ by)
-{-# INLINE countPending #-}
 
 -- | The end of an operation that was pending. Not inlined: a completion is what a waiting
 -- thread consists of, and so it holds the environment and not the parts of it that it needs.

@@ -213,7 +213,6 @@ noRoom what _ = failing what Nothing (const Done) (failedWith eINVAL)
 -- | As many bytes as requested, but never outside the buffer.
 within :: Int -> Int -> Int -> Int
 within room from count = max 0 (min (room - from) count)
-{-# INLINE within #-}
 
 send :: Env -> Socket -> ByteString -> Answering Int
 send env s (BS memory n) wait k = operateOn env s operation (touchForeignPtr memory) wait (failing "send" Nothing k)
@@ -225,7 +224,6 @@ send env s (BS memory n) wait k = operateOn env s operation (touchForeignPtr mem
 -- that is a closure for each, and it ends before a pending operation does.)
 keepAlive :: ByteString -> IO ()
 keepAlive (BS memory _) = touchForeignPtr memory
-{-# INLINE keepAlive #-}
 
 sendVector :: Env -> Socket -> [ByteString] -> Answering Int
 sendVector env s pieces wait k = do

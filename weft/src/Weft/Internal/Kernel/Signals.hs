@@ -5,7 +5,7 @@
 --
 -- The process's registry of subscriptions to signals. GHC runs a signal's handler on a thread of
 -- its own, which hands the signal to every subscription; that keeps it or wakes its waiting thread.
-module Weft.Internal.Kernel.Signals (openSignals, nextSignal, closeSignals) where
+module Weft.Internal.Kernel.Signals (openSignals, nextSignal, closeSignals, refusal, wasClosed) where
 
 import Control.Concurrent.MVar
 import Control.Exception (onException, toException)

@@ -140,7 +140,6 @@ answerSystem env !tcb !request k = case request of
 -- | The wait of a thread, for dumps.
 waitOf :: Env -> Tcb -> SystemCall a -> IO Wait
 waitOf env tcb request = Wait tcb request <$> readPrimVar (homeClock (hostHome (envHost env)))
-{-# INLINE waitOf #-}
 
 answerTo :: Env -> Wait -> SystemCall a -> (a -> Trace) -> IO Trace
 answerTo env wait request k = case request of

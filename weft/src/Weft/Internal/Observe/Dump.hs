@@ -62,7 +62,6 @@ import Weft.Internal.Data.Time (Instant (..))
 import Weft.Internal.Kernel.Peer (withPeer)
 import Weft.Internal.Os.Sys (monotonicNow)
 
--- | All threads of a run.
 data Snapshot = Snapshot
   { -- | On the monotonic clock, in nanoseconds.
     snapshotTime :: !Int,
@@ -71,7 +70,6 @@ data Snapshot = Snapshot
     snapshotMissing :: [Int]
   }
 
--- | One thread.
 data Entry = Entry
   { -- | 0 for an anonymous thread.
     entryNumber :: !Int,
@@ -92,10 +90,8 @@ data ThreadActivity
     IsReady
   | -- | It holds an OS thread, and has for this number of nanoseconds.
     IsAway !Outside !Int
-  | -- | It waits, since a time that may not be known.
-    IsWaiting WaitingThread
-
-data WaitingThread = forall a. WaitingThread !(SystemCall a) !(Maybe Int) !Int
+  | -- | It waits, since a time that may not be known, for what the thread with this number holds, or 0.
+    forall a. IsWaiting !(SystemCall a) !(Maybe Int) !Int
 
 -- | The state of a thread that holds an OS thread, as GHC sees it.
 data Outside
@@ -185,7 +181,7 @@ entryOf home seen = case seen of
     holder <- case request of
       Suspend reason _ -> reasonHolder reason
       _ -> pure 0
-    pure (IsWaiting (WaitingThread request (if since == 0 then Nothing else Just since) holder))
+    pure (IsWaiting request (if since == 0 then Nothing else Just since) holder)
   where
     entry tcb state = do
       let context = stateContext (tcbState tcb)
@@ -199,7 +195,7 @@ heldEntries home = homeHeld home >>= mapM (entryOf home . SeenAway)
 stateTime :: Int -> ThreadActivity -> Int
 stateTime now = \case
   IsAway _ time -> time
-  IsWaiting (WaitingThread _ (Just since) _) -> now - since
+  IsWaiting _ (Just since) _ -> now - since
   _ -> 0
 
 -- | For people: a line of numbers, then every thread, those that are alike on one
@@ -230,7 +226,7 @@ render lives s = do
     states =
       [ (length [() | Entry {entryState = IsReady} <- snapshotThreads s], "ready"),
         (length [() | Entry {entryState = IsAway _ _} <- snapshotThreads s], "running for long or blocked outside Weft"),
-        (length [() | Entry {entryState = IsWaiting _} <- snapshotThreads s], "waiting")
+        (length [() | Entry {entryState = IsWaiting {}} <- snapshotThreads s], "waiting")
       ]
     missing = ["worker " <> showText w <> " has not answered: a thread holds it and no OS thread is left to take it over, or the machine is very busy. Of its threads only those are known that hold OS threads" | w <- snapshotMissing s]
 
@@ -267,13 +263,13 @@ groups' entries = NonEmpty.sortWith entryNumber <$> Map.fromListWith (<>) [(key 
     shape e = case entryState e of
       IsReady -> "ready"
       IsAway what _ -> outsideText what
-      IsWaiting (WaitingThread request _ _) -> Text.map (\c -> if isDigit c then '0' else c) (Text.pack (takeWhile (/= '"') (describe request)))
+      IsWaiting request _ _ -> Text.map (\c -> if isDigit c then '0' else c) (Text.pack (takeWhile (/= '"') (describe request)))
 
 stateText :: (Int -> Bool) -> Int -> Entry -> IO Text
 stateText lives now e = case entryState e of
   IsReady -> pure "ready"
   IsAway what t -> pure (outsideText what <> ", for " <> duration t)
-  IsWaiting (WaitingThread request since holder) -> do
+  IsWaiting request since holder -> do
     what <- case request of
       SleepUntil (Instant t) -> pure ("sleep, " <> duration (max 0 (fromIntegral t - now)) <> " left")
       _ -> Text.pack <$> withPeer request (describe request)
@@ -341,7 +337,7 @@ deadlocked s = null (snapshotMissing s) && not (null threads) && all stuck threa
   where
     threads = snapshotThreads s
     stuck e = case entryState e of
-      IsWaiting (WaitingThread (Suspend reason _) _ _) -> reasonEnds reason == ByThreads
+      IsWaiting (Suspend reason _) _ _ -> reasonEnds reason == ByThreads
       _ -> False
 
 -- | The report of a deadlock by lines: the cycles of threads that wait for
@@ -363,7 +359,7 @@ renderDeadlock s = do
         step n = maybe ("thread " <> showText n) (\e -> name e <> labelled e <> " waits for " <> waitsFor e) (IntMap.lookup n byNumber)
     labelled e = if ShortByteString.null (entryLabel e) then "" else " " <> quoted (entryLabel e)
     waitsFor e = case entryState e of
-      IsWaiting (WaitingThread request _ holder) -> heldBy (const True) (Text.pack (describe request)) holder
+      IsWaiting request _ holder -> heldBy (const True) (Text.pack (describe request)) holder
       _ -> ""
 
 -- | The cycles among threads that wait for a holder, each from its smallest number on.
@@ -374,4 +370,4 @@ cycles s = sort [inOrder members | CyclicSCC members <- stronglyConnComp [(n, n,
     waitsOn :: IntMap Int
     waitsOn =
       IntMap.fromList
-        [(entryNumber e, holder) | e <- snapshotThreads s, IsWaiting (WaitingThread _ _ holder) <- [entryState e], holder /= 0, entryNumber e /= 0]
+        [(entryNumber e, holder) | e <- snapshotThreads s, IsWaiting _ _ holder <- [entryState e], holder /= 0, entryNumber e /= 0]

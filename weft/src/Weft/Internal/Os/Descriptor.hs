@@ -117,7 +117,6 @@ serials = unsafePerformIO (newIORef 1)
 
 marks :: Descriptor -> PrimVar RealWorld Int
 marks = PrimVar . descriptorWords
-{-# INLINE marks #-}
 
 closedBit :: Int
 closedBit = 62
@@ -155,7 +154,6 @@ markClosed d = do
 
 isClosed :: Descriptor -> IO Bool
 isClosed d = (`testBit` closedBit) <$> readPrimVar (marks d)
-{-# INLINE isClosed #-}
 
 -- | Does a thread hold it?
 isHeld :: Descriptor -> IO Bool
@@ -209,7 +207,6 @@ buffered = Facts (bit 59)
 
 knows :: Descriptor -> Facts -> IO Bool
 knows d (Facts facts) = (\seen -> seen .&. facts == facts) <$> readPrimVar (marks d)
-{-# INLINE knows #-}
 
 -- | Add facts; false if they were known. About a descriptor that was closed they are added
 -- in vain: its successor has words of its own.

@@ -109,11 +109,9 @@ type Result = Int
 -- | The result that encodes a failure.
 failureCode :: Errno -> Result
 failureCode (Errno e) = negate (fromIntegral e)
-{-# INLINE failureCode #-}
 
 isFailure :: Result -> Bool
 isFailure = (< 0)
-{-# INLINE isFailure #-}
 
 resultErrno :: Result -> Errno
 resultErrno = Errno . fromIntegral . negate

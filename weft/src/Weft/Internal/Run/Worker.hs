@@ -186,7 +186,6 @@ nowAwake settings carrier = do
   setAwake carrier True
   unwatched <- monitorAsleep carrier
   when unwatched (workerWakeMonitor settings)
-{-# INLINE nowAwake #-}
 
 -- Note [When threads move]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~

@@ -1,4 +1,3 @@
-{-# LANGUAGE MultiWayIf #-}
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
@@ -48,19 +47,16 @@ advance :: Driver -> Workers -> Bool -> IO Ran
 advance d workers goesOn = do
   n <- count (driverReady d)
   m <- readPrimVar (driverMessages d)
-  if n + m == 0
-    then do
-      more <- quicken d workers
-      if more then advance d workers False else pure NothingCan
-    else
-      if goesOn
-        then do
-          entry <- takeLast (driverReady d)
-          trace <- forced entry
-          if n + m > 1 && isVisible trace
-            then decideAmong d workers (Just (entry, trace)) (n - 1) m
-            else runKnown d workers entry trace
-        else if n == 1 && m == 0 then takeLast (driverReady d) >>= runThread d workers else decideAmong d workers Nothing n m
+  if
+    | n + m == 0 -> quicken d workers >>= \more -> if more then advance d workers False else pure NothingCan
+    | goesOn -> do
+        entry <- takeLast (driverReady d)
+        trace <- forced entry
+        if n + m > 1 && isVisible trace
+          then decideAmong d workers (Just (entry, trace)) (n - 1) m
+          else runKnown d workers entry trace
+    | n == 1 && m == 0 -> takeLast (driverReady d) >>= runThread d workers
+    | otherwise -> decideAmong d workers Nothing n m
 {-# OPAQUE advance #-}
 
 -- | Options: the thread that ran, with its next node, messages by worker, threads in order.
@@ -226,7 +222,6 @@ slice d scheduler tcb trace tired = case planAudit (driverPlan d) of
 -- | Is the run recorded, or looked through for races?
 isSeen :: Driver -> Bool
 isSeen d = isJust (planDetector (driverPlan d)) || isJust (planRecord (driverPlan d))
-{-# INLINE isSeen #-}
 
 -- | Tell the race detector and the recording of a step that follows.
 seen :: Driver -> Tcb -> Trace -> IO ()

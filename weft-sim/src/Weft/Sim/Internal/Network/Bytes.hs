@@ -32,7 +32,6 @@ import Foreign.Ptr (Ptr, plusPtr)
 import GHC.ForeignPtr (unsafeWithForeignPtr)
 import Weft.Internal.Core.SystemCall (Buffer (..))
 
--- | The queue.
 newtype Bytes = Bytes (IORef Pieces)
 
 data Pieces = Pieces !Int !(Seq ByteString)
@@ -40,7 +39,6 @@ data Pieces = Pieces !Int !(Seq ByteString)
 newBytes :: IO Bytes
 newBytes = Bytes <$> newIORef (Pieces 0 Seq.empty)
 
--- | How many bytes there are.
 sizeOf :: Bytes -> IO Int
 sizeOf (Bytes ref) = readIORef ref >>= \(Pieces n _) -> pure n
 
@@ -50,7 +48,6 @@ append (Bytes ref) bytes
   | ByteString.null bytes = pure ()
   | otherwise = modifyIORef' ref (\(Pieces n pieces) -> Pieces (n + ByteString.length bytes) (pieces |> bytes))
 
--- | Forget everything.
 clear :: Bytes -> IO ()
 clear (Bytes ref) = writeIORef ref (Pieces 0 Seq.empty)
 

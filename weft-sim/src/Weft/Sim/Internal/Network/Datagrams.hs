@@ -1,4 +1,3 @@
-{-# LANGUAGE MultiWayIf #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- |
@@ -84,7 +83,6 @@ boxRoom = 212_992
 fits :: Box -> ByteString -> IO Bool
 fits box bytes = (\held -> held == 0 || held + weight bytes <= boxRoom) <$> readIORef (boxHeld box)
 
--- | Send one datagram, to an address or to the correspondent.
 sendDatagram :: Network -> Sock -> Box -> String -> ByteString -> Maybe SockAddr -> Answering Int
 sendDatagram net s box what bytes address ask k = do
   shut <- readIORef (boxOutShut box)
@@ -231,9 +229,7 @@ connectBox :: Network -> Sock -> Box -> SockAddr -> IO (Either Errno ())
 connectBox net s box address
   | sockFamily s == AF_UNIX = case address of
       SockAddrUnix path ->
-        socketAt net (sockMachine s) path >>= \case
-          Left e -> pure (Left e)
-          Right _ -> correspond address
+        socketAt net (sockMachine s) path >>= traverse (\_ -> correspond address)
       _ -> pure (Left eINVAL)
   | otherwise = case fromProgram (sockFamily s) address of
       Left e -> pure (Left e)
@@ -248,14 +244,13 @@ connectBox net s box address
                 Unbound -> bindSomewhere net s (sourceFor (sockMachine s) to)
                 BoundInet own p | isAny own -> Right () <$ writeIORef (sockBound s) (BoundInet (sourceFor (sockMachine s) to) p)
                 _ -> pure (Right ())
-            either (pure . Left) (\() -> correspond (toProgram (sockFamily s) to port)) bound
+            traverse (\() -> correspond (toProgram (sockFamily s) to port)) bound
   where
     correspond peer = do
       writeIORef (boxPeer box) (Just peer)
       mine <- Seq.filter ((== peer) . snd) <$> readIORef (boxQueue box)
       writeIORef (boxQueue box) mine
       writeIORef (boxHeld box) (sum (weight . fst <$> mine))
-      pure (Right ())
 
 -- | End a direction of a socket that has a correspondent.
 shutBox :: Box -> ShutdownHow -> IO (Either Errno ())

@@ -90,7 +90,6 @@ withThing net what d use ask k
     bad = refuse what eBADF ask k
 {-# INLINE withThing #-}
 
--- | 'withThing' for sockets.
 withSocket :: Network -> String -> Socket -> (Sock -> Answering a) -> Answering a
 withSocket net what s use = withThing net what (socketDescriptor s) $ \case
   ThingSocket sock -> use sock

@@ -42,11 +42,9 @@ import Weft.Sim.Internal.World
 -- | The result, if there can be one now. 'Nothing' means that nothing was done.
 type Attempt a = IO (Maybe (Either SomeException a))
 
--- | An attempt that would have to wait.
 blocked :: Attempt a
 blocked = pure Nothing
 
--- | An attempt that is done.
 success :: a -> Attempt a
 success a = pure (Just (Right a))
 
@@ -66,11 +64,9 @@ data Waiting = Waiting
     waitingRefuse :: Errno -> IO ()
   }
 
--- | A line without waiters.
 newLine :: IO Line
 newLine = Line <$> newIORef (Queue 0 IntMap.empty)
 
--- | Are there no waiters?
 isDeserted :: Line -> IO Bool
 isDeserted (Line ref) = readIORef ref >>= \(Queue _ ws) -> pure $! IntMap.null ws
 

@@ -60,6 +60,7 @@ data Link = Link
     -- | Until when it transmits what was given to it.
     linkBusy :: !(IORef Int64)
   }
+  deriving stock (Eq)
 
 -- | All links that were ever used, by the numbers of their machines.
 newtype Links = Links (IORef (IntMap (IntMap Link)))
@@ -102,6 +103,7 @@ data Path
   | -- | Within a machine, with its addresses.
     Loopback
   | Over !Link
+  deriving stock (Eq)
 
 -- | How to get from one machine to another.
 pathFrom :: Links -> Machine -> Machine -> IO Path

@@ -1,4 +1,3 @@
-{-# LANGUAGE MultiWayIf #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- |
@@ -74,15 +73,9 @@ stopListening net l = do
   writeIORef (listenerQueue l) Seq.empty
   for_ waiting $ \end -> do
     writeIORef (endClosed end) True
-    dead <- isDead end
-    unless dead (push net end Reset)
+    phase <- readIORef (endPhase end)
+    unless (isGone phase) (push net end Reset)
   sweep (listenerConnecting l)
-
-isDead :: End -> IO Bool
-isDead end =
-  readIORef (endPhase end) >>= \case
-    Dead -> pure True
-    _ -> pure False
 
 hasRoom :: Listener -> IO Bool
 hasRoom l = do

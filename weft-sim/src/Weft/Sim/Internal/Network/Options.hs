@@ -18,7 +18,6 @@ import Weft.Sim.Internal.Network.Line (serve)
 import Weft.Sim.Internal.Network.Types
 import Weft.Sim.Internal.World
 
--- | The answer of @getsockopt@.
 readOption :: Network -> Sock -> SocketOption -> IO (Either Errno Int)
 readOption net s (SockOpt level name) = case (level, name) of
   (1, 3) -> pure . Right $ case sockType s of
@@ -70,7 +69,6 @@ knows s level = case level of
   where
     family = sockFamily s
 
--- | The effect of @setsockopt@.
 writeOption :: Sock -> SocketOption -> Int -> IO (Either Errno ())
 writeOption s (SockOpt level name) value = case (level, name) of
   _ | not (knows s level) -> pure (Left (if sockFamily s == AF_UNIX then eOPNOTSUPP else eNOPROTOOPT))

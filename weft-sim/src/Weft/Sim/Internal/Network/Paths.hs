@@ -38,9 +38,7 @@ bindPath net s address =
             taken <- Map.member (Abstract here path) <$> readIORef (netPaths net)
             if taken then pure (Left eADDRINUSE) else Right <$> occupy path (Abstract here path)
         | otherwise ->
-            nameSocket (netDisks net) (sockMachine s) (Char8.pack path) >>= \case
-              Left e -> pure (Left e)
-              Right n -> Right <$> occupy path (InFile here n)
+            nameSocket (netDisks net) (sockMachine s) (Char8.pack path) >>= traverse (occupy path . InFile here)
       _ -> pure (Left eINVAL)
     _ -> pure (Left eINVAL)
   where

@@ -1,4 +1,3 @@
-{-# LANGUAGE MultiWayIf #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- |
@@ -67,15 +66,11 @@ push net from segment =
         pumping <- readIORef (flowPumping flow)
         let due = max arrival lastOne
         writeIORef (flowLast flow) due
-        if due <= now && not pumping && isLoopbackPath path
+        if due <= now && not pumping && path == Loopback
           then arrive net from to segment
           else do
             modifyIORef' (flowFlight flow) (|> (due, segment))
             unless pumping (schedule net from to due)
-  where
-    isLoopbackPath = \case
-      Loopback -> True
-      _ -> False
 
 sizeOfSegment :: Segment -> Int
 sizeOfSegment = \case
@@ -94,9 +89,7 @@ pushBytes net from bytes
   where
     conditions = worldConditions (netWorld net)
     random = worldRandom (netWorld net)
-    isOnNetwork = case flowPath (endOut from) of
-      Through -> False
-      _ -> True
+    isOnNetwork = flowPath (endOut from) /= Through
     pushPiece piece = do
       modifyIORef' (flowHeld (endOut from)) (+ ByteString.length piece)
       breaks <- if isOnNetwork then chance random (connectionResets conditions) else pure False
@@ -196,7 +189,7 @@ arrive net from to segment = do
       left <- readIORef (endClosed from)
       when (there && not left) (die net from eCONNRESET)
     Data bytes
-      | closed || isDead phase -> do
+      | closed || isGone phase -> do
           modifyIORef' (flowHeld flow) (subtract (ByteString.length bytes))
           answerReset
       | otherwise -> do
@@ -204,7 +197,7 @@ arrive net from to segment = do
           append (flowUnread flow) bytes
           serve (endReaders to)
     Finished
-      | closed || isDead phase -> pure ()
+      | closed || isGone phase -> pure ()
       | otherwise -> do
           told
           writeIORef (flowEnded flow) True
@@ -236,10 +229,6 @@ arrive net from to segment = do
       Established -> pure ()
   where
     flow = endIn to
-    isDead = \case
-      Dead -> True
-      Unconnected -> True
-      _ -> False
     told = note (netWorld net) (endName from <> " -> " <> endName to <> ": " <> describe segment)
     answerReset = case segment of
       Reset -> pure ()
@@ -259,22 +248,19 @@ die :: Network -> End -> Errno -> IO ()
 die net end e = do
   phase <- readIORef (endPhase end)
   cancelAlarm net end
-  case phase of
-    Dead -> pure ()
-    Unconnected -> pure ()
-    _ -> do
-      case phase of
-        HalfOpen listener -> modifyIORef' (listenerPending listener) (subtract 1)
-        _ -> pure ()
-      writeIORef (endPhase end) $ case phase of
-        Connecting -> Unconnected
-        _ -> Dead
-      writeIORef (endError end) (Just e)
-      -- Bytes that were sent and not acknowledged are not sent again.
-      stalled <- readIORef (flowStalled (endOut end))
-      for_ stalled $ \_ -> writeIORef (flowFlight (endOut end)) Seq.empty
-      serve (endReaders end)
-      serve (endWriters end)
+  unless (isGone phase) $ do
+    case phase of
+      HalfOpen listener -> modifyIORef' (listenerPending listener) (subtract 1)
+      _ -> pure ()
+    writeIORef (endPhase end) $ case phase of
+      Connecting -> Unconnected
+      _ -> Dead
+    writeIORef (endError end) (Just e)
+    -- Bytes that were sent and not acknowledged are not sent again.
+    stalled <- readIORef (flowStalled (endOut end))
+    for_ stalled $ \_ -> writeIORef (flowFlight (endOut end)) Seq.empty
+    serve (endReaders end)
+    serve (endWriters end)
 
 -- | The given number of bytes were read at an end: its peer, if it waits for room, hears of it.
 roomFreed :: Network -> End -> Int -> IO ()

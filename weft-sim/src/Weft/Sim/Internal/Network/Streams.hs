@@ -64,10 +64,7 @@ isOver end = do
   ended <- readIORef (flowEnded (endIn end))
   shut <- readIORef (endInShut end)
   phase <- readIORef (endPhase end)
-  pure $ case phase of
-    Dead -> True
-    Unconnected -> True
-    _ -> ended || shut
+  pure (isGone phase || ended || shut)
 
 -- | Whether an end can send: an error, or that it is too early, or the room that there is.
 data Sending = Refused !Errno | TooEarly | Room !Int
@@ -80,9 +77,7 @@ sending end =
       shut <- readIORef (endOutShut end)
       phase <- readIORef (endPhase end)
       case phase of
-        Dead -> pure (Refused ePIPE)
-        Unconnected -> pure (Refused ePIPE)
-        _ | shut -> pure (Refused ePIPE)
+        _ | isGone phase || shut -> pure (Refused ePIPE)
         Connecting -> pure TooEarly
         _ -> do
           unread <- peerWillNotRead
@@ -170,9 +165,7 @@ shutEnd net end how =
       when (how /= ShutdownSend) $ do
         writeIORef (endInShut end) True
         serve (endReaders end)
-        case flowPath (endIn end) of
-          Through -> readIORef (endPeer end) >>= mapM_ (serve . endWriters)
-          _ -> pure ()
+        when (flowPath (endIn end) == Through) $ readIORef (endPeer end) >>= mapM_ (serve . endWriters)
       when (how /= ShutdownReceive) $ do
         before <- readIORef (endOutShut end)
         unless before $ do
@@ -194,10 +187,9 @@ closeEnd net end abruptly = do
   clear (flowUnread (endIn end))
   modifyIORef' (flowHeld (endIn end)) (subtract unread)
   case phase of
-    Dead -> pure ()
-    Unconnected -> pure ()
     Connecting -> pure ()
     _
+      | isGone phase -> pure ()
       | abruptly || unread > 0 -> do
           -- Bytes that could not be delivered yet are given up.
           stalled <- readIORef (flowStalled (endOut end))
@@ -208,6 +200,4 @@ closeEnd net end abruptly = do
   dismiss (endReaders end) canceled
   dismiss (endWriters end) canceled
   -- A thread that waits for room there learns that the peer is gone.
-  case flowPath (endOut end) of
-    Through -> readIORef (endPeer end) >>= mapM_ (serve . endWriters)
-    _ -> pure ()
+  when (flowPath (endOut end) == Through) $ readIORef (endPeer end) >>= mapM_ (serve . endWriters)

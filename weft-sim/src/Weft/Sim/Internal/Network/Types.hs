@@ -21,6 +21,7 @@ module Weft.Sim.Internal.Network.Types
     -- * Connections
     End (..),
     Phase (..),
+    isGone,
     Flow (..),
     Segment (..),
     newFlow,
@@ -72,7 +73,6 @@ import Weft.Sim.Internal.Network.Links
 import Weft.Sim.Internal.Random
 import Weft.Sim.Internal.World
 
--- | The network of a world.
 data Network = Network
   { netWorld :: !World,
     netLinks :: !Links,
@@ -110,7 +110,6 @@ newNetwork world disks =
     <*> newIORef IntMap.empty
     <*> newIORef IntMap.empty
 
--- | An open socket.
 data Sock = Sock
   { sockDescriptor :: !Descriptor,
     sockMachine :: !Machine,
@@ -150,12 +149,10 @@ data Role
     Streaming !End
   | Datagrams !Box
 
--- | A socket that was just opened.
 newSock :: Descriptor -> Machine -> Family -> SocketType -> Map (CInt, CInt) Int -> Bound -> Role -> IO Sock
 newSock d machine family kind options bound role =
   Sock d machine family kind <$> newIORef options <*> newIORef bound <*> newIORef role
 
--- | One end of a connection.
 data End = End
   { endMachine :: !Machine,
     -- | The life of the machine in which the connection began.
@@ -188,6 +185,13 @@ data Phase
     Dead
   | -- | It never came to be.
     Unconnected
+
+-- | Is the connection over, or has it never come to be?
+isGone :: Phase -> Bool
+isGone = \case
+  Dead -> True
+  Unconnected -> True
+  _ -> False
 
 -- | One direction of a connection.
 data Flow = Flow
@@ -248,17 +252,12 @@ newEnd machine local remote incoming outgoing peer phase = do
     <*> newLine
     <*> newLine
 
--- | For people.
 endName :: End -> String
 endName e = show (endMachine e) <> " " <> show (endLocal e)
 
 -- | The pending error, which is told once.
 takeError :: IORef (Maybe Errno) -> IO (Maybe Errno)
-takeError ref = do
-  e <- readIORef ref
-  case e of
-    Nothing -> pure e
-    Just _ -> e <$ writeIORef ref Nothing
+takeError ref = readIORef ref <* writeIORef ref Nothing
 
 -- | How many of these bytes, at least one, are sent at once: all, or as it pleases the world.
 shortened :: Network -> Int -> IO Int
@@ -268,7 +267,6 @@ shortened net n = do
   where
     random = worldRandom (netWorld net)
 
--- | A socket that accepts connections.
 data Listener = Listener
   { listenerAddress :: SockAddr,
     -- | How many connections may wait.
@@ -285,7 +283,6 @@ data Listener = Listener
     listenerConnecting :: !Line
   }
 
--- | A listener without connections.
 newListener :: SockAddr -> Int -> IO Listener
 newListener address room =
   Listener address <$> newIORef room <*> newIORef Seq.empty <*> newIORef 0 <*> newIORef False <*> newIORef False <*> newLine <*> newLine
@@ -319,7 +316,6 @@ newBox =
 -- | Datagrams within a machine, in order, and when the last one arrives.
 data LoopQueue = LoopQueue !(IORef (Seq (IO ()))) !(IORef Int64)
 
--- | The inside of a pipe.
 data PipeBuffer = PipeBuffer
   { pipeBytes :: !Bytes,
     -- | How many it holds.
@@ -329,7 +325,6 @@ data PipeBuffer = PipeBuffer
     pipeReaders, pipeWriters :: !Line
   }
 
--- | One of its two ends.
 data PipeEnd = ReadEnd !PipeBuffer | WriteEnd !PipeBuffer
 
 -- | A descriptor with its serial: a later one of the same number has another.

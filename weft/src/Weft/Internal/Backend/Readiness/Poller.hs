@@ -147,11 +147,9 @@ makeKey number serial =
 
 keyNumber :: Key -> CInt
 keyNumber (Key k) = fromIntegral (fromIntegral k :: Int32)
-{-# INLINE keyNumber #-}
 
 keySerial :: Key -> Word32
 keySerial (Key k) = fromIntegral (k `shiftR` 32)
-{-# INLINE keySerial #-}
 
 -- | Which of a descriptor's two streams of bytes an operation waits for.
 data Direction = Reading | Writing
@@ -224,7 +222,6 @@ instance Show Events where
 -- True
 has :: Events -> Events -> Bool
 has (Events a) (Events b) = a .&. b /= 0
-{-# INLINE has #-}
 
 -- | A read would not block.
 readable :: Events

@@ -132,7 +132,6 @@ data PollerState
 
 slotSerial :: Slot w -> IO Word32
 slotSerial s = readByteArray (slotBytes s) 0
-{-# INLINE slotSerial #-}
 
 slotPhase :: Slot w -> IO SlotPhase
 slotPhase s = do
@@ -168,11 +167,9 @@ slotSize = 40
 
 byteAt :: Slot w -> Int -> IO Word8
 byteAt s = readByteArray (slotBytes s)
-{-# INLINE byteAt #-}
 
 setByteAt :: Slot w -> Int -> Word8 -> IO ()
 setByteAt s = writeByteArray (slotBytes s)
-{-# INLINE setByteAt #-}
 
 flagByte :: Direction -> Int
 flagByte = \case
@@ -204,7 +201,6 @@ waitersOf s = \case
 
 readWaiters :: Slot w -> Direction -> IO (StreamWaiters w)
 readWaiters s d = readIORef (waitersOf s d)
-{-# INLINE readWaiters #-}
 
 -- | Replace them. Evaluated first: the value waits for long, and unevaluated it is
 -- larger.
@@ -243,7 +239,6 @@ standing s = do
 -- | Do others wait to read?
 othersWait :: Slot w -> IO Bool
 othersWait s = (> 1) <$> byteAt s readersByte
-{-# INLINE othersWait #-}
 
 -- | Does nothing but the standing waiter wait on the descriptor with this serial, which gives all that it
 -- has? Two comparisons say so. (Where bytes are numbered the other way, they say no.)
@@ -258,7 +253,6 @@ standsAlone s serial = do
 -- | The standing waiter waits no more.
 nowDone :: Slot w -> IO ()
 nowDone s = byteAt s readersByte >>= setByteAt s readersByte . (.&. 2)
-{-# INLINE nowDone #-}
 
 -- | Make this the standing waiter, which waits for bytes at the address, at most the given number. It
 -- must be the only one that waits to read, and in no list any more.
@@ -290,7 +284,6 @@ makeWay s = do
 
 readRegistration :: Slot w -> IO PollerState
 readRegistration s = toEnum . fromIntegral <$> byteAt s 7
-{-# INLINE readRegistration #-}
 
 writeRegistration :: Slot w -> PollerState -> IO ()
 writeRegistration s = setByteAt s 7 . fromIntegral . fromEnum

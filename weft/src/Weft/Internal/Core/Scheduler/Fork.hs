@@ -18,14 +18,12 @@ import Weft.Internal.Core.Trace
 -- | Put a new thread on the ready queue.
 startThread :: Scheduler -> Tcb -> Resume -> IO ()
 startThread s tcb resume = bump s ThreadsStarted 1 >> push (schedulerQueue s) Started tcb resume
-{-# INLINE startThread #-}
 
 -- | Start an anonymous child of this thread, which has a number.
 forkAnonymous :: Scheduler -> Tcb -> Resume -> IO ()
 forkAnonymous s parent child = do
   shared <- inherit s parent 0
   startThread s shared child
-{-# INLINE forkAnonymous #-}
 
 -- | Start a child with an identity; this thread has a number.
 fork :: Scheduler -> Tcb -> ForkOptions -> Resume -> IO ThreadId

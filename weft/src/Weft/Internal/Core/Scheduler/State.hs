@@ -104,12 +104,10 @@ data Optioned = Optioned !ThreadState !Label !(Maybe Priority) !ThreadState
 
 schedulerHome :: Scheduler -> Home
 schedulerHome s = hereHome (schedulerHere s)
-{-# INLINE schedulerHome #-}
 
 -- | The thread that this carrier runs or ran last. From anywhere.
 currentThread :: Scheduler -> IO Tcb
 currentThread s = currentTcb (schedulerHere s)
-{-# INLINE currentThread #-}
 
 data Counter
   = -- | Threads that were taken from the ready queue.
@@ -143,25 +141,20 @@ data Counter
     Strays
   deriving stock (Eq, Show, Enum, Bounded)
 
--- | The carrier's line.
 lineOf :: Scheduler -> Line
 lineOf = carrierLine . schedulerCarrier
-{-# INLINE lineOf #-}
 
 -- | From another OS thread it may be slightly old.
 readCounter :: Scheduler -> Counter -> IO Int
 readCounter s c = readPrimArray (schedulerCounters s) (fromEnum c)
-{-# INLINE readCounter #-}
 
 tally :: Scheduler -> Counter -> Int -> IO ()
 tally s c by = void (bump s c by)
-{-# INLINE tally #-}
 
 bump :: Scheduler -> Counter -> Int -> IO Int
 bump s c by = do
   n <- readPrimArray (schedulerCounters s) (fromEnum c)
   n <$ writePrimArray (schedulerCounters s) (fromEnum c) (n + by)
-{-# INLINE bump #-}
 
 -- | Did the monitor end the last slice before its time?
 wasCut :: Scheduler -> IO Bool
@@ -169,7 +162,6 @@ wasCut s = (== 0) <$> readCounter s SliceEnd
 
 readyCount :: Scheduler -> IO Int
 readyCount = size . schedulerQueue
-{-# INLINE readyCount #-}
 
 -- | A thread without references has ended before it ran.
 threadDropped :: Scheduler -> IO ()

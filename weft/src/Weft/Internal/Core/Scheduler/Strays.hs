@@ -38,4 +38,3 @@ import Weft.Internal.Os.Masked (receivePending)
 -- carrier, masked or not.
 receiveStrays :: Scheduler -> IO ()
 receiveStrays s = receivePending (\e -> tally s Strays 1 >> schedulerStray s e)
-{-# INLINE receiveStrays #-}

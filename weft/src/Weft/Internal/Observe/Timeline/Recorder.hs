@@ -102,11 +102,9 @@ data WriteState
 
 get :: Recorder -> WriteState -> IO Int
 get r = readPrimArray (recorderState r) . fromEnum
-{-# INLINE get #-}
 
 set :: Recorder -> WriteState -> Int -> IO ()
 set r = writePrimArray (recorderState r) . fromEnum
-{-# INLINE set #-}
 
 newSwitch :: IO (PrimVar RealWorld Int)
 newSwitch = newPrimVar 1
@@ -118,7 +116,6 @@ switchOff switch = atomicWriteInt switch 0
 -- | Will what is recorded be read?
 recording :: Recorder -> IO Bool
 recording r = (/= 0) <$> readPrimVar (recorderSwitch r)
-{-# INLINE recording #-}
 
 -- | A ring for a worker, of the given number of bytes or a little more, for times since this
 -- origin.
@@ -143,7 +140,6 @@ labelLimit = 4096
 -- | Nanoseconds since the timeline began.
 timelineNow :: Recorder -> IO Int
 timelineNow r = subtract (recorderOrigin r) . fromIntegral <$> Sys.monotonicNow
-{-# INLINE timelineNow #-}
 
 -- | A slice begins now, with the given number of threads ready.
 openSlice :: Recorder -> Int -> Int -> IO ()
@@ -156,7 +152,6 @@ openSlice r now ready = do
 
 beginDispatch :: Recorder -> Int -> IO ()
 beginDispatch r = set r Began
-{-# INLINE beginDispatch #-}
 
 -- | A dispatch has ended: this thread ran from the first instant to the second.
 endDispatch :: Recorder -> Int -> Int -> Tcb -> IO ()
@@ -211,7 +206,6 @@ sampleReady r now ready = do
 
 place :: Recorder -> Int -> Int
 place r position = position .&. (recorderRoom r - 1)
-{-# INLINE place #-}
 
 -- | Write a record, without publishing it. False: there was no room.
 record :: Recorder -> EventKind -> Int -> Int -> Int -> ShortByteString -> IO Bool
@@ -242,7 +236,6 @@ record r kind at long thread label = do
 -- | Of a record with a label of the given number of bytes.
 words' :: Int -> Int
 words' size = 4 + (size + 7) `shiftR` 3
-{-# INLINE words' #-}
 
 cutMark, sizeShift :: Int
 cutMark = 16
@@ -254,7 +247,6 @@ bytesOf (SBS bytes) = Base.ByteArray bytes
 -- | Let the reader have what was recorded.
 publish :: Recorder -> IO ()
 publish r = get r Head >>= atomicWriteInt (recorderPublished r)
-{-# INLINE publish #-}
 
 -- | Take events, at most the given number, oldest first. By one thread at a time.
 takeEvents :: Recorder -> Int -> IO [TimelineEvent]
