@@ -31,6 +31,7 @@ tests =
       testCase "a host that is none" (withSite (\site -> refused [] ["serve", site, "--host", "256.1.1.1", "--port", "0"] "256.1.1.1")),
       testCase "a device without an address" (withSite (\site -> refused [] ["serve", site, "--tcp", "tun0"] "\"tun0\" is not a device and an address")),
       testCase "a device that cannot be" (withSite (\site -> refused [] ["serve", site, "--check", "--tcp", "no/device,10.9.0.2/24"] "no/device")),
+      testCase "a successor of nobody" (withSite (\site -> refused [] ["serve", site, "--port", "0", "--handover", "/tmp/path"] "server.tcp is not")),
       testCase "an access log that cannot be opened" (withSite (\site -> refused [] ["serve", site, "--port", "0", "--access-log", "/no/such/log"] "/no/such/log")),
       testCase "a timeline that cannot be written" (withSite (\site -> refused [] ["serve", site, "--port", "0", "--trace", "/no/such/timeline"] "/no/such/timeline")),
       testCase "a directory as timeline" (withSite (\site -> refused [] ["serve", site, "--port", "0", "--trace", site] site)),
@@ -58,7 +59,7 @@ helpful :: IO ()
 helpful = do
   (code, out, err) <- runWeft [] ["serve", "--help"]
   (code, err) @?= (ExitSuccess, "")
-  forM_ ["--host", "--port", "--workers", "--backend", "--schedule", "--tcp", "--cache-bytes", "--max-connections", "--access-log", "--access-log-format", "--metrics", "--tls-cert", "--tls-key", "--proxy-protocol", "--trusted-proxies", "--reuse-port", "--overload", "--shutdown-delay", "--grace", "--trace", "--quiet"] $ \flag ->
+  forM_ ["--host", "--port", "--workers", "--backend", "--schedule", "--tcp", "--handover", "--cache-bytes", "--max-connections", "--access-log", "--access-log-format", "--metrics", "--tls-cert", "--tls-key", "--proxy-protocol", "--trusted-proxies", "--reuse-port", "--overload", "--shutdown-delay", "--grace", "--trace", "--quiet"] $ \flag ->
     assertBool flag (flag `isInfixOf` out)
   (code', out', _) <- runWeft [] ["--version"]
   code' @?= ExitSuccess

@@ -87,7 +87,7 @@ everything = do
       served' = confSettings s
   (confHost s, confPort s, confWorkers s, confMaxConnections s, serverGrace served', serverSkipBody served', confQuiet s, confTrace s)
     @?= (Just "::1", 81, Just 3, Just 9, milliseconds 1500, 1000, True, Just "/etc/weft/trace.json")
-  show (settingPolicy (settingsOf 2 c)) @?= show favourConnections
+  show (settingPolicy (settingsOf 2 c Nothing)) @?= show favourConnections
   let t = serverTimeouts served'
   [timeoutHead t, timeoutBody t, timeoutIdle t, timeoutWrite t] @?= map seconds [1, 2, 3, 4]
   let l = serverLimits served'

@@ -17,6 +17,8 @@ tests =
     [ testCase "the commands for a device" commands,
       testCase "no connections where the system's TCP is used" othersTcp,
       testCase "connections and packets of a server (skipped without a device)" (operated "10.9.0.2/24" "10.9.0.2" "10.9.0.1:"),
+      testCase "a process is replaced, and its connections go on (skipped without a device)" replaced,
+      testCase "a process whose successor fails goes on (skipped without a device)" failingSuccessors,
       testCase "and over IPv6 (skipped without a device)" (operated "fd09::2/64" "[fd09::2]" "[fd09::1]:")
     ]
 
@@ -42,6 +44,70 @@ othersTcp = withServer ["--metrics", "127.0.0.1:0"] $ \server -> do
   (code, _, err) <- runWeft [] ["tcp", "list", "http://127.0.0.1:" <> show (serverPort server)]
   code @?= ExitFailure 1
   assertBool err ("no TCP of its own" `isInfixOf` err && length (lines err) == 1)
+
+-- | A connection that is at rest, one without a request yet, and one whose download is under way; a load meanwhile.
+replaced :: Assertion
+replaced =
+  inNamespace
+    [ "serve one; one=$!; ready one",
+      "weft load --workers 1 --connections 8 --duration 2 http://10.9.0.2:8080/ > $d/load & load=$!",
+      "exec 3<>/dev/tcp/10.9.0.2/8080 4<>/dev/tcp/10.9.0.2/8080",
+      "ask 3; answered 3",
+      "curl -s --limit-rate 4M -o $d/got http://10.9.0.2:8080/large & download=$!",
+      "until [ -s $d/got ]; do sleep 0.02; done",
+      "serve two; two=$!; wait $one; ready two; grep -q 'another process has taken over' $d/one",
+      "grep -q 'took over [1-9]' $d/two",
+      -- The one after that has less to take over, and the same path.
+      "wait $download; cmp $d/got $d/site/large",
+      "serve three; three=$!; wait $two; ready three",
+      "ask 3; answered 3; ask 4; answered 4",
+      "wait $load; if grep -q failed $d/load; then false; fi",
+      "kill $three; wait $three; [ ! -e $d/handover ]"
+    ]
+
+-- | One that speaks another version, one that cannot listen for its own successors, one that falls silent before it
+-- takes over, and one that cannot start.
+failingSuccessors :: Assertion
+failingSuccessors =
+  inNamespace
+    [ "serve one; one=$!; ready one",
+      "exec 3<>/dev/tcp/10.9.0.2/8080",
+      "ask 3; answered 3",
+      "python3 -c \"$talk\" $d/handover 'weft handover 99' > $d/said; grep -q 'another version' $d/said",
+      "ask 3; answered 3",
+      "python3 -c \"$talk\" $d/handover \"$(printf 'weft handover 01')\" R > $d/said",
+      "ask 3; answered 3",
+      "mkdir $d/handover.new; if weft serve --tcp tun0,10.9.0.2/24 --handover $d/handover $d/site 2> $d/said; then false; fi; rmdir $d/handover.new",
+      "ask 3; answered 3",
+      "if weft serve --tcp tun0,10.9.0.2/24 --handover $d/handover --host 10.9.7.7 $d/site 2> $d/said; then false; fi",
+      "ask 3; answered 3",
+      "kill -0 $one; kill $one; wait $one"
+    ]
+
+-- | Run these commands in a network namespace of their own, each of which must succeed.
+inNamespace :: [String] -> Assertion
+inNamespace commands' = withSite $ \site -> do
+  (can, _, _) <- readProcessWithExitCode "unshare" ["-rn", "bash", "-c", "ip tuntap add t0 mode tun && python3 --version"] ""
+  if can /= ExitSuccess
+    then pure ()
+    else do
+      B.writeFile (site </> "large") (B.replicate 3_000_000 120)
+      (code, out, err) <- readProcessWithExitCode "unshare" ["-rn", "bash", "-c", unlines (preamble <> commands'), site] ""
+      assertEqual (out <> err) ExitSuccess code
+  where
+    preamble =
+      [ "set -eEx; trap 'kill $(jobs -p) 2>/dev/null; cat $d/one $d/two $d/three $d/said' ERR; d=$(dirname $0); [ -d $d/site ] || ln -s $0 $d/site",
+        "serve() { weft serve --tcp tun0,10.9.0.2/24 --handover $d/handover --workers 1 $d/site > $d/$1 2>&1 & }",
+        "ready() { until grep -q 'serving' $d/$1; do sleep 0.02; done; }",
+        "ask() { printf 'GET / HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n' >&$1; }",
+        -- The head, to its empty line; and then as many bytes as it says.
+        "answered() { local line n=0; IFS= read -r -t 20 line <&$1; [ \"${line%?}\" = 'HTTP/1.1 200 OK' ]; while IFS= read -r -t 20 line <&$1 && [ ${#line} -gt 1 ]; do case $line in Content-Length:*) n=${line//[!0-9]/};; esac; done; head -c $n <&$1 > /dev/null; }",
+        -- Say this in pieces, print what comes for each.
+        "talk='import socket,sys",
+        "s=socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); s.settimeout(20)",
+        "for word in sys.argv[2:]:",
+        "    s.sendall(word.encode()); print(s.recv(4096))'"
+      ]
 
 -- The address with the length of its network, as it is written in URLs, and the beginning of a peer's.
 operated :: String -> String -> String -> Assertion

@@ -25,6 +25,7 @@ import HeadsTest qualified
 import KeptOpenTest qualified
 import KeptTest qualified
 import LeftBehindTest qualified
+import LetGoTest qualified
 import ListenTest qualified
 import ListingTest qualified
 import MetricsTest qualified
@@ -75,6 +76,7 @@ allTests = do
         StaticTest.tests,
         KeptOpenTest.tests,
         KeptTest.tests,
+        LetGoTest.tests,
         ServerTest.tests,
         ExamplesTest.tests,
         ExchangeTest.tests,

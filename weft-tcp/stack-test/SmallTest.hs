@@ -2,7 +2,25 @@
 -- Description : Half-open connections, those at rest, and TIME-WAIT
 --
 -- A stack without threads ("Attempting"), and the test as its peer.
-module SmallTest (tests) where
+module SmallTest
+  ( tests,
+
+    -- * A stack and its peer
+    Site (..),
+    site,
+    begins,
+    comes,
+    comesFrom,
+    sentFrom,
+    accepts,
+    passes,
+    counts,
+    inTimeWait,
+    atRest,
+    own,
+    minute,
+  )
+where
 
 import Attempting
 import Control.Monad (forM_, void)
@@ -359,6 +377,14 @@ listenerCloses = do
   sentFrom x first >>= (@?= [(rst <> ack, 1, Seq 101)])
   counts x [0, 0, 0]
 
+-- | Which of its connections are at rest?
+atRest :: Site -> IO [Bool]
+atRest x = Table.toList (stackConns (siteStack x)) >>= mapM (fmap isAtRest . readIORef . connStage)
+  where
+    isAtRest = \case
+      AtRest {} -> True
+      Active _ -> False
+
 rests :: IO ()
 rests = do
   x <- site id
@@ -385,10 +411,6 @@ rests = do
   passes x 9000000
   atRest x >>= (@?= [True])
   where
-    atRest x = Table.toList (stackConns (siteStack x)) >>= mapM (fmap isAtRest . readIORef . connStage)
-    isAtRest = \case
-      AtRest {} -> True
-      Active _ -> False
     reads' x s now = allocaBytes 10 $ \memory -> do
       receiveSock (siteStack x) s memory 10 Nothing now >>= gives (Right 3)
       got <- B.packCStringLen (castPtr memory, 3)

@@ -4,7 +4,7 @@
 -- Any inputs in any order, with numbers close to the connection's own: what holds in worlds holds
 -- here, too, and the work of a step is bounded. And two ends that do not understand each other
 -- fall silent.
-module HostileTest (tests) where
+module HostileTest (tests, Move, Run (..), begin, move, opening) where
 
 import Data.List qualified as List
 import Data.Word (Word32)
@@ -45,10 +45,11 @@ instance Arbitrary Move where
     Segment' s a n f w t e r -> [Segment' s a n f w t e r' | r' <- shrink r] ++ [Segment' 0 a n f w t e r | s /= 0] ++ [Segment' s 0 n f w t e r | a /= 0] ++ [Segment' s a 0 f w t e r | n /= 0]
     _ -> []
 
-data Run = Run {runNow :: Instant, runTcb :: Tcb, runWrong :: [String], runSent :: Int}
+-- | A connection and what it did, newest first.
+data Run = Run {runNow :: Instant, runTcb :: Tcb, runWrong :: [String], runSteps :: [([Segment], [Answer])]}
 
 begin :: Bool -> Bool -> Run
-begin active options = Run 0 t [] 0
+begin active options = Run 0 t [] []
   where
     settings = defaultSettings {settingTimestamps = options, settingSack = options, settingScaling = options, settingControl = if active then newReno else cubic, settingEcn = if options then OfferEcn else NoEcn, settingKeepAlive = if active then Just (KeepAlive 5000000 1000000 3) else Nothing}
     s = Segment (Seq 0xfffffff0) (Seq 0) syn 60000 0 (if options then Options (Just 1460) (Just 3) True (Just (Timestamps 5 0)) [] else noOptions) 0
@@ -70,8 +71,8 @@ move r = \case
   where
     t = runTcb r
     made i x =
-      let Step t' segments _ = step (runNow x) i (runTcb x)
-       in x {runTcb = t', runSent = runSent x + length segments, runWrong = runWrong x ++ broken (runTcb x) i t' segments}
+      let Step t' segments answers = step (runNow x) i (runTcb x)
+       in x {runTcb = t', runSteps = (segments, answers) : runSteps x, runWrong = runWrong x ++ broken (runTcb x) i t' segments}
     fixed n = case n :: Int of
       0 -> Wrote 1
       1 -> Wrote 5000
@@ -114,6 +115,10 @@ broken o i t segments =
     amount fate = sum [rangeLength (pieceRange p) | p <- foldr (:) [] (boardPieces board), pieceFate p == fate]
     isReset = \case Arrived s -> segmentFlags s `has` rst; _ -> False
 
+-- | The handshake's end.
+opening :: Bool -> Move
+opening active = if active then Segment' 0 0 0 (syn <> ack) 60000 5 0 [] else Segment' 0 0 0 ack 60000 5 0 []
+
 tests :: TestTree
 tests =
   testGroup
@@ -129,8 +134,6 @@ tests =
     ]
   where
     atLeast n = adjustOption (\(QuickCheckTests given) -> QuickCheckTests (max n given))
-    -- The handshake's end.
-    opening active = if active then Segment' 0 0 0 (syn <> ack) 60000 5 0 [] else Segment' 0 0 0 ack 60000 5 0 []
     -- Segments go to and fro, a millisecond each way, for two seconds without timers.
     duel n now x y queue
       | now > 2000000 || n > 1000 || null queue = n

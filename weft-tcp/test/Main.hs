@@ -12,6 +12,7 @@ import SmallTest qualified
 import Test.Tasty (defaultMain, testGroup)
 import WireTest qualified
 import WorldTest qualified
+import WrittenTest qualified
 
 main :: IO ()
-main = defaultMain (testGroup "weft-tcp" [ConnectionTest.tests, CookieTest.tests, HostileTest.tests, NetsimTest.tests, PathMtuTest.tests, RangeTest.tests, SmallTest.tests, WireTest.tests, WorldTest.tests])
+main = defaultMain (testGroup "weft-tcp" [ConnectionTest.tests, CookieTest.tests, HostileTest.tests, NetsimTest.tests, PathMtuTest.tests, RangeTest.tests, SmallTest.tests, WireTest.tests, WorldTest.tests, WrittenTest.tests])

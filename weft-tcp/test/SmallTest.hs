@@ -2,7 +2,7 @@
 -- Description : Small records of connections
 --
 -- A connection that is half open, at rest or in TIME-WAIT does the same whether it is kept whole or as a record.
-module SmallTest (tests) where
+module SmallTest (tests, opened, waiting) where
 
 import Data.Int (Int64)
 import Data.Maybe (fromMaybe, isJust)
@@ -47,6 +47,14 @@ data Offer = Offer Bool Bool Bool Bool
 
 instance Arbitrary Offer where
   arbitrary = Offer <$> arbitrary <*> arbitrary <*> arbitrary <*> arbitrary
+
+-- | Half-open connections, and some in TIME-WAIT, with all options.
+opened, waiting :: [Tcb]
+opened = map opening offers
+waiting = [snd (ending o simultaneous) | o <- offers, simultaneous <- [False, True]]
+
+offers :: [Offer]
+offers = [Offer a b c d | a <- [False, True], b <- [False, True], c <- [False, True], d <- [False, True]]
 
 opening :: Offer -> Tcb
 opening (Offer stamps sack scales marks) = maybe (error "no SYN") stepTcb (passiveOpen defaultSettings (Seq 0xfffffff0) 77 0 first)

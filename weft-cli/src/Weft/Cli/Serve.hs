@@ -7,7 +7,7 @@ module Weft.Cli.Serve (serveCommand, settingsOf) where
 import Control.Exception (fromException)
 import Control.Monad (unless, when, (>=>))
 import Data.ByteString qualified as B
-import Data.Maybe (fromMaybe)
+import Data.Maybe (fromMaybe, isJust)
 import GHC.Conc (getNumProcessors)
 import GHC.IO.Exception (IOException (..))
 import Options.Applicative
@@ -22,6 +22,7 @@ import Weft.Cli.Serve.Paths
 import Weft.Cli.Serve.Secure
 import Weft.Cli.Serve.Service
 import Weft.Cli.Serve.Toml
+import Weft.Cli.Succession
 import Weft.Cli.Tcp
 import Weft.Internal.Os.Report (reportToStderr, writeStderr)
 import Weft.Kernel (Kernel)
@@ -67,7 +68,8 @@ start line = do
     Left e -> failWith e
     Right wrongs -> do
       mapM_ (shownPath >=> reportToStderr) wrongs
-      device <- maybe (pure Nothing) (checkOwnTcp (lineCheck line)) (confTcp (configServer config))
+      -- A process that is to be replaced has the device.
+      device <- maybe (pure Nothing) (checkOwnTcp (lineCheck line || isJust (confHandover (configServer config)))) (confTcp (configServer config))
       mapM_ reportToStderr device
       unless (null inFile && null wrongs && null device) exitFailure
   if lineCheck line then putStrLn "configuration ok" else serveWith config
@@ -92,9 +94,10 @@ serveWith :: Config -> IO ()
 serveWith config = do
   processors <- getNumProcessors
   timeline <- traverse shownPath (confTrace server)
-  outcome <-
-    try . runWith (settingsOf processors config) {settingTrace = timelineTo <$> timeline} $
-      serving config
+  outcome <- try $ do
+    succession <- traverse (shownPath >=> beginSuccession) (confHandover server)
+    runWith (settingsOf processors config succession) {settingTrace = timelineTo <$> timeline} $
+      serving config succession
   case outcome of
     Right ended -> unless ended (exitWith (ExitFailure 1))
     Left e
@@ -103,20 +106,26 @@ serveWith config = do
       | otherwise -> throwM e
   where
     server = configServer config
+    -- In a run before, because a stack begins with its device.
+    beginSuccession path = runWith defaultSettings {settingWorkers = Just 1, settingKernel = systemOf config} (askPredecessor path) >>= newSuccession path
 
 -- | The run's settings, given the number of processors.
-settingsOf :: Int -> Config -> Settings
-settingsOf processors config =
+settingsOf :: Int -> Config -> Maybe Succession -> Settings
+settingsOf processors config succession =
   defaultSettings
     { settingWorkers = Just (fromMaybe processors (confWorkers server)),
-      settingKernel = kernelOf config,
+      settingKernel = kernelOf config succession,
       settingPolicy = confSchedule server
     }
   where
     server = configServer config
 
-kernelOf, systemOf :: Config -> Kernel
-kernelOf config = overOwnTcp (confTcp (configServer config)) (systemOf config)
+kernelOf :: Config -> Maybe Succession -> Kernel
+kernelOf config succession = case (succession, confTcp (configServer config)) of
+  (Just one, Just own) -> overOwnTcpAfter one own (systemOf config)
+  (_, own) -> overOwnTcp own (systemOf config)
+
+systemOf :: Config -> Kernel
 systemOf config = systemKernel defaultSystemSettings {systemBackend = confBackend (configServer config)}
 
 failWith :: IOException -> IO ()

@@ -3,13 +3,14 @@
 --
 -- The option @--tcp DEVICE,ADDRESS\/PREFIX[,FILE]@: sockets belong to a stack in this process, and
 -- what passes its device is written to the file.
-module Weft.Cli.Tcp (OwnTcp (..), parseOwnTcp, ownTcp, overOwnTcp, checkOwnTcp) where
+module Weft.Cli.Tcp (OwnTcp (..), parseOwnTcp, ownTcp, overOwnTcp, overOwnTcpAfter, checkOwnTcp) where
 
 import Control.Exception (try)
 import Foreign.C.Error (Errno (..), eBUSY)
 import GHC.IO.Exception (IOException (..))
 import Options.Applicative
 import Weft.Cli.Options
+import Weft.Cli.Succession
 import Weft.Kernel (Kernel)
 import Weft.Tcp.Device
 import Weft.Tcp.Device.Capture
@@ -40,7 +41,20 @@ ownTcp = eitherReader parseOwnTcp
 
 -- | The kernel with sockets of its own, if they were asked for.
 overOwnTcp :: Maybe OwnTcp -> Kernel -> Kernel
-overOwnTcp = maybe id (\own -> withTcp (defaultTcpSettings (openOwn own >>= maybe pure capturing (ownCapture own)) [ownAddress own]))
+overOwnTcp = maybe id (\own -> withTcp (settingsFor own (openOwn own >>= captured own)))
+
+-- | 'overOwnTcp' for a process that can take the place of another one, and be replaced itself.
+overOwnTcpAfter :: Succession -> OwnTcp -> Kernel -> Kernel
+overOwnTcpAfter one own = withTcp (successionTcp one attach over (settingsFor own))
+  where
+    attach = attachTun Offload (ownDevice own) (ownAddress own) (ownPrefix own)
+    over fd = tunOver Offload (ownDevice own) fd >>= captured own
+
+settingsFor :: OwnTcp -> IO Device -> TcpSettings
+settingsFor own device = defaultTcpSettings device [ownAddress own]
+
+captured :: OwnTcp -> Device -> IO Device
+captured = maybe pure capturing . ownCapture
 
 openOwn :: OwnTcp -> IO Device
 openOwn own = openTun (ownDevice own) (ownAddress own) (ownPrefix own)

@@ -16,6 +16,9 @@ module Weft.Http.Server
     serve,
     drain,
     cutOff,
+    handOver,
+    resume,
+    welcome,
     connectionCount,
     isDraining,
 
@@ -99,7 +102,7 @@ serve server listener = bracket_ (liftIO (hold server)) (liftIO (letGo server)) 
   startTicker server
   let begin worker socket peer =
         liftIO (beginRefusal server) >>= \case
-          Nothing -> start reception worker socket peer
+          Nothing -> start reception False worker socket peer
           Just after -> refuseQuickly server after socket
   acceptEach (awaitRoom server) listener begin `catch` \e -> do
     closed <- liftIO (isDraining server)
@@ -120,9 +123,9 @@ mostUnsent :: Int
 mostUnsent = 131_072
 
 -- | Fork the thread of an accepted connection. Called masked.
-start :: Reception -> Maybe Int -> Socket -> SockAddr -> Thread ()
-start reception worker socket peer = do
-  m <- liftIO (register (contextServer (receptionContext reception)) socket peer)
+start :: Reception -> Bool -> Maybe Int -> Socket -> SockAddr -> Thread ()
+start reception before worker socket peer = do
+  m <- liftIO (register (contextServer (receptionContext reception)) before socket peer)
   thread <-
     forkWith
       defaultForkOptions
@@ -167,7 +170,8 @@ drain server listeners = do
     -- Connections accepted now need the ticker's limits and date even without 'serve'.
     startTicker server
     fork_ $
-      mapM_ (acceptWaiting context) listeners
+      -- Bounded, since clients may connect as fast as we accept.
+      mapM_ (acceptWaiting context False 4096) listeners
         `finally` (mapM_ closeSocket listeners >> liftIO (letGo server))
   ended <- awaitNone server (serverGrace (serverSettings server))
   if ended
@@ -176,19 +180,63 @@ drain server listeners = do
       mapM_ closeSocket listeners
       cutOffAll server
       False <$ awaitNone server (seconds 1)
+
+-- | Accept what waits in the queue of a listening socket, at most this number, which may have been served before by another server. Called
+-- masked.
+acceptWaiting :: Context -> Bool -> Int -> Socket -> Thread ()
+acceptWaiting context before most listener = do
+  workers <- workerCount
+  let go reception n
+        | n >= most = pure ()
+        | otherwise =
+            try (acceptBefore mempty listener) >>= \case
+              Right (Just (socket, peer)) -> start reception before (if workers == 1 then Nothing else Just (n `mod` workers)) socket peer >> go reception (n + 1)
+              Right Nothing -> pure ()
+              Left (_ :: IOException) -> pure ()
+  try (localAddress listener) >>= \case
+    Right local -> go (Reception context local) 0
+    Left (_ :: IOException) -> pure ()
+
+-- | Serve the connections that wait in the queue of a listening socket as connections between two requests, which another
+-- server has let go of ('handOver'): their clients have 'timeoutIdle' for the next one. To be followed by 'serve', which takes
+-- those for which there is no room as new ones.
+welcome :: Server -> Socket -> Thread ()
+welcome server listener = mask_ . bracket_ (liftIO (hold server)) (liftIO (letGo server)) $ do
+  setInherited listener
+  startTicker server
+  open <- liftIO (connectionCount server)
+  acceptWaiting (newContext server) True (mostConnections server - open) listener
+
+-- | Let go of every connection without ending it. One that waits for a request is given to the action, which takes its socket
+-- for others to serve; if the action answers 'False' the connection is closed. One that is being answered is given away
+-- after its response, with what has come of the next request still to be received. Responses that are under way
+-- at first have 'serverGrace', in which everything else is served as before; then no connection goes on with another
+-- request, and those that have begun have 'serverGrace' again. What takes longer is aborted; the answer is then 'False'.
+--
+-- Connections with a layer, such as TLS, or behind a proxy's header cannot be served by others: they end as in 'drain'.
+--
+-- Nothing may be in 'serve' meanwhile, which would accept further connections: cancel it before. 'resume' ends this.
+handOver :: Server -> (Socket -> Thread Bool) -> Thread Bool
+handOver server taker = do
+  -- A long response is waited for while all others are served as always.
+  moved <- awaitProgress server grace
+  ended <- timeout grace releasing
+  case ended of
+    Just () -> pure moved
+    Nothing -> do
+      cutOffAll server
+      False <$ awaitNone server (seconds 1)
   where
-    -- Bounded, since clients may connect as fast as we accept.
-    acceptWaiting context listener =
-      try (localAddress listener) >>= \case
-        Right local -> go (Reception context local) (4096 :: Int)
-        Left (_ :: IOException) -> pure ()
-      where
-        go _ 0 = pure ()
-        go reception n =
-          try (acceptBefore mempty listener) >>= \case
-            Right (Just (socket, peer)) -> start reception Nothing socket peer >> go reception (n - 1)
-            Right Nothing -> pure ()
-            Left (_ :: IOException) -> pure ()
+    grace = serverGrace (serverSettings server)
+    releasing = do
+      -- Again, for those whose thread has begun only now.
+      startHandingOver server taker
+      none <- awaitNone server (milliseconds 10)
+      unless none releasing
+
+-- | Keep connections again after 'handOver', which was in vain: 'serve' accepts what comes back.
+resume :: Server -> Thread ()
+resume = liftIO . stopHandingOver
 
 -- | Abort every connection, so that 'drain' ends now.
 cutOff :: Server -> Thread ()

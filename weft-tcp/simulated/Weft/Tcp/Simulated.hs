@@ -96,7 +96,8 @@ nodeOf nodes home machine = living nodes machine >>= maybe make pure
       life <- readIORef (machineLife machine)
       inbox <- newInbox
       let device = (readingFrom inbox (show machine) (ipMtu settings) (sendOver (nodesWire nodes) (arrive nodes) machine)) {deviceLoops = ipLoopback settings}
-      st <- newStack (ipTcp settings (defaultTcpSettings (pure device) (addressesOf machine)) {tcpMostSockets = most}) device
+          tcp = ipTcp settings (defaultTcpSettings (pure device) (addressesOf machine)) {tcpMostSockets = most}
+      st <- tcpDevice tcp >>= newStack tcp
       readIORef (simHost sim) >>= mapM_ (writeIORef (stackReport st) . hostReport)
       let node = Node life st inbox
       modifyIORef' (nodesByMachine nodes) (IntMap.insert (machineNumber machine) node)

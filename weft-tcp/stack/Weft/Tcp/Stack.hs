@@ -49,7 +49,8 @@ defaultTcpSettings device addresses =
       tcpMostSockets = pure 1000000,
       tcpMostHalfOpen = 4096,
       tcpMostTimeWait = 262144,
-      tcpLinger = 1000000
+      tcpLinger = 1000000,
+      tcpOpened = \_ -> pure ()
     }
 
 -- | An address with the length of its network: @10.9.0.2\/24@, @fd09::2\/64@. If there is no length, it is 24

@@ -10,7 +10,7 @@ import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.ByteString.Char8 qualified as C
 import Data.List (nub)
-import Data.Maybe (catMaybes, mapMaybe)
+import Data.Maybe (catMaybes, isJust, isNothing, mapMaybe)
 import GHC.IO.Exception (IOException (..))
 import System.Posix.Files.ByteString (fileAccess, readSymbolicLink)
 import Weft
@@ -23,7 +23,7 @@ import Weft.Http.Static
 -- | All errors, a line each, as bytes because they contain file names. The action gets warnings,
 -- for example that a certificate will soon expire.
 checkConfig :: (String -> IO ()) -> Config -> Thread [ByteString]
-checkConfig report config = ((nothing <> unused <> pairs <> proxies) <>) <$> checkFiles report config
+checkConfig report config = ((nothing <> unused <> pairs <> proxies <> handover) <>) <$> checkFiles report config
   where
     (used, _) = reachable config
     nothing = ["there is nothing to serve: neither DIR nor [site] has a root, and no host has a site" | null used]
@@ -37,6 +37,7 @@ checkConfig report config = ((nothing <> unused <> pairs <> proxies) <>) <$> che
     counted files = case length files of
       1 -> "one file"
       n -> show n <> " files"
+    handover = ["server.handover is set, and server.tcp is not" | isJust (confHandover (configServer config)), isNothing (confTcp (configServer config))]
     proxies = case (confProxyProtocol (configServer config), confTrustedProxies (configServer config)) of
       (True, []) -> ["server.proxy-protocol is on, and server.trusted-proxies names nobody: every connection would be refused"]
       (False, _ : _) -> ["server.trusted-proxies is set, and server.proxy-protocol is not on"]

@@ -69,6 +69,8 @@ data ServerConfig = ServerConfig
     confSchedule :: !Policy,
     -- | TCP of its own; default: the system's.
     confTcp :: !(Maybe OwnTcp),
+    -- | With TCP of its own: the path at which processes take each other's place; default: none.
+    confHandover :: !(Maybe ByteString),
     -- | Default: what the limit of open files allows, less 256.
     confMaxConnections :: !(Maybe Int),
     -- | Whether excess connections get 503 instead of waiting; default 'False'.
@@ -176,6 +178,7 @@ defaultConfig =
             confBackend = Auto,
             confSchedule = fifo,
             confTcp = Nothing,
+            confHandover = Nothing,
             confMaxConnections = Nothing,
             confRefuses = False,
             confRetryAfter = 1,

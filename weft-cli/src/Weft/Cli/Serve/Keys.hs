@@ -105,6 +105,7 @@ serverKeys file =
     key "backend" ["backend"] (text "a string" "NAME" parseBackend) "\"auto\", or what WEFT_BACKEND says" "The event source: auto, epoll, io_uring or poll." (\v c -> c {confBackend = v}),
     key "schedule" ["schedule"] (choice [("fifo", fifo), ("connections", favourConnections), ("accept", favourAccepting)]) "\"fifo\"" "Which ready threads run first: all in turn, those of open connections, or those that accept." (\v c -> c {confSchedule = v}),
     key "tcp" ["tcp"] (text "a device and an address" "DEVICE,ADDRESS/PREFIX[,FILE]" parseOwnTcp) "the system's TCP" "Use a TCP of its own with this address on a TUN device, such as \"tun0,10.9.0.2/24\"." (\v c -> c {confTcp = Just v}),
+    key "handover" ["handover"] (filePath file "the path of a socket") "none" "With a TCP of its own: take over the device and the connections of a process that serves with this path, and hand them to the next." (\v c -> c {confHandover = Just v}),
     key "max-connections" ["max-connections"] (integer "N" 1 1_000_000) "seven eighths of the limit of open files, less 256; with refuse less 512" "Connections open at a time." (\v c -> c {confMaxConnections = Just v}),
     key "overload" ["overload"] (choice [("wait", False), ("refuse", True)]) "\"wait\"" "What happens to more connections: they wait in the listen queue, or are answered with 503 at once." (\v c -> c {confRefuses = v}),
     key "retry-after" ["retry-after"] (integer "SECONDS" 0 86_400) "1" "With refuse: after how many seconds the client is told to come again." (\v c -> c {confRetryAfter = v}),

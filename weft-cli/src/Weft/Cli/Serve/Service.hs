@@ -5,7 +5,7 @@
 -- manager, and shuts the parts down in an order that loses nothing.
 module Weft.Cli.Serve.Service (serving) where
 
-import Control.Monad (forM, forM_, forever, unless, void, when, (>=>))
+import Control.Monad (forM, forM_, forever, join, unless, void, when, (>=>))
 import Data.ByteString (ByteString)
 import Data.ByteString.Char8 qualified as C
 import Data.Foldable (for_)
@@ -21,8 +21,10 @@ import Weft.Cli.Options
 import Weft.Cli.Serve.Config
 import Weft.Cli.Serve.Paths
 import Weft.Cli.Serve.Secure
+import Weft.Cli.Succession
 import Weft.Cli.Tcp
 import Weft.Cli.Tcp.Page
+import Weft.Concurrently (mapConcurrently_, race)
 import Weft.Event
 import Weft.Http.AccessLog
 import Weft.Http.Health
@@ -41,15 +43,17 @@ import Weft.Tcp.Stack.Names (toSockAddr)
 import Weft.Timeout
 import Weft.Tls.Server (TlsContext, tlsLayer)
 
--- | Serve until a signal stops it, then drain. Answers whether it could accept connections until
--- then. Throws 'IOError' for errors at the start.
-serving :: Config -> Thread Bool
-serving config = do
+-- | Serve until a signal stops it, then drain; or until another process has taken its place. Answers whether it could accept
+-- connections until then. Throws 'IOError' for errors at the start.
+serving :: Config -> Maybe Succession -> Thread Bool
+serving config succession = do
   -- First of all, so that no signal during the start is lost: SIGHUP loads again what can be, SIGTERM
   -- and SIGINT drain, and the second one stops at once. The subscription stays open until the process
   -- has ended, so that a late signal does not turn an orderly end into a failure.
   signals <- openSignals [sigTERM, sigINT, sigHUP]
   notifier <- openNotifier reportToStderr
+  -- What is wrong with the path is to be known before anything moves.
+  door <- traverse openDoor succession
   (descriptors, files) <- liftIO (shareOfDescriptors conf)
   sites <- openSites files config
   accessLog <- traverse openLog (logAccess (configLog config))
@@ -64,38 +68,63 @@ serving config = do
       bySite sites (`staticHandler` clock) (misdirected (toEnum (hostUnknown (configHosts config))))
     )
   failure <- liftIO (newIORef Nothing)
-  for_ listening $ \listener ->
-    forkWith defaultForkOptions {forkLabel = fromString "acceptor"} $
-      -- A service that cannot accept any more must not look alive: it stops as if by a signal,
-      -- and its status tells why.
-      serve server listener `catch` \e -> liftIO $ do
-        writeIORef failure (Just (e :: IOException))
-        raiseSignal sigTERM
+  let accepting = forM listening $ \listener ->
+        forkWith defaultForkOptions {forkLabel = fromString "acceptor"} $
+          -- A service that cannot accept any more must not look alive: it stops as if by a signal,
+          -- and its status tells why.
+          serve server listener `catch` \e -> liftIO $ do
+            writeIORef failure (Just (e :: IOException))
+            raiseSignal sigTERM
+  -- No connection moves for a process that is to stop already.
+  adopted <- (join <$> traverse (takeFromPredecessor (awaitStop signals (pure ()))) succession) `onException` for_ door closeDoor
+  let welcoming = do
+        mapM_ (welcome server) listening
+        for_ admin (\a -> welcome (adminServer a) (adminListener a))
+  for_ adopted (const welcoming)
+  acceptors <- accepting >>= liftIO . newIORef . (<> maybe [] (pure . adminAcceptor) admin)
   addresses <- mapM localAddress listening
   shown <- liftIO (shownPath (sitesShown config))
   liftIO (for_ admin (becomeReady . adminHealth))
   say ("serving " <> shown <> " to at most " <> connections (serverMaxConnections settings) <> " on " <> intercalate ", " (map (urlOf conf (isJust tls)) addresses))
+  for_ adopted $ \n -> say ("took over " <> connections n <> " from the process before")
   for_ admin $ \a -> say ("metrics and probes on " <> urlOf conf False (adminAddress a))
   watchOver notifier (pure True)
   notifyReady notifier
   let reload = loadAgain accessLog tls >> say "loaded again what can be"
-  awaitStop signals (notifyReloading notifier >> reload >> notifyReady notifier)
-
-  failed <- liftIO (readIORef failure)
-  for_ failed $ \e -> liftIO (reportToStderr ("cannot accept connections any more: " <> explain e))
-  liftIO (for_ admin (becomeStopping . adminHealth))
-  notifyStopping notifier
-  open <- liftIO (connectionCount server)
-  say ("stopping; " <> connections open <> (if open == 1 then " is" else " are") <> " open")
-  haste <- hasten signals reload (say "stopping at once") server
-  unless (isJust failed) (void (timeout (confShutdownDelay conf) (wait haste)))
-  ended <- drain server listening
-  for_ accessLog closeAccessLog
-  closeSites sites
-  for_ admin closeAdmin
-  unless ended (say "the grace period is over; the remaining connections were cut off")
-  closeNotifier notifier
-  pure (isNothing failed)
+      stopped = awaitStop signals (notifyReloading notifier >> reload >> notifyReady notifier)
+      servers = server : maybe [] (pure . adminServer) admin
+      letGo one = do
+        liftIO (readIORef acceptors) >>= mapM_ cancel
+        mapConcurrently_ (`handOver` release one) servers
+      goOn = do
+        mapM_ resume servers
+        welcoming
+        again <- (<>) <$> accepting <*> traverse (\a -> acceptAdmin (adminServer a) (adminListener a)) (maybe [] pure admin)
+        liftIO (writeIORef acceptors again)
+      closing = do
+        for_ accessLog closeAccessLog
+        closeSites sites
+  replaced <- maybe (Left <$> stopped) (\(one, d) -> race stopped (withSuccessors d say (letGo one) goOn)) ((,) <$> succession <*> door)
+  case replaced of
+    Right () -> do
+      say "another process has taken over"
+      closing
+      True <$ closeNotifier notifier
+    Left () -> do
+      failed <- liftIO (readIORef failure)
+      for_ failed $ \e -> liftIO (reportToStderr ("cannot accept connections any more: " <> explain e))
+      liftIO (for_ admin (becomeStopping . adminHealth))
+      notifyStopping notifier
+      open <- liftIO (connectionCount server)
+      say ("stopping; " <> connections open <> (if open == 1 then " is" else " are") <> " open")
+      haste <- hasten signals reload (say "stopping at once") server
+      unless (isJust failed) (void (timeout (confShutdownDelay conf) (wait haste)))
+      ended <- drain server listening
+      closing
+      for_ admin closeAdmin
+      unless ended (say "the grace period is over; the remaining connections were cut off")
+      closeNotifier notifier
+      pure (isNothing failed)
   where
     conf = configServer config
     connections n = show n <> (if n == 1 then " connection" else " connections")
@@ -193,7 +222,9 @@ data Admin = Admin
     -- | The health of the service.
     adminHealth :: !Health,
     adminServer :: !Server,
-    adminListener :: !Socket
+    adminListener :: !Socket,
+    -- | The thread that accepts, at first.
+    adminAcceptor :: !ThreadId
   }
 
 openAdmin :: Registry -> Maybe AccessLog -> Socket -> Thread Admin
@@ -204,9 +235,7 @@ openAdmin registry accessLog listener = do
   health <- liftIO newHealth
   server <- newServer settings (\_ -> answeringTcp (adminHandler registry health))
   address <- localAddress listener
-  void . forkWith defaultForkOptions {forkLabel = fromString "acceptor of metrics"} $
-    serve server listener `catch` \e -> liftIO (reportToStderr ("metrics and probes are not to be had any more: " <> show (e :: IOException)))
-  pure (Admin address metrics health server listener)
+  Admin address metrics health server listener <$> acceptAdmin server listener
   where
     settings =
       defaultServerSettings
@@ -216,6 +245,12 @@ openAdmin registry accessLog listener = do
           serverMaxBody = 65_536,
           serverGrace = seconds 1
         }
+
+-- | Fork the thread that accepts its connections.
+acceptAdmin :: Server -> Socket -> Thread ThreadId
+acceptAdmin server listener =
+  forkWith defaultForkOptions {forkLabel = fromString "acceptor of metrics"} $
+    serve server listener `catch` \e -> liftIO (reportToStderr ("metrics and probes are not to be had any more: " <> show (e :: IOException)))
 
 closeAdmin :: Admin -> Thread ()
 closeAdmin admin = void (drain (adminServer admin) [adminListener admin])

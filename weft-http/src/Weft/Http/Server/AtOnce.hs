@@ -180,8 +180,8 @@ sendQuickly context c response request input persistent = do
             pure $! if ends then Stops else Waits
 {-# OPAQUE sendQuickly #-}
 
--- | The connection has nothing to do, and this input is used up. Answers whether it is to end,
--- because the server drains.
+-- | The connection has nothing to do, and this input is used up. Answers whether its session is to end,
+-- because the server drains or hands its connections over.
 becomeIdle :: Context -> Connection -> Input -> IO Bool
 becomeIdle context c input = do
   case input of
@@ -203,9 +203,9 @@ idleAgain context c intake from = setIntakeOffset intake from >> goIdle context 
 goIdle :: Context -> Connection -> IO Bool
 goIdle context c = do
   if isJust (connectionTransport c) then enter server c Dormant else stayIdle server c
-  -- A drain sets the flag and then looks at the phases; this thread has entered its own
-  -- and looks at the flag: one of the two sees the other.
-  isDraining server
+  -- A drain sets the stage and then looks at the phases; this thread has entered its own
+  -- and looks at the stage: one of the two sees the other.
+  not <$> isKeeping server
   where
     server = contextServer context
 {-# INLINE goIdle #-}

@@ -14,7 +14,7 @@ module Weft.Http.Server.Attending
 where
 
 import Control.Exception (IOException, SomeAsyncException, SomeException, fromException)
-import Control.Monad (unless)
+import Control.Monad (unless, when)
 import Data.Maybe (fromMaybe, isJust, isNothing)
 import Weft
 import Weft.Http.Internal.Address (peerAddress)
@@ -67,8 +67,8 @@ awake reception m body =
 -- | Wait for the client.
 resting :: Reception -> Member -> Thread ()
 resting reception m = do
-  draining <- liftIO (lieDown m >> isDraining (contextServer context))
-  if draining
+  keeps <- liftIO (lieDown m >> isKeeping (contextServer context))
+  if not keeps
     then goOn reception m Ends
     else ((Wakes <$ awaitReadable (memberSocket m)) `catch` judged context) >>= goOn reception m
   where
@@ -83,7 +83,17 @@ goOn reception m = \case
   where
     context = receptionContext reception
     server = contextServer context
-    close = liftIO (retire m) >> (closeSocket (memberSocket m) `finally` liftIO (unregister server m))
+    close = do
+      left <- leaving
+      liftIO (retire m)
+      (if left then pure () else closeSocket (memberSocket m)) `finally` liftIO (unregister server m)
+    -- Has another process the connection now?
+    leaving =
+      liftIO (takerOf server) >>= \case
+        Nothing -> pure False
+        Just taker -> do
+          rests <- liftIO (isAtRest m)
+          if rests then taker (memberSocket m) `catch` \(_ :: IOException) -> pure False else pure False
 {-# NOINLINE goOn #-}
 
 -- | The next step of a connection whose thread has raised this.
@@ -148,12 +158,18 @@ serving :: Context -> Connection -> Thread () -> Thread ()
 serving context c body = do
   rests <- (False <$ body) `catch` asked
   -- The time of the last handler is not that of what is around the session.
-  if rests then waiting else liftIO (enter server c Finishing)
+  if rests
+    then waiting
+    else liftIO $ do
+      -- One that is to be handed over stays as it is.
+      leaves <- isJust <$> takerOf server
+      still <- isAtRest (connectionMember c)
+      unless (leaves && still) (enter server c Finishing)
   where
     server = contextServer context
     waiting = do
-      draining <- liftIO (lieDown (connectionMember c) >> isDraining server)
-      unless draining $ do
+      keeps <- liftIO (lieDown (connectionMember c) >> isKeeping server)
+      when keeps $ do
         -- Bytes that a layer had received when it was interrupted do not make the socket readable again.
         pending <- maybe (pure False) (liftIO . transportPending) (connectionTransport c)
         unless pending $ awaitReadable (connectionSocket c)

@@ -17,6 +17,7 @@ module Weft.Http.Server.Phase
     graceOf,
     revive,
     isNew,
+    isAtRest,
     expiredIn,
     currentPhase,
     withdraw,
@@ -27,6 +28,7 @@ module Weft.Http.Server.Phase
     -- * By others
     expire,
     expireIdle,
+    releaseIdle,
     interrupt,
     shutdownFor,
     shutdownQuietly,
@@ -94,11 +96,12 @@ isIn phase word = word .&. 15 == fromEnum phase
 withPhase :: Int -> Phase -> Int
 withPhase word phase = (word .&. complement 15) + fromEnum phase
 
--- | Of a new connection: its first head is due.
-firstPhase :: Server -> IO Pulse
-firstPhase server = do
-  deadline <- deadlineOf server ReceivingHead
-  newPulse (16 + fromEnum ReceivingHead) deadline (maybe 0 graceOf (serverResponseRate (serverSettings server)))
+-- | Of a new connection its first head is due. One that another server has served before is between two requests.
+firstPhase :: Server -> Bool -> IO Pulse
+firstPhase server before = do
+  let (entered, phase) = if before then (32, Idle) else (16, ReceivingHead)
+  deadline <- deadlineOf server phase
+  newPulse (entered + fromEnum phase) deadline (maybe 0 graceOf (serverResponseRate (serverSettings server)))
 
 -- | When a phase that begins now must have ended.
 deadlineOf :: Server -> Phase -> IO Int64
@@ -186,7 +189,10 @@ graceOf = min 1_000_000_000_000_000_000 . durationNanoseconds . rateGrace
 enterHead :: Server -> Connection -> IO ()
 enterHead server c = do
   word <- readPrimVar (phaseWord m)
-  unless (isIn ReceivingHead word) (enter server c ReceivingHead)
+  if isIn ReceivingHead word
+    then -- The first head has its time from the start, but the connection is not new any more.
+      when (isNewWord word) (void (casInt (phaseWord m) word (word + 16)))
+    else enter server c ReceivingHead
   where
     m = connectionMember c
 
@@ -203,7 +209,17 @@ revive server c phase = do
 
 -- | Has no request come on it yet?
 isNew :: Connection -> IO Bool
-isNew c = (< 32) <$> readPrimVar (phaseWord (connectionMember c))
+isNew c = isNewWord <$> readPrimVar (phaseWord (connectionMember c))
+
+isNewWord :: Int -> Bool
+isNewWord = (< 32)
+
+-- | Is it between two requests, or before the first, with no byte of one?
+isAtRest :: Member -> IO Bool
+isAtRest m = restsIn <$> readPrimVar (phaseWord m)
+
+restsIn :: Int -> Bool
+restsIn word = isIn Idle word || isIn Dormant word || isNewWord word && isIn ReceivingHead word
 
 -- | Has a deadline cut this connection off?
 expiredIn :: Connection -> IO Bool
@@ -324,6 +340,12 @@ expireIdle m = do
   when (phaseOf word `elem` [Idle, Dormant]) $ do
     before <- liftIO (casInt (phaseWord m) word (withPhase word Expired))
     for_ (shutdownFor Idle) (when (before == word) . shutdownQuietly m)
+
+-- | Interrupt a connection that is at rest, so that its thread looks what becomes of it.
+releaseIdle :: Member -> Thread ()
+releaseIdle m = liftIO $ do
+  word <- readPrimVar (phaseWord m)
+  when (restsIn word) (void (interrupt m word Resting BufferUnused))
 
 -- | The phase of a connection, as the ticker reads it.
 currentPhase :: Member -> IO (Phase, Int, Int64)

@@ -12,27 +12,34 @@ module Weft.Http.Server.Registry
     connectionCount,
 
     -- * Limits
+    mostConnections,
     awaitRoom,
     beginRefusal,
     endRefusal,
     beginHandler,
     endHandler,
 
-    -- * Draining
+    -- * Draining and handing over
     isDraining,
+    isKeeping,
     startDraining,
+    startHandingOver,
+    stopHandingOver,
+    takerOf,
     hold,
     letGo,
     awaitNone,
+    awaitProgress,
     cutOffAll,
   )
 where
 
-import Control.Monad (unless, void, when)
+import Control.Monad (filterM, unless, void, when)
 import Data.Foldable (for_)
 import Data.IORef
 import Data.IntMap.Strict qualified as IntMap
 import Data.Map.Strict qualified as Map
+import Data.Maybe (isJust)
 import Data.Primitive.PrimVar
 import Weft
 import Weft.Http.Internal.Address (Address (..), addressOf, peerOf, unmapped)
@@ -43,11 +50,12 @@ import Weft.Kernel (Outcome (..), deliver, suspend)
 import Weft.Socket
 import Weft.Timeout (timeout)
 
--- | Add a connection of this client. The time for its first head begins.
-register :: Server -> Socket -> SockAddr -> IO Member
-register server socket address = do
+-- | Add a connection of this client, which may have been served before by another server. If not, the time for its first
+-- head begins.
+register :: Server -> Bool -> Socket -> SockAddr -> IO Member
+register server before socket address = do
   let !peer = peerOf address
-  pulse <- firstPhase server
+  pulse <- firstPhase server before
   m <- Member socket peer pulse <$> newIORef Unserved
   (number, count) <- atomicModifyIORef' (serverConnections server) $ \open ->
     let n = openNext open
@@ -188,14 +196,46 @@ mostConnections = max 1 . serverMaxConnections . serverSettings
 
 -- | Is the server on its way out?
 isDraining :: Server -> IO Bool
-isDraining = readIORef . serverDraining
+isDraining server =
+  readIORef (serverStage server) >>= \case
+    Draining -> pure True
+    _ -> pure False
+
+-- | Does a connection wait for another request?
+isKeeping :: Server -> IO Bool
+isKeeping server =
+  readIORef (serverStage server) >>= \case
+    Serving -> pure True
+    _ -> pure False
+
+-- | From now on connections between two requests are given to this, those that wait for one at once. A
+-- layer has a state that would be lost: connections with one end instead.
+startHandingOver :: Server -> (Socket -> Thread Bool) -> Thread ()
+startHandingOver server taker = do
+  liftIO (writeIORef (serverStage server) (HandingOver taker))
+  open <- liftIO (readIORef (serverConnections server))
+  for_ (openConnections open) $ if hasLayers (serverSettings server) then expireIdle else releaseIdle
+
+-- | Connections are kept again.
+stopHandingOver :: Server -> IO ()
+stopHandingOver server = writeIORef (serverStage server) Serving
+
+-- | What takes connections, if they are handed over.
+takerOf :: Server -> IO (Maybe (Socket -> Thread Bool))
+takerOf server =
+  readIORef (serverStage server) >>= \case
+    HandingOver taker | not (hasLayers (serverSettings server)) -> pure (Just taker)
+    _ -> pure Nothing
+
+hasLayers :: ServerSettings -> Bool
+hasLayers settings = not (null (serverLayers settings)) || isJust (serverProxy settings)
 
 -- | From now on no connection is kept for another request; those that are idle are
 -- cut off at once, and acceptors that wait for room go on (to see that they are not
 -- wanted).
 startDraining :: Server -> Thread ()
 startDraining server = do
-  liftIO (writeIORef (serverDraining server) True)
+  liftIO (writeIORef (serverStage server) Draining)
   open <- liftIO $ atomicModifyIORef' (serverConnections server) (\o -> (o {openRoom = []}, o))
   liftIO (for_ (openRoom open) (\w -> deliver w (Answered ())))
   for_ (openConnections open) expireIdle
@@ -217,7 +257,27 @@ awaitNone server limit = timeout limit waiting >>= maybe (not <$> liftIO inUse) 
 cutOffAll :: Server -> Thread ()
 cutOffAll server = do
   open <- liftIO (readIORef (serverConnections server))
-  for_ (openConnections open) $ \m -> do
-    shutdownQuietly m ShutdownBoth
-    (phase, word, _) <- liftIO (currentPhase m)
-    when (phase `elem` [Handling, Streaming, Finishing]) $ liftIO (void (interrupt m word Cut ClientGone))
+  for_ (openConnections open) cutOffOne
+
+cutOffOne :: Member -> Thread ()
+cutOffOne m = do
+  shutdownQuietly m ShutdownBoth
+  (phase, word, _) <- liftIO (currentPhase m)
+  when (phase `elem` [Handling, Streaming, Finishing]) $ liftIO (void (interrupt m word Cut ClientGone))
+
+-- | Wait until each connection that is not at rest now has gone on, at most for this time; the others are cut off. Answers
+-- whether there were none of those.
+awaitProgress :: Server -> Duration -> Thread Bool
+awaitProgress server limit = do
+  busy <- liftIO (readIORef (serverConnections server) >>= filterM (fmap not . isAtRest) . IntMap.elems . openConnections)
+  words' <- liftIO (mapM wordOf busy)
+  left <- liftIO (newIORef (zip busy words'))
+  let waiting = do
+        still <- liftIO (readIORef left >>= filterM (\(m, word) -> (== word) <$> wordOf m))
+        liftIO (writeIORef left still)
+        unless (null still) (sleep (milliseconds 10) >> waiting)
+  _ <- timeout limit waiting
+  stuck <- liftIO (readIORef left)
+  null stuck <$ for_ stuck (cutOffOne . fst)
+  where
+    wordOf m = (\(_, word, _) -> word) <$> currentPhase m

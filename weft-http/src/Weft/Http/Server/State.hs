@@ -7,6 +7,7 @@
 -- what each of them is doing.
 module Weft.Http.Server.State
   ( Server (..),
+    Stage (..),
     Answers (..),
     Answerer (..),
     isPlain,
@@ -47,7 +48,7 @@ import Data.IntMap.Strict (IntMap)
 import Data.Map.Strict (Map)
 import Data.Primitive.PrimArray
 import Data.Primitive.PrimVar (PrimVar (..))
-import Weft (ThreadId)
+import Weft (Thread, ThreadId)
 import Weft.Attempt (Attempts)
 import Weft.Http.Internal.Address (Address, Peer)
 import Weft.Http.Request (Client, Expectation (..), Framing (..), RequestHead (..))
@@ -70,7 +71,7 @@ data Server = Server
     -- | How responses are sent that need not wait.
     serverAttempts :: !Attempts,
     serverConnections :: !(IORef Open),
-    serverDraining :: !(IORef Bool),
+    serverStage :: !(IORef Stage),
     -- | When the current tick began, and by how much later a phase may last, in nanoseconds;
     -- maxBound: as long as it likes. What "Weft.Http.Server.Phase" needs of the clock and
     -- the settings, near at hand.
@@ -81,6 +82,15 @@ data Server = Server
     -- | When operators may be told again that there are as many connections as there may be.
     serverFullSaid :: {-# UNPACK #-} !(PrimVar RealWorld Int)
   }
+
+-- | What becomes of connections that are at rest.
+data Stage
+  = -- | They are kept.
+    Serving
+  | -- | They are given to this, unless it refuses.
+    HandingOver (Socket -> Thread Bool)
+  | -- | They end.
+    Draining
 
 -- | The functions that answer requests.
 data Answers

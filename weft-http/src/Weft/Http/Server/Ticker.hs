@@ -70,7 +70,7 @@ newServerOf settings answers = do
     own <- newIORef $! ownFields (serverName settings) (tickDate tick)
     Server (unharmed settings) answers' clock own heads tries
       <$> newIORef (Open IntMap.empty Map.empty 0 0 0 0 False [] [])
-      <*> newIORef False
+      <*> newIORef Serving
       <*> newPrimVar (tickMonotonic tick)
       <*> pure (allowances (serverTimeouts settings))
       <*> newPrimVar 0

@@ -8,7 +8,7 @@
 -- acknowledgement reports them, the one that grew last in front (RFC 2018, section 4); no two
 -- touch. There are few, so everything walks a list.
 module Weft.Tcp.Internal.Reassembly
-  ( Reassembly,
+  ( Reassembly (..),
     emptyReassembly,
     isComplete,
     isReporting,

@@ -10,12 +10,12 @@ module Weft.Tcp.Internal.Small
   ( blank,
 
     -- * TIME-WAIT
-    Waiting,
+    Waiting (..),
     waitingOf,
     fromWaiting,
 
     -- * Half open
-    HalfOpen,
+    HalfOpen (..),
     halfOpenOf,
     fromHalfOpen,
 

@@ -4,7 +4,17 @@
 -- A network interface whose other end is this program. Linux routes packets for the stack's address
 -- into it. Making one, and changing its address, needs the right to administer the network
 -- (@CAP_NET_ADMIN@); one that was made for a user (@ip tuntap add ... user@) does not.
-module Weft.Tcp.Device.Tun (openTun, Offload (..), openTunWith, systemEnd) where
+module Weft.Tcp.Device.Tun
+  ( openTun,
+    Offload (..),
+    openTunWith,
+    systemEnd,
+
+    -- * The device and its descriptor
+    attachTun,
+    tunOver,
+  )
+where
 
 import Control.Exception (throwIO)
 import Control.Monad (void, when)
@@ -52,17 +62,27 @@ data Offload
 
 -- | 'openTun', with or without offload.
 openTunWith :: Offload -> String -> Address -> Int -> IO Device
-openTunWith offload name address prefix = withCString name $ \cname -> do
+openTunWith offload name address prefix = attachTun offload name address prefix >>= tunOver offload name
+
+-- | The descriptor of the device, as 'openTunWith' has it.
+attachTun :: Offload -> String -> Address -> Int -> IO CInt
+attachTun offload name address prefix = withCString name $ \cname -> do
   when (null name || length name > 15 || any (`elem` "/ ") name) $
     throwIO (userError (show name <> " is not the name of a network device"))
-  fd <- c_open cname offloads >>= orFail "cannot be opened"
+  fd <- c_open cname (flagOf offload) >>= orFail name "cannot be opened"
   let orClose act = act >>= \r -> if r < 0 then r <$ c_close fd else pure r
-  _ <- orClose (c_up cname) >>= orFail "is down, and cannot be brought up"
+  _ <- orClose (c_up cname) >>= orFail name "is down, and cannot be brought up"
   given <- orClose $ case systemEnd address prefix of
     Address4 end -> c_address cname end (fromIntegral (mask (prefix + 32)))
     Address6 a b -> c_address6 cname a b (fromIntegral prefix)
-  _ <- orFail "cannot be given an address" given
-  mtu <- orClose (c_mtu cname) >>= orFail "does not tell its MTU"
+  fd <$ orFail name "cannot be given an address" given
+
+-- | The device with this name and the descriptor, which 'attachTun' has opened with the same offload, perhaps in
+-- another process. The descriptor is the device's from now on.
+tunOver :: Offload -> String -> CInt -> IO Device
+tunOver offload name fd = withCString name $ \cname -> do
+  told <- c_mtu cname
+  mtu <- (if told < 0 then told <$ c_close fd else pure told) >>= orFail name "does not tell its MTU"
   d <- newDescriptor fd
   slab <- bufferMemory <$> newBuffer (batch * room)
   pure
@@ -70,26 +90,32 @@ openTunWith offload name address prefix = withCString name $ \cname -> do
       { deviceName = name,
         deviceMtu = fromIntegral mtu,
         deviceLoops = False,
-        deviceRead = readBatch fd offloads slab >>= either (throwIO . explained "is gone") pure,
+        deviceRead = readBatch fd (flagOf offload) slab >>= either (throwIO . explained name "is gone") pure,
         deviceAwait = awaitReadable (Socket d AF_UNSPEC Raw),
         deviceVerifies = offload == Offload,
-        deviceSend = \packet -> send fd offloads packet 0 0 (-1),
+        deviceSend = \packet -> send fd (flagOf offload) packet 0 0 (-1),
         deviceSendWhole = if offload == Offload then Just (sendWhole fd) else Nothing,
         deviceClose = void (c_close fd)
       }
+
+-- For the functions in C.
+flagOf :: Offload -> CInt
+flagOf offload = if offload == Offload then 1 else 0
+
+orFail :: String -> String -> CInt -> IO CInt
+orFail name what r
+  | r >= 0 = pure r
+  | otherwise = throwIO (explained name what (Errno (negate r)))
+
+explained :: String -> String -> Errno -> IOException
+explained name what e
+  | e == ePERM = failing (what <> ": that needs the right to administer the network (CAP_NET_ADMIN)")
+  | e == eBUSY = failing (what <> ": another program uses it")
+  | e == eNOENT = failing (what <> ": /dev/net/tun is missing")
+  | otherwise = failing (what <> ": " <> ioe_description plain)
   where
-    offloads = if offload == Offload then 1 else 0
-    orFail :: String -> CInt -> IO CInt
-    orFail what r
-      | r >= 0 = pure r
-      | otherwise = throwIO (explained what (Errno (negate r)))
-    explained what e
-      | e == ePERM = failing e (what <> ": that needs the right to administer the network (CAP_NET_ADMIN)")
-      | e == eBUSY = failing e (what <> ": another program uses it")
-      | e == eNOENT = failing e (what <> ": /dev/net/tun is missing")
-      | otherwise = failing e (what <> ": " <> ioe_description (plain e))
-    plain e = errnoToIOError "" e Nothing Nothing
-    failing e text = (plain e) {ioe_location = "network device " <> name, ioe_description = text}
+    plain = errnoToIOError "" e Nothing Nothing
+    failing text = plain {ioe_location = "network device " <> name, ioe_description = text}
 
 -- | The address that the system's end of a device gets: the first of the network that is not the
 -- stack's. The stack's, and the length of the network.

@@ -6,7 +6,7 @@
 --
 -- Finds out what a packet is for: a connection, a listener, a socket for datagrams, the stack itself, or
 -- nothing. Everything here runs in the stack's turn ("Weft.Tcp.Stack.Turn").
-module Weft.Tcp.Stack.Arrivals (packetFrom, finish) where
+module Weft.Tcp.Stack.Arrivals (packetFrom, finish, listenersAt) where
 
 import Control.Monad (forM_, unless)
 import Data.ByteString (ByteString)

@@ -13,6 +13,7 @@
 module Weft.Tcp.Stack.Calls
   ( newStack,
     startStack,
+    resetAll,
     answer,
     ours,
     attemptsWith,
@@ -105,7 +106,8 @@ newStack settings device = do
   starved <- newIORef False
   report <- newIORef (\_ -> pure ())
   lost <- newIORef False
-  Stack settings device turn conns halves waits socks next ports timers soonest clock seen loop secret flooded dice quota shared (Counts counts) shortage starved report lost <$> newIORef False
+  st <- Stack settings device turn conns halves waits socks next ports timers soonest clock seen loop secret flooded dice quota shared (Counts counts) shortage starved report lost <$> newIORef False
+  st <$ tcpOpened settings st
 
 -- | For "Weft.Counters".
 gauges :: Stack -> IO (Map.Map Text.Text Int)
@@ -252,7 +254,7 @@ takePackets st here now =
     Right packets -> length packets <$ mapM_ (packetFrom (deviceVerifies (stackDevice st)) st here now) packets
     Left e -> 0 <$ loseDevice st here e
 
--- Reset all connections, or those over the device or within the stack, some at a time.
+-- | Reset all connections, or those over the device or within the stack, some at a time.
 resetAll :: Stack -> (Bool -> Bool) -> Maybe Tcp.Failure -> Thread ()
 resetAll st isOne why = do
   more <- inTurn st (resetSome st isOne why)

@@ -15,6 +15,7 @@ module Weft.Tcp.Stack.Held
     insertAt,
     dropFront,
     slices,
+    heldPieces,
     copyFront,
   )
 where
@@ -97,6 +98,11 @@ slices s n (Held at from m)
       Just (start, b)
         | piece <- B.take left (B.drop (k - start) b), not (B.null piece) -> piece : if B.length piece < left then go (k + B.length piece) (left - B.length piece) else []
       _ -> []
+
+-- | All bytes in pieces, each with the number of its first one.
+heldPieces :: Held -> [(Seq, ByteString)]
+heldPieces HeldNothing = []
+heldPieces (Held at from m) = [(from `advance` fromIntegral (k - at), b) | (k, b) <- IntMap.toList m]
 
 -- | Copy the given number from the front, which are there.
 copyFront :: Ptr Word8 -> Int -> Held -> IO ()

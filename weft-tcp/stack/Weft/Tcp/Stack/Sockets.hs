@@ -16,6 +16,13 @@ module Weft.Tcp.Stack.Sockets
     loseDevice,
     resetSome,
 
+    -- * For those that leave
+    forgetSock,
+    disown,
+    feedStarved,
+    eachListener,
+    wakeListener,
+
     -- * Options and names
     getSock,
     setSock,
@@ -91,27 +98,20 @@ closeSock st s here now = do
   _ <- markClosed (socketDescriptor s)
   found <- lookupSock st s
   forM_ found $ \sock -> do
-    Table.delete (stackSocks st) (fromIntegral (sockNumber sock))
-    unbind st sock
+    forgetSock st sock
     case sockRole sock of
       Listening l -> closeListener l
       Connected c -> do
-        b <- readBody c
-        writeBody c b {bodyOwner = Orphan, bodyReaders = [], bodyWriters = []}
-        mapM_ (wake here . canceled) (bodyReaders b <> bodyWriters b)
+        disown here c Orphan
         advanceConn st here now c (if optResets (sockOptions sock) then Abort else Close) B.empty
       Datagrams ref -> do
         u <- readIORef ref
         writeIORef ref u {udpReaders = []}
         mapM_ (wake here . canceled) (udpReaders u)
       _ -> pure ()
-    starved <- readIORef (stackStarved st)
-    when starved $ do
-      writeIORef (stackStarved st) False
-      wakeListeners st here
+    feedStarved st here
   pure (Answer ())
   where
-    canceled (Wake w place _) = Wake w place (\_ -> Throw (toException (errnoToIOError "wait" (Errno (fromIntegral (negate Sys.canceled))) Nothing Nothing)))
     closeListener l = do
       waiting <- readIORef (listenerWaiters l)
       writeIORef (listenerWaiters l) []
@@ -124,6 +124,31 @@ closeSock st s here now = do
         when (bodyOwner b == Unaccepted l) $ do
           writeBody c b {bodyOwner = Orphan}
           advanceConn st here now c Abort B.empty
+
+-- | A socket is there no more, and its port is free.
+forgetSock :: Stack -> Sock -> IO ()
+forgetSock st sock = do
+  Table.delete (stackSocks st) (fromIntegral (sockNumber sock))
+  unbind st sock
+
+-- | A connection gets another owner than its socket. Threads that wait on it fail.
+disown :: Maybe Home -> Conn -> Owner -> IO ()
+disown here c owner = do
+  b <- readBody c
+  writeBody c b {bodyOwner = owner, bodyReaders = [], bodyWriters = []}
+  mapM_ (wake here . canceled) (bodyReaders b <> bodyWriters b)
+
+-- The thread fails with @ECANCELED@.
+canceled :: Wake -> Wake
+canceled (Wake w place _) = Wake w place (\_ -> Throw (toException (errnoToIOError "wait" (Errno (fromIntegral (negate Sys.canceled))) Nothing Nothing)))
+
+-- | Accepts that wait for a socket to be closed look again.
+feedStarved :: Stack -> Maybe Home -> IO ()
+feedStarved st here = do
+  starved <- readIORef (stackStarved st)
+  when starved $ do
+    writeIORef (stackStarved st) False
+    wakeListeners st here
 
 -- | The device is gone, because of this: no thread waits for further connections. Those over it are for the
 -- caller to reset ('resetSome').
@@ -155,10 +180,15 @@ resetSome st isOne why here now = do
 
 -- | Have all threads that wait to accept look again.
 wakeListeners :: Stack -> Maybe Home -> IO ()
-wakeListeners st here = do
-  ports <- readIORef (stackPorts st)
-  sequence_ [wakeListener l here | bindings <- IntMap.elems ports, Binding {bindingListener = Just l} <- bindings]
+wakeListeners st here = eachListener st (`wakeListener` here)
 
+-- | Do something with each listener.
+eachListener :: Stack -> (Listener -> IO ()) -> IO ()
+eachListener st use = do
+  ports <- readIORef (stackPorts st)
+  sequence_ [use l | bindings <- IntMap.elems ports, Binding {bindingListener = Just l} <- bindings]
+
+-- | Have the threads that wait to accept there look again.
 wakeListener :: Listener -> Maybe Home -> IO ()
 wakeListener l here = do
   waiting <- readIORef (listenerWaiters l)

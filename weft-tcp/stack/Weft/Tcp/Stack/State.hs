@@ -107,7 +107,9 @@ data TcpSettings = TcpSettings
     tcpMostTimeWait :: !Int,
     -- | For how many microseconds the end of a run waits for what closed connections still have to
     -- send.
-    tcpLinger :: !Int64
+    tcpLinger :: !Int64,
+    -- | Called with each stack before it has a socket ("Weft.Tcp.Handover").
+    tcpOpened :: !(Stack -> IO ())
   }
 
 -- | A stack in use by one run.

@@ -1,0 +1,233 @@
+-- |
+-- Description : One process after another on the same device
+--
+-- Two processes talk over a socket of the Unix domain, whose path both have as an option: one that serves over a TCP of its
+-- own, and one that starts and is to take its place. In turn:
+--
+-- [the new one] names its version of all this.
+-- [the old one] passes the descriptor of the device and the secret of its stack; or a reason why not.
+-- [the new one] says that it is ready: it listens, but nothing reaches it.
+-- [the old one] lets go of its connections, stands still, and sends its stack's state.
+-- [the new one] says that it has understood that.
+-- [the old one] says that all is the new one's. This is the moment.
+--
+-- Until then the old one serves on if the other fails, or takes too long.
+module Weft.Cli.Succession
+  ( -- * The new process
+    Predecessor,
+    askPredecessor,
+    takeFromPredecessor,
+
+    -- * This process
+    Succession,
+    newSuccession,
+    successionTcp,
+    release,
+
+    -- * The old process
+    Door,
+    openDoor,
+    closeDoor,
+    withSuccessors,
+  )
+where
+
+import Control.Monad (unless, void, when)
+import Data.Bits (shiftL, shiftR, (.|.))
+import Data.ByteString (ByteString)
+import Data.ByteString qualified as B
+import Data.ByteString.Char8 qualified as C
+import Data.IORef
+import Data.Word (Word64, Word8)
+import Foreign.C.Error (Errno (..), eCONNREFUSED, eNOENT)
+import Foreign.C.Types (CInt)
+import GHC.IO.Exception (IOException (..))
+import System.Posix.Files (removeLink, rename, setFileMode)
+import Weft
+import Weft.Concurrently (race)
+import Weft.Internal.Core.SystemCall qualified as Call
+import Weft.Internal.Os.Descriptor (Descriptor (..))
+import Weft.Socket
+import Weft.Tcp.Device (Device)
+import Weft.Tcp.Handover hiding (release)
+import Weft.Tcp.Handover qualified as Handover
+import Weft.Tcp.Handover.Descriptor
+import Weft.Tcp.Stack (TcpSettings)
+import Weft.Timeout (timeout)
+
+-- | A process that serves, and has begun to talk to this one: the descriptors of the conversation and of the
+-- device, and the secret of its stack.
+data Predecessor = Predecessor !CInt !CInt !Secret
+
+-- | This process's part: the path, its stack, the descriptor of the device once it has one, and the process before it.
+data Succession = Succession
+  { successionPath :: !FilePath,
+    successionStack :: !Handover,
+    successionDevice :: !(IORef (Maybe CInt)),
+    successionPredecessor :: !(Maybe Predecessor)
+  }
+
+-- | Ask the process that listens at the path, if there is one, for its device. Throws an 'IOError' that says why it
+-- refuses.
+askPredecessor :: FilePath -> Thread (Maybe Predecessor)
+askPredecessor path = do
+  s <- openSocket AF_UNIX Stream
+  flip onException (closeSocket s) $
+    try (connect s (SockAddrUnix path)) >>= \case
+      Left e
+        | fmap Errno (ioe_errno e) `elem` [Just eNOENT, Just eCONNREFUSED] -> Nothing <$ closeSocket s
+        | otherwise -> failing ("cannot be reached at " <> path <> ": " <> ioe_description e)
+      Right () -> within 10 "does not answer" $ do
+        sendAll s hello
+        receiveDescriptor s >>= \case
+          Just (mark, Just device) | mark == passes -> do
+            bytes <- exactly s 16
+            pure (Just (Predecessor (numberOf s) device (word (B.take 8 bytes), word (B.drop 8 bytes))))
+          Just (mark, _) | mark == refuses -> do
+            why <- exactly s 1 >>= exactly s . fromIntegral . B.head
+            failing ("refuses: " <> C.unpack why)
+          _ -> failing "does not answer as expected"
+  where
+    numberOf = descriptorNumber . Call.socketDescriptor
+
+-- | A process with this path, after that one.
+newSuccession :: FilePath -> Maybe Predecessor -> IO Succession
+newSuccession path predecessor =
+  Succession path <$> newHandover ((\(Predecessor _ _ own) -> own) <$> predecessor) <*> newIORef Nothing <*> pure predecessor
+
+-- | Settings of the stack, given how to attach to the device, how to have a device of its descriptor, and the settings for a
+-- device.
+successionTcp :: Succession -> IO CInt -> (CInt -> IO Device) -> (IO Device -> TcpSettings) -> TcpSettings
+successionTcp one attach over settings = movable (successionStack one) . settings $ do
+  fd <- maybe attach (\(Predecessor _ device _) -> pure device) (successionPredecessor one)
+  writeIORef (successionDevice one) (Just fd)
+  over fd
+
+-- | Undo the accept of a connection, for the successor.
+release :: Succession -> Socket -> Thread Bool
+release = Handover.release . successionStack
+
+-- | Take over from the process before, if there is one; this one listens. Answers how many connections there were. Throws an
+-- 'IOError' if the other does not hand over, and goes on; and when the action ends before it does.
+takeFromPredecessor :: Thread () -> Succession -> Thread (Maybe Int)
+takeFromPredecessor stop one = case successionPredecessor one of
+  Nothing -> pure Nothing
+  Just (Predecessor fd _ _) -> withSocket (adoptSocket fd) $ \s -> do
+    sendAll s (B.singleton isReady)
+    -- Responses may be under way there.
+    records <- race stop (receiving s) >>= either (\() -> throwM (userError "stopped before it took over from the other process")) pure
+    case gathered records of
+      Nothing -> failing "has sent what is not understood"
+      Just frozen -> do
+        answer <- within 30 "does not confirm" (sendAll s (B.singleton understood) >> exactly s 1)
+        unless (answer == B.singleton yours) (failing "does not confirm")
+        Just <$> takeOver (successionStack one) frozen
+  where
+    receiving s = do
+      header <- exactly s headerLength
+      body <- maybe (failing "has sent what is not understood") (exactly s) (frameLength header)
+      case readFrame header body of
+        Nothing -> failing "has sent what is not understood"
+        Just r
+          | isLast r -> pure [r]
+          | otherwise -> (r :) <$> receiving s
+
+-- | Listen beside the path, where nobody asks yet. Throws an 'IOError'.
+openDoor :: Succession -> Thread Door
+openDoor one = do
+  s <- openSocket AF_UNIX Stream
+  flip onException (closeSocket s) $ do
+    removed beside
+    bind s (SockAddrUnix beside)
+    -- Anyone who can connect gets the device.
+    liftIO (setFileMode beside 0o600)
+    listen s 4
+  pure (Door one s)
+  where
+    beside = besideOf one
+
+-- | A socket for successors.
+data Door = Door !Succession !Socket
+
+-- | Nobody will ask there.
+closeDoor :: Door -> Thread ()
+closeDoor (Door one s) = closeSocket s >> removed (besideOf one)
+
+besideOf :: Succession -> FilePath
+besideOf one = successionPath one <> ".new"
+
+removed :: FilePath -> Thread ()
+removed path = void (try @_ @IOException (liftIO (removeLink path)))
+
+-- | Wait for processes that want to take the place of this one, until one has. They ask at the path from now on. Given how connections are
+-- let go of, and how to go on when that was in vain; both are in turns. The text is for operators.
+withSuccessors :: Door -> (String -> Thread ()) -> Thread () -> Thread () -> Thread ()
+withSuccessors (Door one door) say letGo goOn = do
+  liftIO (rename (besideOf one) (successionPath one))
+  (waiting `onException` removed (successionPath one)) `finally` closeSocket door
+  where
+    waiting = do
+      taken <-
+        (accept door >>= \(client, _) -> withSocket (pure client) conversing) `catch` \e -> do
+          say ("not replaced by a new process: " <> ioe_description (e :: IOException))
+          False <$ sleep (milliseconds 200)
+      unless taken waiting
+    conversing s = do
+      asked <- within 10 "does not speak" (exactly s (B.length hello))
+      device <- liftIO (readIORef (successionDevice one))
+      case device of
+        Just fd | asked == hello -> do
+          sendDescriptor s passes fd
+          (a, b) <- secret (successionStack one)
+          sendAll s (bytesOf a <> bytesOf b)
+          ready <- within 60 "does not become ready" (exactly s 1)
+          unless (ready == B.singleton isReady) (failing "does not become ready")
+          say "handing over to a new process"
+          taken <- (letGo >> handingOver (successionStack one) (telling s) (sendAll s (B.singleton yours))) `onException` goOn
+          taken <$ unless taken goOn
+        _ -> do
+          let why = C.pack "it has another version"
+          sendAll s (B.singleton refuses <> B.singleton (fromIntegral (B.length why)) <> why)
+          failing "has another version"
+    telling s records = within 30 "does not take over" $ do
+      mapM_ (sendMany s) (together records)
+      answer <- exactly s 1
+      True <$ when (answer /= B.singleton understood) (failing "does not take over")
+
+-- The parts of the conversation.
+hello :: ByteString
+hello = C.pack "weft handover " <> C.pack (drop 1 (show (100 + formatVersion)))
+
+passes, refuses, isReady, understood, yours :: Word8
+passes = 68
+refuses = 78
+isReady = 82
+understood = 85
+yours = 89
+
+-- Many small records in one call.
+together :: [ByteString] -> [[ByteString]]
+together [] = []
+together records = let (some, rest) = splitAt 64 records in some : together rest
+
+exactly :: Socket -> Int -> Thread ByteString
+exactly s n = B.concat <$> go n
+  where
+    go left
+      | left <= 0 = pure []
+      | otherwise = do
+          bytes <- receive s (min left 65536)
+          when (B.null bytes) (failing "has ended")
+          (bytes :) <$> go (left - B.length bytes)
+
+within :: Int -> String -> Thread a -> Thread a
+within limit what act = timeout (seconds limit) act >>= maybe (failing what) pure
+
+failing :: String -> Thread a
+failing what = throwM (userError ("the other process " <> what))
+
+word :: ByteString -> Word64
+word = B.foldl' (\n b -> n `shiftL` 8 .|. fromIntegral b) 0
+
+bytesOf :: Word64 -> ByteString
+bytesOf n = B.pack [fromIntegral (n `shiftR` k) | k <- [56, 48 .. 0]]
