@@ -34,6 +34,7 @@ import Test.Pool qualified
 import Test.Readiness qualified
 import Test.Roll qualified
 import Test.Scheduling qualified
+import Test.Scheduling.Workers qualified
 import Test.Slots qualified
 import Test.Sockets qualified
 import Test.Strays qualified
@@ -49,7 +50,7 @@ import Test.World (realWorld)
 import Weft.Conformance (conformance)
 
 main :: IO ()
-main = lookupEnv Test.Ending.partVariable >>= maybe everything (sequence_ . (`lookup` (Test.Ending.parts <> Test.Operator.parts)))
+main = lookupEnv Test.Ending.partVariable >>= maybe everything (sequence_ . (`lookup` (Test.Ending.parts <> Test.Operator.parts <> Test.Scheduling.Workers.parts)))
 
 everything :: IO ()
 everything = do

@@ -5,7 +5,7 @@
 --
 -- Each part is a whole program: this one, started anew with the name of the part. Its
 -- standard error is what an operator would read.
-module Test.Operator (tests, parts) where
+module Test.Operator (tests, parts, playing) where
 
 import Control.Concurrent (newEmptyMVar, readMVar)
 import Control.Exception qualified as Exception

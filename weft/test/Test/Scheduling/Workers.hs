@@ -1,15 +1,22 @@
 -- |
--- Description : Threads that move to an idle worker
-module Test.Scheduling.Workers (workers) where
+-- Description : How many workers there are, and threads that move to an idle one
+module Test.Scheduling.Workers (workers, parts) where
 
-import Control.Concurrent (myThreadId, threadCapability)
-import Control.Exception (evaluate)
-import Control.Monad (replicateM, replicateM_, when)
+import Control.Concurrent (forkOn, getNumCapabilities, myThreadId, newEmptyMVar, putMVar, takeMVar, threadCapability)
+import Control.Concurrent qualified as Ghc
+import Control.Exception (SomeException, evaluate, throwIO)
+import Control.Exception qualified as Exception
+import Control.Monad (forM, forM_, replicateM, replicateM_, when)
 import Data.IORef
 import Data.List (nub)
 import Data.Primitive.MutVar (readMutVar)
 import GHC.Clock (getMonotonicTimeNSec)
 import Network.Socket qualified as Network
+import System.Exit (ExitCode (..))
+import System.Mem (performMajorGC)
+import System.Posix.Signals qualified as Posix
+import System.Process (CreateProcess (env), readCreateProcessWithExitCode)
+import Test.Operator (playing)
 import Test.Support
 import Test.Tasty
 import Test.Tasty.HUnit
@@ -23,9 +30,40 @@ workers =
   testGroup
     "workers"
     ( testCase "a surplus moves to the idle worker" workMoves
+        : testCase "runs that begin at once and raise the number of capabilities" raised
         : testCase "threads that compute are worth moving, very many, and those that no event has woken" worth
         : [testCase ("an acceptor that moves is on its new worker, " <> show backend) (acceptorsMove backend) | backend <- [Epoll, Uring, Poll]]
     )
+
+parts :: [(String, IO ())]
+parts = [("raised at once", raisedPart)]
+
+-- | A program that hangs is ended by SIGALRM: nothing in GHC's run-time system would end it.
+raised :: Assertion
+raised = do
+  process <- playing "raised at once"
+  outcome <- readCreateProcessWithExitCode process {env = Just (("GHCRTS", "-N1 -qg") : maybe [] (filter ((/= "GHCRTS") . fst)) (env process))} ""
+  outcome @?= (ExitSuccess, show (map (+ 1) raises), "")
+
+-- | Two runs that need more capabilities than there ever were, and not as many as each other. The numbers of them
+-- that there are then, each after a collection, which needs all of them.
+raisedPart :: IO ()
+raisedPart = do
+  _ <- Posix.scheduleAlarm 60
+  found <- forM raises $ \count -> do
+    missing <- newIORef (2 :: Int)
+    let together = readIORef missing >>= \n -> when (n > 0) (Ghc.yield >> together)
+        begin = atomicModifyIORef' missing (\n -> (n - 1, ())) >> together
+    ended <- newEmptyMVar
+    forM_ [0, 1] $ \i ->
+      forkOn i (Exception.try (begin >> runWith defaultSettings {settingWorkers = Just (count + i)} (pure ())) >>= putMVar ended)
+    replicateM_ 2 (takeMVar ended >>= either (\e -> throwIO (e :: SomeException)) pure)
+    performMajorGC
+    getNumCapabilities
+  putStr (show found)
+
+raises :: [Int]
+raises = [2, 4 .. 24]
 
 -- | Threads that are all forked on one worker run on both in the end: each counts
 -- itself in on its OS thread, and none stops before both were seen.

@@ -8,7 +8,7 @@
 -- Called from ordinary 'IO'.
 module Weft.Internal.Run.Runtime (Settings (..), OnDeadlock (..), defaultSettings, runWith) where
 
-import Control.Concurrent (forkIO, forkOS, getNumCapabilities, newEmptyMVar, putMVar, readMVar, rtsSupportsBoundThreads, setNumCapabilities, tryPutMVar)
+import Control.Concurrent (forkIO, forkOS, getNumCapabilities, newEmptyMVar, putMVar, readMVar, rtsSupportsBoundThreads, tryPutMVar)
 import Control.Exception
 import Control.Monad
 import Data.Foldable (for_, toList, traverse_)
@@ -26,6 +26,7 @@ import Weft.Internal.Kernel
 import Weft.Internal.Observe.Dump (renderSnapshot, snapshot)
 import Weft.Internal.Observe.Timeline.Writer
 import Weft.Internal.Os.AtEnd qualified as AtEnd
+import Weft.Internal.Os.Capabilities
 import Weft.Internal.Os.Control
 import Weft.Internal.Os.Descriptor (mostWorkers)
 import Weft.Internal.Os.Masked (receivePending, unmasked)
@@ -40,7 +41,9 @@ import Weft.Internal.Run.Worker
 data Settings = Settings
   { -- | How many workers run threads, each on an OS thread of its own. 'Nothing'
     -- (the default): as many as GHC has capabilities (@+RTS -N@). More than there
-    -- are capabilities raises their number. At least 1, and at most 59.
+    -- are capabilities raises their number. At least 1, and at most 59. A program that also calls
+    -- 'Control.Concurrent.setNumCapabilities' must not do so while a run begins: GHC (9.6) hangs when two
+    -- threads raise the number at the same time. Weft's own runs may begin together.
     settingWorkers :: !(Maybe Int),
     -- | Answers the system calls.
     settingKernel :: !Kernel,
@@ -146,7 +149,7 @@ runWith settings main' = do
   capabilities <- getNumCapabilities
   let count = max 1 (min mostWorkers (fromMaybe capabilities (settingWorkers settings)))
       others = max 0 (settingCarriers settings)
-  when (count > capabilities) (setNumCapabilities count)
+  raiseCapabilities count
   doors <- newDoors (settingPolicy settings) (quietly . settingReport settings) count
   result <- newEmptyMVar
   stopped <- newIORef False
