@@ -69,9 +69,11 @@ parseSeconds text = case reads text :: [(Double, String)] of
 number :: Int -> Int -> ReadM Int
 number low high = eitherReader (parseNumber low high)
 
+-- | A number of seconds: 'parseSeconds'.
 secondsOf :: ReadM Duration
 secondsOf = eitherReader parseSeconds
 
+-- | The name of an event source.
 backend :: ReadM BackendChoice
 backend = eitherReader parseBackend
 

@@ -36,6 +36,7 @@ parseOwnTcp text = case break (== ',') text of
         (\(a, n) -> OwnTcp device a n (if null file then Nothing else Just (drop 1 file))) <$> parseAddress address
   _ -> Left (show text <> " is not a device and an address, such as tun0,10.9.0.2/24")
 
+-- | The option's value.
 ownTcp :: ReadM OwnTcp
 ownTcp = eitherReader parseOwnTcp
 

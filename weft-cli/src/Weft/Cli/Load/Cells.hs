@@ -24,6 +24,7 @@ import Data.Primitive.ByteArray
 import GHC.Exts (Int (..), casIntArray#, fetchAddIntArray#, isTrue#, (==#))
 import GHC.IO (IO (..))
 
+-- | A fixed number of words.
 newtype Cells = Cells (MutableByteArray RealWorld)
 
 -- | New cells, all zero.
@@ -33,6 +34,7 @@ newCells n = do
   setByteArray memory 0 n (0 :: Int)
   pure (Cells memory)
 
+-- | The number of cells.
 cellCount :: Cells -> IO Int
 cellCount (Cells memory) = (`div` 8) <$> getSizeofMutableByteArray memory
 

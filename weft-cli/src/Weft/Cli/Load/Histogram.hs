@@ -69,6 +69,7 @@ bucketLow i
 bucketHigh :: Int -> Int
 bucketHigh i = bucketLow (i + 1) - 1
 
+-- | An empty histogram.
 newHistogram :: IO Histogram
 newHistogram = do
   cells <- newCells (firstBucket + bucketOf largestValue + 1)
@@ -97,9 +98,11 @@ data Distribution = Distribution
   }
   deriving stock (Eq, Show)
 
+-- | No values.
 emptyDistribution :: Distribution
 emptyDistribution = Distribution IntMap.empty 0 0 0 0
 
+-- | Take a snapshot.
 freeze :: Histogram -> IO Distribution
 freeze (Histogram cells) = do
   size <- cellCount cells
@@ -114,6 +117,7 @@ freeze (Histogram cells) = do
   largest <- peekCell cells largestCell
   pure (if IntMap.null counts then emptyDistribution else Distribution counts (sum (IntMap.elems counts)) total least largest)
 
+-- | Add two snapshots.
 merge :: Distribution -> Distribution -> Distribution
 merge a b
   | distributionCount a == 0 = b

@@ -43,6 +43,7 @@ import Weft.Http.Server
 import Weft.Http.Static
 import Weft.Policy (Policy, fifo)
 
+-- | The whole configuration.
 data Config = Config
   { configServer :: !ServerConfig,
     configLog :: !LogConfig,
@@ -100,6 +101,7 @@ data ServerConfig = ServerConfig
     confQuiet :: !Bool
   }
 
+-- | Logs.
 data LogConfig = LogConfig
   { -- | The access log; @-@ is standard output. Default: none.
     logAccess :: !(Maybe ByteString),
@@ -113,12 +115,14 @@ data TlsConfig = TlsConfig
     tlsKey :: ![NamedFile]
   }
 
+-- | An address to listen on.
 data Endpoint = Endpoint
   { endpointHost :: !String,
     endpointPort :: !Int
   }
   deriving stock (Eq, Show)
 
+-- | Change the settings of the server.
 served :: (ServerSettings -> ServerSettings) -> ServerConfig -> ServerConfig
 served change config = config {confSettings = change (confSettings config)}
 
@@ -224,6 +228,7 @@ staticOf site = set <$> siteRoot site
           staticFallback = (`Fallback` siteFallbackExtensions site) <$> siteFallback site
         }
 
+-- | Change all sites.
 everySite :: (Site -> Site) -> Config -> Config
 everySite change config =
   config {configSite = change (configSite config), configSites = fmap change <$> configSites config}
@@ -232,6 +237,7 @@ everySite change config =
 defaultSiteName :: String
 defaultSiteName = "site"
 
+-- | The site of a name.
 siteNamed :: Config -> String -> Maybe Site
 siteNamed config name
   | name == defaultSiteName = Just (configSite config)

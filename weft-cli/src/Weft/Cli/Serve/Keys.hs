@@ -210,12 +210,14 @@ errorPages = everyItem page
       [a, _, _] | all isDigit status, a `elem` ("45" :: String) -> Just (ErrorStatus (read status))
       _ -> Nothing
 
+-- | A rule while it is read.
 data Rule = Rule
   { ruleDraftPatterns :: [Glob],
     ruleDraftFields :: [Field],
     ruleDraftAlways :: Bool
   }
 
+-- | The keys of a table of headers.
 ruleKeys :: [Key Rule]
 ruleKeys =
   [ key "path" [] (fileOnly "a pattern, or an array of them" (\_ -> oneOrMore (stringOf "a string" pattern'))) "none; it has to be there" "The paths that the fields are for." (\v r -> r {ruleDraftPatterns = v}),

@@ -48,6 +48,7 @@ import Weft.Cli.Serve.Toml
 -- | Reads the value of a key, or answers its errors.
 type Reader a = Place -> Node -> Either [Problem] a
 
+-- | A kind of values.
 data Kind v = Kind
   { -- | For the manual and for messages: @a number from 1 to 256@.
     kindWants :: !String,
@@ -138,6 +139,7 @@ nearest given names = case sortOn fst [(d, name) | name <- names, let d = away n
 faultless :: ([Problem], a) -> Either [Problem] a
 faultless (problems, a) = if null problems then Right a else Left problems
 
+-- | One error.
 wrong :: Place -> String -> Either [Problem] a
 wrong place said = Left [Problem place said]
 
@@ -148,6 +150,7 @@ mismatch wants place node = wrong place ("this has to be " <> wants <> ", and is
 text :: String -> String -> (String -> Either String v) -> Kind v
 text wants shown make = Kind wants (stringOf wants make) (Just (Argument shown (fmap pure . make)))
 
+-- | A string, converted.
 stringOf :: String -> (String -> Either String a) -> Reader a
 stringOf wants make place = \case
   StringNode s -> either (wrong place) Right (make s)
@@ -182,6 +185,7 @@ octets = Kind "a number of bytes" reader (Just (Argument "BYTES" (fmap pure . pa
       StringNode s -> either (wrong place) Right (parseBytes s)
       node -> mismatch "a number of bytes, or a string such as \"64Mi\"" place node
 
+-- | A number of seconds.
 duration :: Kind Duration
 duration = Kind wants reader (Just (Argument "SECONDS" (fmap pure . parseSeconds)))
   where
@@ -191,6 +195,7 @@ duration = Kind wants reader (Just (Argument "SECONDS" (fmap pure . parseSeconds
       FloatNode s -> either (wrong place) Right (parseSeconds (show s))
       node -> mismatch wants place node
 
+-- | One of some names.
 choice :: [(String, v)] -> Kind v
 choice values = text (listed " or " (map show names)) (intercalate "|" names) (\given -> maybe (Left (show given <> problem)) Right (lookup given values))
   where
@@ -198,9 +203,11 @@ choice values = text (listed " or " (map show names)) (intercalate "|" names) (\
     problem = if length names == 2 then " is neither " <> intercalate " nor " names else " is not one of " <> listed " and " names
     listed final given = intercalate ", " (init given) <> final <> last given
 
+-- | A kind of values for files only.
 fileOnly :: String -> (String -> Reader v) -> Kind v
 fileOnly wants reader = Kind wants (reader wants) Nothing
 
+-- | An array.
 arrayOf :: Reader a -> String -> Reader [a]
 arrayOf one wants place = \case
   ArrayNode nodes -> together (map (one place) nodes)
@@ -212,6 +219,7 @@ oneOrMore one place node = case node of
   ArrayNode _ -> arrayOf one "" place node
   _ -> pure <$> one place node
 
+-- | A table.
 subTable :: (Table -> Either [Problem] a) -> Reader a
 subTable use place = \case
   SubTable table -> use table

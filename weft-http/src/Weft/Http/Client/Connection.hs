@@ -48,6 +48,7 @@ connectTo settings target = case (targetScheme target, clientSecure settings) of
       socket <- restore (clientConnect settings target)
       restore (ClientConnection socket <$> secure target (socketTransport socket)) `onException` closeSocket socket
 
+-- | Connect by TCP.
 connectPlain :: Target -> Thread Socket
 connectPlain target = mask $ \restore -> do
   -- The caller limits the time.

@@ -43,6 +43,7 @@ import Weft.Http.Internal.Framing
 import Weft.Http.Internal.Host
 import Weft.Http.Internal.Types
 
+-- | The outcome of 'parseRequest'.
 data Parsed
   = -- | The head is incomplete. Pass the number to the next call, which then skips the bytes
     -- already searched.

@@ -166,6 +166,7 @@ changed server change = do
      in (open {openRoom = [], openNone = if isInUse open then openNone open else []}, openRoom open <> none)
   for_ wake (\w -> deliver w (Answered ()))
 
+-- | How many are open.
 connectionCount :: Server -> IO Int
 connectionCount server = openCount <$> readIORef (serverConnections server)
 
