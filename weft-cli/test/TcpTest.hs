@@ -24,13 +24,13 @@ tests =
 
 commands :: Assertion
 commands = do
-  printed ["tun0,10.9.0.2/24", "--user", "someone"] ["ip tuntap add dev tun0 mode tun user someone", "ip addr add 10.9.0.1/24 dev tun0", "ip link set dev tun0 up"]
+  printed ["tun0,10.9.0.2/24", "--user", "someone"] ["ip tuntap add dev tun0 mode tun multi_queue user someone", "ip addr add 10.9.0.1/24 dev tun0", "ip link set dev tun0 up"]
   -- The system's end gets another address than the stack's.
-  printed ["tun1,10.9.1.1/24"] ["ip tuntap add dev tun1 mode tun", "ip addr add 10.9.1.2/24 dev tun1", "ip link set dev tun1 up"]
-  printed ["tun0,fd09::2"] ["ip tuntap add dev tun0 mode tun", "ip addr add fd09::1/64 dev tun0", "ip link set dev tun0 up"]
-  printed ["tun0,fd09:0:0:1::1/120"] ["ip tuntap add dev tun0 mode tun", "ip addr add fd09:0:0:1::2/120 dev tun0", "ip link set dev tun0 up"]
+  printed ["tun1,10.9.1.1/24"] ["ip tuntap add dev tun1 mode tun multi_queue", "ip addr add 10.9.1.2/24 dev tun1", "ip link set dev tun1 up"]
+  printed ["tun0,fd09::2"] ["ip tuntap add dev tun0 mode tun multi_queue", "ip addr add fd09::1/64 dev tun0", "ip link set dev tun0 up"]
+  printed ["tun0,fd09:0:0:1::1/120"] ["ip tuntap add dev tun0 mode tun multi_queue", "ip addr add fd09:0:0:1::2/120 dev tun0", "ip link set dev tun0 up"]
   mapM_ refused ["tun0,fd09::2/127", "tun0,fd09:::2", "tun0,fd09::2%eth0/64", "tun0,10.9.0.2/31", "tun0,10.9.2/24"]
-  printed ["tun0,10.9.0.2/24", "--remove"] ["ip tuntap del dev tun0 mode tun"]
+  printed ["tun0,10.9.0.2/24", "--remove"] ["ip link del dev tun0"]
   where
     printed args expected = do
       (code, out, err) <- runWeft [] (["tcp", "setup"] <> args)

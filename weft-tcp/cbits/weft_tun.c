@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #ifdef __linux__
 #include <linux/if_tun.h>
@@ -29,18 +30,40 @@ static int interface_call(const char *name, unsigned long what, struct ifreq *r)
     return answer;
 }
 
-/* Attach to a device, or make it. With offload its packets have a header in front (struct
- * virtio_net_hdr) that says what of checksums and segmentation is still to be done. What an earlier
- * program has asked for is still on in a persistent device, so it is set in any case. */
-int weft_tun_open(const char *name, int offload)
+#ifdef __linux__
+/* Linux lets several programs have queues of one device, each of which would get a part of the packets. So the one that
+ * has such a device locks a byte of /dev/net/tun, by the device's name and its network namespace. The lock is there
+ * for as long as the descriptor is, also in another process that it was passed to. */
+static int hold(int fd, const char *name)
+{
+    uint32_t h = 2166136261u;
+    for (const char *c = name; *c; c++) h = (h ^ (unsigned char)*c) * 16777619u;
+    struct stat net;
+    uint64_t space = stat("/proc/self/ns/net", &net) == 0 ? (uint32_t)net.st_ino : 0;
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = (off_t)(space << 31 | h >> 1), .l_len = 1};
+    if (fcntl(fd, F_OFD_SETLK, &lock) == 0) return 0;
+    return errno == EAGAIN || errno == EACCES ? EBUSY : errno;
+}
+#endif
+
+/* Attach to a device, or make it; with queues as one of its queues, which fails with EINVAL if it was made with one
+ * only. The first is for this program alone, and fails with EBUSY if another has the device. With offload its packets have
+ * a header in front (struct virtio_net_hdr) that says what of checksums and segmentation is still to be done. What an
+ * earlier program has asked for is still on in a persistent device, so it is set in any case. */
+int weft_tun_open(const char *name, int offload, int queues, int first)
 {
 #ifdef __linux__
     struct ifreq r;
     int fd = open("/dev/net/tun", O_RDWR | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0) return -errno;
+    int busy = first ? hold(fd, name) : 0;
+    if (busy) {
+        close(fd);
+        return -busy;
+    }
     memset(&r, 0, sizeof r);
     strncpy(r.ifr_name, name, IFNAMSIZ - 1);
-    r.ifr_flags = IFF_TUN | IFF_NO_PI | (offload ? IFF_VNET_HDR : 0);
+    r.ifr_flags = IFF_TUN | IFF_NO_PI | (offload ? IFF_VNET_HDR : 0) | (queues ? IFF_MULTI_QUEUE : 0);
     int header = sizeof(struct virtio_net_hdr);
     if (ioctl(fd, TUNSETIFF, &r) < 0 || (offload && ioctl(fd, TUNSETVNETHDRSZ, &header) < 0)
         || ioctl(fd, TUNSETOFFLOAD, offload ? TUN_F_CSUM | TUN_F_TSO4 | TUN_F_TSO6 : 0) < 0) {
@@ -50,7 +73,7 @@ int weft_tun_open(const char *name, int offload)
     }
     return fd;
 #else
-    (void)name, (void)offload;
+    (void)name, (void)offload, (void)queues, (void)first;
     return -ENOSYS;
 #endif
 }

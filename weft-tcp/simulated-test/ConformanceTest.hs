@@ -21,6 +21,7 @@ tests =
   testGroup
     "Conformance"
     [ networkConformance (world "segments, in order" 1 calmIp {ipTcp = quick} defaultConfig {configStrategy = InOrder}),
+      networkConformance (world "segments, 2 workers" 3 calmIp {ipTcp = quick} defaultConfig {configWorkers = 2}),
       networkConformance (world "segments, rough, 2 workers" 2 roughIp {ipTcp = withoutDatagrams . quick} roughConfig)
     ]
   where
@@ -35,5 +36,6 @@ world name seed ip config =
   (simulatedWorld name seed config {configLayer = overSegments ip})
     { worldPunctual = configConditions config == calm,
       worldCuts = configConditions config /= calm,
+      worldFirstCome = configWorkers config == 1,
       worldLeaveNoPort = \s -> setOption s Linger 0
     }

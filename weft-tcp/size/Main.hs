@@ -29,6 +29,8 @@ import Weft.Tcp.Stack
 import Weft.Tcp.Stack.Arrivals (packetFrom)
 import Weft.Tcp.Stack.Ask (Verdict (..))
 import Weft.Tcp.Stack.Calls (newStack)
+import Weft.Tcp.Stack.Closing
+import Weft.Tcp.Stack.Listening
 import Weft.Tcp.Stack.Names (toSockAddr)
 import Weft.Tcp.Stack.Sockets
 import Weft.Tcp.Stack.State (Stack (stackTimers))

@@ -72,7 +72,7 @@ gives expected verdict = came @?= expected
     came = case verdict of
       Answer a -> Right a
       Refuse e -> Left (Just (errorNumber e))
-      Again _ _ -> Left Nothing
+      _ -> Left Nothing
 
 errorNumber :: Errno -> CInt
 errorNumber (Errno n) = n
@@ -101,7 +101,7 @@ hear st s n = allocaBytes n $ \p ->
   receiveFromSock st s p n Nothing 1 >>= \case
     Answer (k, from) -> (\b -> Right (b, from)) <$> B.packCStringLen (castPtr p, k)
     Refuse e -> pure (Left (Just (errorNumber e)))
-    Again _ _ -> pure (Left Nothing)
+    _ -> pure (Left Nothing)
 
 -- | All of what is received.
 payload :: Stack -> Socket -> IO (Either (Maybe CInt) ByteString)

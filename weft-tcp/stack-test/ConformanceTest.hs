@@ -43,6 +43,8 @@ ownWorld workers =
     { worldName = "own TCP, " <> show workers <> (if workers == 1 then " worker" else " workers"),
       worldWorkers = workers,
       worldInOrder = workers == 1,
+      -- A worker prefers connections of its own part of the stack.
+      worldFirstCome = workers == 1,
       worldRun = \listener ->
         runWith
           (if workers == 1 then defaultSettings {settingCarriers = 0} else defaultSettings)

@@ -31,6 +31,9 @@ import Weft.Tcp.Segment (Ports (..))
 import Weft.Tcp.Stack.Arrivals (finish)
 import Weft.Tcp.Stack.Ask (Verdict (..))
 import Weft.Tcp.Stack.Calls (describeSocket)
+import Weft.Tcp.Stack.Closing
+import Weft.Tcp.Stack.Connecting
+import Weft.Tcp.Stack.Listening
 import Weft.Tcp.Stack.Names (toSockAddr)
 import Weft.Tcp.Stack.Sockets
 import Weft.Tcp.Stack.State (Stack)

@@ -11,7 +11,8 @@ module InteropTest (tests, part) where
 import Control.Monad (forM, forM_, void, (>=>))
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
-import Foreign.C.Error (Errno (..), eCONNREFUSED, eNODEV)
+import Data.IORef
+import Foreign.C.Error (Errno (..), eBUSY, eCONNREFUSED, eNODEV)
 import GHC.IO.Exception (IOException (..))
 import Network.Socket (tupleToHostAddress)
 import Support
@@ -22,12 +23,16 @@ import System.Process
 import Test.Tasty
 import Test.Tasty.HUnit
 import Weft
+import Weft.Internal.Core.SystemCall (Socket (socketDescriptor))
+import Weft.Internal.Os.Descriptor (livesOn)
+import Weft.Scope
 import Weft.Socket
 import Weft.Tcp.Device
 import Weft.Tcp.Device.Tun
 import Weft.Tcp.Packet (Address (..))
 import Weft.Tcp.Stack
 import Weft.Tcp.Stack.Names (toSockAddr)
+import Weft.Test.Loopback (toEnd)
 
 -- | Datagrams of many sizes there and back, one by one; then some to a port where nobody listens, of which the client
 -- learns. The server's run, the client's, and the server's address.
@@ -64,6 +69,37 @@ conversation serverRun clientRun address = do
       SockAddrInet6 port flow host scope -> SockAddrInet6 (port + 1) flow host scope
       other -> other
 
+-- | The given number of connections at once, to a server that sends back what it gets, once it is
+-- complete. Threads are on all workers of their run, which need not be those of their connections; of these each of two
+-- workers of a stack has some. The server's run, the client's, and the server's address.
+crowd :: Weft.Settings -> Weft.Settings -> HostName -> Int -> IO ()
+crowd serverRun clientRun host count = do
+  places <- newIORef []
+  let lives s = liftIO (atomicModifyIORef' places (\ps -> (livesOn 2 (socketDescriptor s) : ps, ())))
+      onAll scope act = do
+        workers <- workerCount
+        forM [1 .. count] $ \i -> act i >>= forkInWith scope defaultForkOptions {forkWorker = Just (i `mod` workers)}
+      server :: IO () -> Thread ()
+      server ready = withSocket (listenTcp (Just host) "80" 256) $ \l -> do
+        liftIO ready
+        void . withScope $ \scope -> onAll scope $ \_ -> do
+          (s, _) <- accept l
+          pure (withSocket (pure s) (\_ -> lives s >> toEnd s >>= sendAll s))
+      client :: Thread () -> Thread [ByteString]
+      client ready = do
+        ready
+        withScope $ \scope -> do
+          asking <- onAll scope $ \i -> pure . withSocket (connectTcp (seconds 30) host "80") $ \s -> do
+            lives s
+            sendAll s (question i) >> shutdown s ShutdownSend
+            toEnd s
+          mapM awaitChild asking
+      question i = content (100 * i) i
+  answers <- twoRuns serverRun clientRun server client
+  [(i, B.length a) | (i, a) <- zip [1 ..] answers, a /= question i] @?= []
+  there <- readIORef places
+  assertBool (show there) (all (`elem` there) [Just 0, Just 1])
+
 -- | The tests, each a process in a namespace; or one that says why there are none.
 tests :: IO TestTree
 tests = do
@@ -98,7 +134,13 @@ parts =
     ("Linux connects over a bad link", exchange (own bad) linux ownName 300000),
     ("we connect over a bad link", withLinux (\name -> exchange linux (own bad) name 300000)),
     ("short connections from Linux", shortConnections (own tun) linux ownName 200),
-    ("the device is deleted", deleted),
+    ("many connections from Linux, two workers", crowd (twice (own tun)) linux ownName 200),
+    ("many connections to Linux, two workers", withLinux (\name -> crowd linux (twice (own tun)) name 200)),
+    ("many connections from Linux, two workers and one queue", callCommand "ip tuntap add weft0 mode tun" >> crowd (twice (own tun)) linux ownName 200),
+    ("many connections over a bad link, two workers", crowd (twice (own bad)) linux ownName 20),
+    ("two workers lose the device", deleted 2),
+    ("a device of another program", another),
+    ("the device is deleted", deleted 1),
     ("datagrams from Linux", conversation (own tun) linux (SockAddrInet 53 (tupleToHostAddress (10, 9, 0, 2)))),
     ("datagrams to Linux", withLinux (\_ -> conversation linux (own tun) (SockAddrInet 53 (tupleToHostAddress (10, 9, 0, 1))))),
     ("datagrams over IPv6", withLinux (\_ -> do callCommand "ip -6 addr add fd09::1/64 dev weft0 nodad"; overSix)),
@@ -114,9 +156,18 @@ parts =
       let ours = ownSettingsWith (\s -> s {tcpAddresses = [six 2]}) tun (Address4 0x0a090002)
       conversation ours linux (toSockAddr AF_INET6 (six 2) 53)
       conversation linux ours (toSockAddr AF_INET6 (six 1) 53)
+    -- It would get a part of the packets.
+    another = do
+      device <- tun
+      second <- try tun
+      deviceClose device
+      either ioe_errno (const Nothing) second @?= Just busy
+      tun >>= deviceClose
+    busy = let Errno e = eBUSY in e
+    twice settings = settings {settingWorkers = Just 2}
     -- A thread that waits is told, and so are later calls.
-    deleted = do
-      outcomes <- runWith (own tun) {settingReport = \_ -> pure ()} . withSocket (listenTcp (Just ownName) "80" 16) $ \l -> do
+    deleted workers = do
+      outcomes <- runWith (own tun) {settingReport = \_ -> pure (), settingWorkers = Just workers} . withSocket (listenTcp (Just ownName) "80" 16) $ \l -> do
         accepting <- beside (try (void (accept l)))
         blocking (callCommand "ip link del weft0")
         first <- accepting

@@ -14,6 +14,7 @@ import InfoTest qualified
 import InteropTest qualified
 import JoinTest qualified
 import PairTest qualified
+import ShardsTest qualified
 import SmallTest qualified
 import SocketsTest qualified
 import System.Environment (getArgs, setEnv)
@@ -30,7 +31,7 @@ everything = do
   -- The conformance tests take descriptors and raise signals.
   setEnv "TASTY_NUM_THREADS" "1"
   defaultMain . adjustOption limited $
-    testGroup "weft-tcp:stack" [HeldTest.tests, HandoverTest.tests, TableTest.tests, JoinTest.tests, SocketsTest.tests, SmallTest.tests, DatagramsTest.tests, PairTest.tests, InfoTest.tests, interop, conformance]
+    testGroup "weft-tcp:stack" [HeldTest.tests, HandoverTest.tests, TableTest.tests, JoinTest.tests, SocketsTest.tests, SmallTest.tests, DatagramsTest.tests, PairTest.tests, ShardsTest.tests, InfoTest.tests, interop, conformance]
   where
     limited = \case
       NoTimeout -> mkTimeout 120000000

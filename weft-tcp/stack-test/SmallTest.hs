@@ -48,6 +48,9 @@ import Weft.Tcp.Stack
 import Weft.Tcp.Stack.Alarms (fireTimers)
 import Weft.Tcp.Stack.Ask (Verdict (..))
 import Weft.Tcp.Stack.Calls (describeSocket, newStack)
+import Weft.Tcp.Stack.Closing
+import Weft.Tcp.Stack.Connecting
+import Weft.Tcp.Stack.Listening
 import Weft.Tcp.Stack.Names (toSockAddr)
 import Weft.Tcp.Stack.Sockets
 import Weft.Tcp.Stack.State (Conn (..), Stack (..), Stage (..))

@@ -34,8 +34,11 @@ import Weft.Tcp.Stack.Alarms (fireTimers)
 import Weft.Tcp.Stack.Arrivals (finish, packetFrom)
 import Weft.Tcp.Stack.Ask (Verdict (..))
 import Weft.Tcp.Stack.Calls (answer, gauges, newStack)
+import Weft.Tcp.Stack.Closing
+import Weft.Tcp.Stack.Connecting
 import Weft.Tcp.Stack.Engine (newConn, openingStep)
 import Weft.Tcp.Stack.Flow
+import Weft.Tcp.Stack.Listening
 import Weft.Tcp.Stack.Names (toSockAddr)
 import Weft.Tcp.Stack.Sockets
 import Weft.Tcp.Stack.State (Alarm (..), Owner (..), Stack (..), WaitConn (..), defaultOptions)

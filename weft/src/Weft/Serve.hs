@@ -41,13 +41,15 @@ where
 
 import Control.Exception (SomeException, fromException)
 import Control.Monad (unless, void, when)
-import Data.Maybe (isNothing)
+import Data.Maybe (fromMaybe, isNothing)
 import Data.Text qualified as Text
 import Foreign.C.Error
 import GHC.IO.Exception (ioe_errno)
 import Weft
 import Weft.Concurrently (race_)
 import Weft.Internal.Core.Scheduler (ThreadExit (..))
+import Weft.Internal.Core.SystemCall (Socket (socketDescriptor))
+import Weft.Internal.Os.Descriptor (livesOn)
 import Weft.Mask (allowInterrupt, interruptible, mask_)
 import Weft.Reader (ReadError (..))
 import Weft.Scope
@@ -161,8 +163,8 @@ isDisconnection e
     gone = [eCONNRESET, ePIPE, eCONNABORTED, eTIMEDOUT, eNOTCONN, eHOSTUNREACH, eNETUNREACH, eNETDOWN, eHOSTDOWN]
 
 -- | The loop of a server, for programs that need another one around it: wait until one more
--- connection is wanted; accept it; hand it over, with the worker on which its thread should live,
--- so that all have their share. It ends when none is wanted, and raises what 'accept' raises.
+-- connection is wanted; accept it; hand it over, with the worker on which its thread should live: the
+-- socket's own, if it has one, or else so that all have their share. It ends when none is wanted, and raises what 'accept' raises.
 --
 -- The function is run masked, and nothing is raised between a connection's arrival and
 -- the function: it must see to it that the socket is closed, and not wait.
@@ -175,6 +177,7 @@ acceptEach wanted listener begin = do
         allowInterrupt
         when more $ do
           (client, peer) <- accept listener
-          begin (if workers == 1 then Nothing else Just (turn `mod` workers)) client peer
+          let worker = fromMaybe (turn `mod` workers) (livesOn workers (socketDescriptor client))
+          begin (if workers == 1 then Nothing else Just worker) client peer
           go (turn + 1)
   mask_ (go 0)

@@ -35,6 +35,7 @@ realWorld config =
     { worldName = describeConfig config,
       worldWorkers = configWorkers config,
       worldInOrder = configWorkers config == 1,
+      worldFirstCome = True,
       worldRun = \listener ->
         runWith
           (inTurn config)

@@ -59,6 +59,7 @@ simulatedBase name =
     { worldName = name,
       worldWorkers = 1,
       worldInOrder = False,
+      worldFirstCome = True,
       worldRun = \_ _ -> fail "not given",
       worldDirectory = \use -> use "/tmp",
       worldDescriptors = readIORef leaked,

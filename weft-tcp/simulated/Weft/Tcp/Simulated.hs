@@ -21,12 +21,11 @@ where
 
 import Control.Concurrent (myThreadId)
 import Data.ByteString qualified as B
-import Data.Foldable (for_)
+import Data.Foldable (for_, toList)
 import Data.IORef
 import Data.IntMap.Strict qualified as IntMap
 import Data.IntSet qualified as IntSet
 import Data.Maybe (catMaybes, listToMaybe)
-import Data.Primitive.Array (indexArray)
 import Network.Socket (Family (..), SocketType (..))
 import Weft.Internal.Core.Context (rootContext)
 import Weft.Internal.Core.Home (Home (..))
@@ -42,14 +41,16 @@ import Weft.Sim.Internal.Random
 import Weft.Sim.Internal.Run
 import Weft.Sim.Internal.World
 import Weft.Tcp.Device
+import Weft.Tcp.Packet (packetPayload, parsePacket)
 import Weft.Tcp.Simulated.Wire
 import Weft.Tcp.Stack
 import Weft.Tcp.Stack.Calls
+import Weft.Tcp.Stack.Shards qualified as Shards
 import Weft.Tcp.Stack.State
-import Weft.Tcp.Stack.Table qualified as Table
 
 -- | A machine's stack, in the life of the machine in which it was made.
-data Node = Node {nodeLife :: !Int, nodeStack :: !Stack, nodeInbox :: !Inbox}
+-- It has a queue of packets for each worker.
+data Node = Node {nodeLife :: !Int, nodeStack :: !Stack, nodeInboxes :: ![Inbox]}
 
 -- | The state of a run's layer.
 data Nodes = Nodes
@@ -76,7 +77,7 @@ openSockets :: Nodes -> IO Int
 openSockets nodes = do
   machines <- machinesOf (simWorld (nodesSim nodes))
   found <- mapM (living nodes) machines
-  sum <$> mapM (Table.size . stackSocks . nodeStack) (catMaybes found)
+  sum <$> mapM (Shards.openSockets . nodeStack) (catMaybes found)
 
 -- The stack of a machine in its present life, if there is one.
 living :: Nodes -> Machine -> IO (Maybe Node)
@@ -95,26 +96,30 @@ nodeOf nodes home machine = living nodes machine >>= maybe make pure
     make = do
       life <- readIORef (machineLife machine)
       inbox <- newInbox
-      let device = (readingFrom inbox (show machine) (ipMtu settings) (sendOver (nodesWire nodes) (arrive nodes) machine)) {deviceLoops = ipLoopback settings}
-          tcp = ipTcp settings (defaultTcpSettings (pure device) (addressesOf machine)) {tcpMostSockets = most}
-      st <- tcpDevice tcp >>= newStack tcp
+      more <- mapM (const newInbox) (drop 1 (toList (homePeers home)))
+      let device from = (readingFrom from (show machine) (ipMtu settings) (sendOver (nodesWire nodes) (arrive nodes) machine)) {deviceLoops = ipLoopback settings}
+          tcp = ipTcp settings (defaultTcpSettings (pure (device inbox)) (addressesOf machine)) {tcpMostSockets = most}
+          others = if tcpDivided tcp then more else []
+      st <- tcpDevice tcp >>= \first -> newShards tcp (first : map device others)
       readIORef (simHost sim) >>= mapM_ (writeIORef (stackReport st) . hostReport)
-      let node = Node life st inbox
+      let node = Node life st (inbox : others)
       modifyIORef' (nodesByMachine nodes) (IntMap.insert (machineNumber machine) node)
       bytes <- B.pack <$> mapM (\_ -> fromIntegral <$> below (simEntropy sim) 256) [1 .. 24 :: Int]
-      let there = indexArray (homePeers home) (machineNumber machine `mod` length (homePeers home))
-      node <$ startStack st there (residing (Residence (machineNumber machine) life) rootContext) bytes
+      node <$ startStack st home (residing (Residence (machineNumber machine) life) rootContext) bytes
     -- They count as descriptors.
     most = (\used -> descriptorLimit (worldConditions world) - IntSet.size used) <$> readIORef (machineDescriptors machine)
 
--- A packet comes to a machine that is up.
+-- A packet comes to a machine that is up. The queue that takes it is chosen by its ports, and so need not be that of
+-- its connection's worker.
 arrive :: Nodes -> Machine -> B.ByteString -> IO ()
 arrive nodes machine packet = do
   host <- readIORef (simHost (nodesSim nodes))
   for_ host $ \h -> do
     closing <- readIORef (homeClosing (hostHome h))
     there <- if closing then living nodes machine else Just <$> nodeOf nodes (hostHome h) machine
-    for_ there $ \node -> putPacket 10000 (nodeInbox node) packet
+    for_ there $ \node -> putPacket 10000 (nodeInboxes node !! (portsIn packet `mod` length (nodeInboxes node))) packet
+  where
+    portsIn = B.foldl' (\n byte -> n + fromIntegral byte) 0 . B.take 4 . either (const B.empty) packetPayload . parsePacket
 
 answering :: Nodes -> Host -> Instance -> Instance
 answering nodes host started = case instanceAnswer started of
@@ -154,7 +159,7 @@ answering nodes host started = case instanceAnswer started of
       owner s = do
         machines <- machinesOf world
         candidates <- catMaybes <$> mapM (living nodes) machines
-        listToMaybe . catMaybes <$> mapM (\n -> (n <$) <$> lookupSock (nodeStack n) s) candidates
+        listToMaybe . catMaybes <$> mapM (\n -> (n <$) <$> lookupSock (Shards.shardOf (nodeStack n) s) s) candidates
 
 -- | The socket that a call is about.
 about :: SystemCall a -> Maybe Socket

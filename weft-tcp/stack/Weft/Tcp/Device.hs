@@ -6,6 +6,7 @@
 module Weft.Tcp.Device
   ( Device (..),
     noDevice,
+    queuesOf,
 
     -- * In memory
     newPair,
@@ -18,6 +19,7 @@ module Weft.Tcp.Device
   )
 where
 
+import Control.Exception (IOException, try)
 import Control.Monad (void, when)
 import Data.ByteString (ByteString)
 import Data.IORef
@@ -41,12 +43,16 @@ data Device = Device
     -- | Wait until there may be one. An ordinary system call of a thread, so that it can be
     -- simulated; may return for nothing. Throws an 'IOError' if there will be none any more.
     deviceAwait :: !(Thread ()),
-    -- | Send a packet, or lose it. Does not block; any OS thread calls it, one at a time.
+    -- | Send a packet, or lose it. Does not block; any OS thread calls it, one at a time unless the run has several
+    -- workers.
     deviceSend :: !(ByteString -> IO ()),
     -- | If it can: 'deviceSend' for a packet of TCP in whose checksum only the pseudo-header is
     -- summed. The device completes it, and first cuts what is longer into segments with this much
     -- payload.
     deviceSendWhole :: !(Maybe (Int -> ByteString -> IO ())),
+    -- | If it has more queues of packets: open another, which is a device of its own, and which the first outlives. Each
+    -- brings some of the packets, mostly of flows that it has sent packets of. May throw an 'IOError'.
+    deviceAnother :: !(Maybe (IO Device)),
     -- | Give it back. Nothing is called afterwards.
     deviceClose :: !(IO ())
   }
@@ -63,8 +69,19 @@ noDevice =
       deviceSend = \_ -> pure (),
       deviceVerifies = False,
       deviceSendWhole = Nothing,
+      deviceAnother = Nothing,
       deviceClose = pure ()
     }
+
+-- | A device for each of several readers, the given number: queues of this one. Where it has no more, a reader sends by the first and
+-- reads nothing.
+queuesOf :: Int -> Device -> IO [Device]
+queuesOf n first = go (n - 1) (deviceAnother first)
+  where
+    go left = \case
+      Just another | left > 0 -> try another >>= either (\(_ :: IOException) -> go left Nothing) (\d -> (<> [d]) <$> go (left - 1) (deviceAnother first))
+      _ -> pure (first : replicate left mute)
+    mute = first {deviceRead = pure [], deviceAwait = deviceAwait noDevice, deviceAnother = Nothing, deviceClose = pure ()}
 
 -- | The behaviour of a joint in memory towards packets of one direction.
 data Link = Link
@@ -108,6 +125,7 @@ readingFrom (Inbox ref) name mtu send =
       deviceSend = send,
       deviceVerifies = False,
       deviceSendWhole = Nothing,
+      deviceAnother = Nothing,
       deviceClose = pure ()
     }
   where

@@ -68,9 +68,9 @@ type Secret = (Word64, Word64)
 newHandover :: Maybe Secret -> IO Handover
 newHandover inherited = Handover <$> newGate (null inherited) <*> pure inherited <*> newIORef Nothing
 
--- | Settings of the stack that the handle is for.
+-- | Settings of the stack that the handle is for. It has one shard: it stands still in one turn.
 movable :: Handover -> TcpSettings -> TcpSettings
-movable (Handover gate inherited stack) settings = settings {tcpDevice = gated gate <$> tcpDevice settings, tcpOpened = opened}
+movable (Handover gate inherited stack) settings = settings {tcpDevice = gated gate <$> tcpDevice settings, tcpDivided = False, tcpOpened = opened}
   where
     opened st = do
       mapM_ (writeIORef (stackSecret st) . Just) inherited

@@ -19,13 +19,13 @@ module Weft.Tcp.Info
   )
 where
 
+import Control.Monad (forM)
 import Data.ByteString qualified as B
 import Data.IORef
 import Data.Int (Int64)
 import Data.IntMap.Strict (IntMap)
 import Data.IntMap.Strict qualified as IntMap
 import Data.Maybe (catMaybes)
-import Data.Sequence qualified as Sequence
 import Data.Word (Word16, Word32, Word8)
 import Network.Socket (Family (..))
 import System.IO.Unsafe (unsafePerformIO)
@@ -38,8 +38,10 @@ import Weft.Tcp.Internal.Small (fromHalfOpen, fromWaiting)
 import Weft.Tcp.Internal.Tcb
 import Weft.Tcp.Packet (Address (..))
 import Weft.Tcp.Sequence
+import Weft.Tcp.Stack.Backlog (waiting)
 import Weft.Tcp.Stack.Flow
 import Weft.Tcp.Stack.Names
+import Weft.Tcp.Stack.Shards
 import Weft.Tcp.Stack.State
 import Weft.Tcp.Stack.Table qualified as Table
 
@@ -96,27 +98,30 @@ socketsHere = readIORef published >>= sequence . IntMap.elems . snd
 -- | The sockets of a stack: listeners, sockets for datagrams, then connections, the last of which are
 -- half open or in TIME-WAIT.
 infoOf :: Stack -> IO [SocketInfo]
-infoOf st = do
-  now <- readIORef (stackNow st)
-  bindings <- concat . IntMap.elems <$> readIORef (stackPorts st)
+infoOf any' = do
+  bindings <- concat . IntMap.elems <$> readIORef (stackPorts any')
   listeners <- mapM listening [l | Binding {bindingListener = Just l} <- bindings]
-  connections <- Table.toList (stackConns st) >>= mapM (\c -> connected now c <$> readBody c)
-  halves <- map (\c -> small now (halfFlow c) (fromHalfOpen (halfTcb c))) <$> Table.toList (stackHalves st)
-  waits <- map (\c -> small now (waitFlow c) (fromWaiting (waitTcb c))) <$> Table.toList (stackWaits st)
-  socks <- mapM (Table.lookup (stackSocks st) . fromIntegral . bindingSock) bindings
+  let inTable :: (Stack -> Table.Table k a) -> (Instant -> a -> IO SocketInfo) -> IO [SocketInfo]
+      inTable table use = fmap concat . forM (allShards any') $ \st -> do
+        now <- readIORef (stackNow st)
+        Table.toList (table st) >>= mapM (use now)
+  connections <- inTable stackConns (\now c -> connected now c <$> readBody c)
+  halves <- inTable stackHalves (\now c -> pure (small now (halfFlow c) (fromHalfOpen (halfTcb c))))
+  waits <- inTable stackWaits (\now c -> pure (small now (waitFlow c) (fromWaiting (waitTcb c))))
+  socks <- mapM ((\n -> Table.lookup (stackSocks (shardAt any' n)) n) . fromIntegral . bindingSock) bindings
   datagrams <- concat <$> mapM hearing (catMaybes socks)
   pure (listeners <> datagrams <> connections <> halves <> waits)
   where
     hearing sock = case sockRole sock of
       Datagrams ref -> do
         u <- readIORef ref
-        let waiting = sum (B.length . incomingPayload <$> udpQueue u)
-        pure [SocketInfo "UDP" waiting 0 (place (udpLocal u) (udpLocalPort u)) (maybe "" (uncurry place) (udpPeer u)) Nothing Nothing]
+        let there = sum (B.length . incomingPayload <$> udpQueue u)
+        pure [SocketInfo "UDP" there 0 (place (udpLocal u) (udpLocalPort u)) (maybe "" (uncurry place) (udpPeer u)) Nothing Nothing]
       _ -> pure []
     listening l = do
-      waiting <- Sequence.length <$> readIORef (listenerQueue l)
-      most <- readIORef (listenerBacklog l)
-      pure (SocketInfo "LISTEN" waiting most (place (listenerAddress l) (listenerPort l)) "" Nothing Nothing)
+      there <- waiting (listenerBacklog l)
+      most <- readIORef (listenerRoom l)
+      pure (SocketInfo "LISTEN" there most (place (listenerAddress l) (listenerPort l)) "" Nothing Nothing)
 
 small :: Instant -> Flow -> Tcb -> SocketInfo
 small now (Flow local localPort peer peerPort) t =

@@ -6,7 +6,7 @@
 -- system calls are those of "Weft.Socket" (Li & Zdancewic 2007, section 6; Li 2008, section 3.3).
 --
 -- As there, the loops that wait for packets and for timers are threads like any other, over the
--- system calls of the kernel underneath, on any worker.
+-- system calls of the kernel underneath, for each worker.
 module Weft.Tcp.Stack
   ( withTcp,
     TcpSettings (..),
@@ -50,6 +50,7 @@ defaultTcpSettings device addresses =
       tcpMostHalfOpen = 4096,
       tcpMostTimeWait = 262144,
       tcpLinger = 1000000,
+      tcpDivided = True,
       tcpOpened = \_ -> pure ()
     }
 
@@ -75,7 +76,8 @@ parseAddress text = case break (== '/') text of
 -- that were inherited ('Weft.Socket.adoptSocket'), names, files, time.
 --
 -- The calls mean what they mean on the system's sockets. The stack's sockets have negative numbers
--- ('descriptorNumber'). Its threads, for packets and for timers, start with the first socket; when
+-- ('descriptorNumber'). Several workers share it by flow: each has a part of it and a queue of the device, if the device has
+-- that many. Its threads, for packets and for timers of each worker, start with the first socket; when
 -- the run ends they go on for 'tcpLinger' if closed connections have something to send, and then
 -- reset what is left.
 --
@@ -87,7 +89,8 @@ withTcp settings kernel =
       openKernel = \workers -> mask_ $ do
         inner <- openKernel kernel workers
         device <- tcpDevice settings `onException` closeKernel inner
-        st <- newStack settings device
+        devices <- if tcpDivided settings then queuesOf workers device else pure [device]
+        st <- newShards settings devices
         undescribe <- describesSockets (describeSocket st)
         unpublish <- publishing st
         pure
@@ -96,7 +99,7 @@ withTcp settings kernel =
                 when (hostWorker host == 0) (writeIORef (stackReport st) (hostReport host))
                 answeringFor st host <$> startKernel inner host,
               openedGauges = (<>) <$> openedGauges inner <*> gauges st,
-              closeKernel = closeKernel inner >> undescribe >> unpublish >> deviceClose device
+              closeKernel = closeKernel inner >> undescribe >> unpublish >> mapM_ deviceClose devices
             }
     }
 

@@ -132,7 +132,7 @@ inOrder world = do
   forM_ clients (`connect` address)
   mine <- mapM localAddress clients
   came <- replicateM 5 (accept listener)
-  when (worldPunctual world) $ map snd came `is` mine
+  when (worldPunctual world && worldFirstCome world) $ map snd came `is` mine
   let accepted = [c | address' <- mine, c <- came, snd c == address']
   length (nub mine) `is` 5
   forM_ (zip clients accepted) $ \(c, (s, _)) -> do

@@ -42,6 +42,8 @@ data World = World
     -- became ready? So it is with one worker and the default policy; a simulation that
     -- chooses the order says no, and is spared the tests that rely on it.
     worldInOrder :: Bool,
+    -- | Are connections accepted in the order in which they came, whatever the worker that accepts?
+    worldFirstCome :: Bool,
     -- | Run the main thread, and raise what leaves it.
     worldRun :: forall a. Listener -> Thread a -> IO a,
     -- | A directory that exists, and is empty, when the next run begins. Its path is

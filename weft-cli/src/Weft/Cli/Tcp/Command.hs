@@ -70,9 +70,9 @@ setUp own user removes runs = forM_ (setupLines own user removes) $ \line ->
 -- | Arguments for @ip@: a device for this user, or its removal.
 setupLines :: OwnTcp -> Maybe String -> Bool -> [[String]]
 setupLines own user removes
-  | removes = [["tuntap", "del", "dev", device, "mode", "tun"]]
+  | removes = [["link", "del", "dev", device]]
   | otherwise =
-      [ ["tuntap", "add", "dev", device, "mode", "tun"] <> maybe [] (\u -> ["user", u]) user,
+      [ ["tuntap", "add", "dev", device, "mode", "tun", "multi_queue"] <> maybe [] (\u -> ["user", u]) user,
         ["addr", "add", system <> "/" <> show (ownPrefix own), "dev", device],
         ["link", "set", "dev", device, "up"]
       ]

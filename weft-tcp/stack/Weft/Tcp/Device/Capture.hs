@@ -5,13 +5,13 @@
 -- (draft-ietf-opsawg-pcapng), which Wireshark and tcpdump read.
 module Weft.Tcp.Device.Capture (capturing) where
 
+import Control.Concurrent.MVar (modifyMVar_, newMVar)
 import Control.Exception (IOException, onException, try)
-import Control.Monad (forM_, when)
+import Control.Monad (forM_)
 import Data.Bits (shiftR, (.&.))
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.ByteString.Builder
-import Data.IORef
 import Data.Int (Int64)
 import Data.Time.Clock.System (SystemTime (..), getSystemTime)
 import Data.Word (Word32)
@@ -31,21 +31,22 @@ import Weft.Tcp.Device
 capturing :: FilePath -> Device -> IO Device
 capturing path device = do
   file <- begun `onException` deviceClose device
-  open <- newIORef True
-  let attempt act = do
-        writable <- readIORef open
-        when writable $ try act >>= either (\(_ :: IOException) -> writeIORef open False) pure
+  -- Several workers write, one block at a time.
+  open <- newMVar True
+  let attempt act = modifyMVar_ open $ \writable ->
+        if writable then either (\(_ :: IOException) -> False) (const True) <$> try act else pure False
       record direction packet = attempt (getSystemTime >>= \t -> hPutBuilder file (packetBlock direction t packet))
-  pure
-    device
-      { deviceRead = do
-          packets <- deviceRead device
-          if null packets then attempt (hFlush file) else forM_ packets (record inbound)
-          pure packets,
-        deviceSend = \packet -> record outbound packet >> deviceSend device packet,
-        deviceSendWhole = (\send cut packet -> record outbound packet >> send cut packet) <$> deviceSendWhole device,
-        deviceClose = deviceClose device >> attempt (hClose file)
-      }
+      recorded queue =
+        queue
+          { deviceRead = do
+              packets <- deviceRead queue
+              if null packets then attempt (hFlush file) else forM_ packets (record inbound)
+              pure packets,
+            deviceSend = \packet -> record outbound packet >> deviceSend queue packet,
+            deviceSendWhole = (\send cut packet -> record outbound packet >> send cut packet) <$> deviceSendWhole queue,
+            deviceAnother = fmap recorded <$> deviceAnother queue
+          }
+  pure (recorded device) {deviceClose = deviceClose device >> attempt (hClose file)}
   where
     begun = do
       file <- openBinaryFile path WriteMode

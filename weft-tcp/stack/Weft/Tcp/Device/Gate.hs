@@ -62,5 +62,6 @@ gated gate@(Gate ref) device =
           when open (void (deliver waiter (Answered ())))
         deviceAwait device,
       deviceSend = \packet -> isOpen gate >>= \open -> when open (deviceSend device packet),
-      deviceSendWhole = (\send cut packet -> isOpen gate >>= \open -> when open (send cut packet)) <$> deviceSendWhole device
+      deviceSendWhole = (\send cut packet -> isOpen gate >>= \open -> when open (send cut packet)) <$> deviceSendWhole device,
+      deviceAnother = fmap (gated gate) <$> deviceAnother device
     }

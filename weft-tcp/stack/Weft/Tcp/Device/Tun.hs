@@ -16,7 +16,7 @@ module Weft.Tcp.Device.Tun
   )
 where
 
-import Control.Exception (throwIO)
+import Control.Exception (onException, throwIO)
 import Control.Monad (void, when)
 import Data.Bits (complement, shiftL, shiftR, (.&.), (.|.))
 import Data.ByteString (ByteString)
@@ -24,7 +24,7 @@ import Data.ByteString qualified as B
 import Data.ByteString.Internal qualified as B (ByteString (BS))
 import Data.ByteString.Unsafe qualified as B
 import Data.Word (Word32, Word64, Word8)
-import Foreign.C.Error (Errno (..), eBUSY, eNODEV, eNOENT, ePERM, errnoToIOError)
+import Foreign.C.Error (Errno (..), eBUSY, eINVAL, eNODEV, eNOENT, ePERM, errnoToIOError)
 import Foreign.C.String (CString, withCString)
 import Foreign.C.Types (CInt (..), CLong (..))
 import Foreign.ForeignPtr (ForeignPtr, plusForeignPtr, withForeignPtr)
@@ -46,6 +46,9 @@ import Weft.Tcp.Udp
 -- down. If the system's end of it has no address of the version of this one (beside link-local ones), it gets
 -- one in the network of this address, whose length is the number: the first that is not the stack's. Throws an 'IOError' that says
 -- what is missing.
+--
+-- A device that is made here has a queue for each worker ('deviceAnother'), as one of @ip tuntap add ... multi_queue@ has.
+-- A device that was made without has one.
 --
 -- Checksums and segmentation of TCP are left to Linux: packets of up to 64 KB pass the device, and
 -- those that do not leave the machine are neither cut nor summed at all.
@@ -69,20 +72,21 @@ attachTun :: Offload -> String -> Address -> Int -> IO CInt
 attachTun offload name address prefix = withCString name $ \cname -> do
   when (null name || length name > 15 || any (`elem` "/ ") name) $
     throwIO (userError (show name <> " is not the name of a network device"))
-  fd <- c_open cname (flagOf offload) >>= orFail name "cannot be opened"
-  let orClose act = act >>= \r -> if r < 0 then r <$ c_close fd else pure r
-  _ <- orClose (c_up cname) >>= orFail name "is down, and cannot be brought up"
-  given <- orClose $ case systemEnd address prefix of
-    Address4 end -> c_address cname end (fromIntegral (mask (prefix + 32)))
-    Address6 a b -> c_address6 cname a b (fromIntegral prefix)
-  fd <$ orFail name "cannot be given an address" given
+  queues <- c_open cname (flagOf offload) 1 1
+  -- It may have been made with one queue.
+  fd <- (if Errno (negate queues) == eINVAL then c_open cname (flagOf offload) 0 1 else pure queues) >>= orFail name "cannot be opened"
+  flip onException (c_close fd) $ do
+    _ <- c_up cname >>= orFail name "is down, and cannot be brought up"
+    given <- case systemEnd address prefix of
+      Address4 end -> c_address cname end (fromIntegral (mask (prefix + 32)))
+      Address6 a b -> c_address6 cname a b (fromIntegral prefix)
+    fd <$ orFail name "cannot be given an address" given
 
 -- | The device with this name and the descriptor, which 'attachTun' has opened with the same offload, perhaps in
 -- another process. The descriptor is the device's from now on.
 tunOver :: Offload -> String -> CInt -> IO Device
 tunOver offload name fd = withCString name $ \cname -> do
-  told <- c_mtu cname
-  mtu <- (if told < 0 then told <$ c_close fd else pure told) >>= orFail name "does not tell its MTU"
+  mtu <- (c_mtu cname >>= orFail name "does not tell its MTU") `onException` c_close fd
   d <- newDescriptor fd
   slab <- bufferMemory <$> newBuffer (batch * room)
   pure
@@ -95,6 +99,7 @@ tunOver offload name fd = withCString name $ \cname -> do
         deviceVerifies = offload == Offload,
         deviceSend = \packet -> send fd (flagOf offload) packet 0 0 (-1),
         deviceSendWhole = if offload == Offload then Just (sendWhole fd) else Nothing,
+        deviceAnother = Just (withCString name (\again -> c_open again (flagOf offload) 1 0) >>= orFail name "gives no further queue" >>= tunOver offload name),
         deviceClose = void (c_close fd)
       }
 
@@ -178,7 +183,7 @@ sendWhole fd cut packet = send fd 1 packet (fromIntegral tcp) (fromIntegral head
     tcp = if B.unsafeIndex packet 0 `shiftR` 4 == 4 then 20 else 40
     headers = tcp + fromIntegral (B.unsafeIndex packet (tcp + 12) `shiftR` 4) * 4
 
-foreign import ccall unsafe "weft_tun_open" c_open :: CString -> CInt -> IO CInt
+foreign import ccall unsafe "weft_tun_open" c_open :: CString -> CInt -> CInt -> CInt -> IO CInt
 
 foreign import ccall unsafe "weft_tun_mtu" c_mtu :: CString -> IO CInt
 

@@ -5,14 +5,15 @@
 -- Description : Packets in
 --
 -- Finds out what a packet is for: a connection, a listener, a socket for datagrams, the stack itself, or
--- nothing. Everything here runs in the stack's turn ("Weft.Tcp.Stack.Turn").
-module Weft.Tcp.Stack.Arrivals (packetFrom, finish, listenersAt) where
+-- nothing; and whether it is for another shard. Everything here runs in the turn of one ("Weft.Tcp.Stack.Turn").
+module Weft.Tcp.Stack.Arrivals (packetFrom, finish, haveTurn, listenersAt) where
 
-import Control.Monad (forM_, unless)
+import Control.Monad (filterM, forM_, join, unless, when)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.Foldable (toList)
 import Data.IORef
+import Data.Maybe (isJust, listToMaybe)
 import Data.Sequence qualified as Sequence
 import Data.Word (Word16, Word32)
 import Weft.Internal.Core.Home (Home)
@@ -24,6 +25,7 @@ import Weft.Tcp.Internal.Small
 import Weft.Tcp.Packet
 import Weft.Tcp.Segment hiding (Malformed, Options)
 import Weft.Tcp.Sequence hiding (isEmpty)
+import Weft.Tcp.Stack.Backlog (waiting)
 import Weft.Tcp.Stack.Deliveries
 import Weft.Tcp.Stack.Effects
 import Weft.Tcp.Stack.Engine
@@ -31,83 +33,107 @@ import Weft.Tcp.Stack.Flow
 import Weft.Tcp.Stack.HalfOpen
 import Weft.Tcp.Stack.Names
 import Weft.Tcp.Stack.Ports (bindingsAt)
+import Weft.Tcp.Stack.Shards
 import Weft.Tcp.Stack.State
 import Weft.Tcp.Stack.Table qualified as Table
 import Weft.Tcp.Stack.TimeWait
 import Weft.Tcp.Stack.Turn
 import Weft.Tcp.Udp
 
--- A packet of the stack to itself.
-packetIn :: Stack -> Maybe Home -> Instant -> ByteString -> IO ()
-packetIn = packetTo (\_ -> True) False
+-- Where a packet comes from: the stack itself, or a device, which may have verified the checksum of its segment.
+data Origin = Itself | Device !Bool
 
 -- | A packet has come from a device, which may have verified the checksum of its segment.
 packetFrom :: Bool -> Stack -> Maybe Home -> Instant -> ByteString -> IO ()
-packetFrom verified st = packetTo possible verified st
+packetFrom verified st here now bytes = count st PacketsIn >> takeIn (Device verified) st here now bytes
+
+-- A packet has come to this shard, or was passed on to it.
+takeIn :: Origin -> Stack -> Maybe Home -> Instant -> ByteString -> IO ()
+takeIn origin st here now bytes = case parsePacket bytes of
+  Left Fragmented -> count st Fragments
+  Left _ -> count st Malformed
+  Right p
+    | not (isOwn st (packetTarget p) && possible p) -> pure ()
+    | packetProtocol p == protocolTcp -> case if verified then parseVerified (packetPayload p) else parseSegment (packetSource p) (packetTarget p) (packetPayload p) of
+        Left _ -> count st Malformed
+        Right (ports, s, payload) -> segmentIn pass st here now p ports (classed (packetClass p) s) payload
+    | packetProtocol p == protocolUdp -> case if verified then parseVerifiedDatagram (packetPayload p) else parseDatagram (packetSource p) (packetTarget p) (packetPayload p) of
+        Left _ -> count st Malformed
+        Right (ports, payload) -> datagramIn pass st here now p bytes ports payload
+    | packetProtocol p `elem` [protocolIcmp, protocolIcmp6] -> case parseMessage (packetSource p) (packetTarget p) (packetPayload p) of
+        Left _ -> count st Malformed
+        Right (EchoRequest i n content) ->
+          sendPacket st (loops st (packetSource p)) (packetTarget p) (packetSource p) (packetProtocol p) $
+            buildMessage (packetTarget p) (packetSource p) (EchoReply i n content)
+        Right (Trouble what quote) -> mapM_ (troubleIn pass st here now what) (parseQuoted quote)
+        Right _ -> pure ()
+    | otherwise -> pure ()
   where
+    verified = case origin of
+      Device v -> v
+      Itself -> False
     -- RFC 1122, section 3.2.1.3; RFC 9293, section 3.9.2.3. Its source is no host's, or it claims to be
     -- this host's own, which would have passed no device.
-    possible p = isHost (packetSource p) && (deviceLoops (stackDevice st) || not (isLoopback (packetTarget p) || isOwn st (packetSource p)))
+    possible p = case origin of
+      Device _ -> isHost (packetSource p) && (deviceLoops (stackDevice st) || not (isLoopback (packetTarget p) || isOwn st (packetSource p)))
+      Itself -> True
+    -- Note [Shards] in "Weft.Tcp.Stack.Shards". What a device reads it overwrites.
+    pass other = case origin of
+      Device _ -> do
+        let !kept = B.copy bytes
+        idle <- passPacket st other (\there t -> takeIn origin other there t kept)
+        when idle (join (readIORef (stackSummon other)))
+      Itself -> do
+        idle <- passPacket st other (\there t -> takeIn origin other there t bytes)
+        when idle (haveTurn other here)
 
--- Of the packets for this stack those are taken that the function allows.
-packetTo :: (Packet -> Bool) -> Bool -> Stack -> Maybe Home -> Instant -> ByteString -> IO ()
-packetTo possible verified st here now bytes = do
-  count st PacketsIn
-  case parsePacket bytes of
-    Left Fragmented -> count st Fragments
-    Left _ -> count st Malformed
-    Right p
-      | not (isOwn st (packetTarget p) && possible p) -> pure ()
-      | packetProtocol p == protocolTcp -> case if verified then parseVerified (packetPayload p) else parseSegment (packetSource p) (packetTarget p) (packetPayload p) of
-          Left _ -> count st Malformed
-          Right (ports, s, payload) -> count st SegmentsIn >> segmentIn st here now p ports (classed (packetClass p) s) payload
-      | packetProtocol p == protocolUdp -> case if verified then parseVerifiedDatagram (packetPayload p) else parseDatagram (packetSource p) (packetTarget p) (packetPayload p) of
-          Left _ -> count st Malformed
-          Right (ports, payload) -> datagramIn st here now p bytes ports payload
-      | packetProtocol p `elem` [protocolIcmp, protocolIcmp6] -> case parseMessage (packetSource p) (packetTarget p) (packetPayload p) of
-          Left _ -> count st Malformed
-          Right (EchoRequest i n content) ->
-            sendPacket st (loops st (packetSource p)) (packetTarget p) (packetSource p) (packetProtocol p) $
-              buildMessage (packetTarget p) (packetSource p) (EchoReply i n content)
-          Right (Trouble what quote) -> mapM_ (troubleIn st here now what) (parseQuoted quote)
-          Right _ -> pure ()
-      | otherwise -> pure ()
+-- | Have the turn of a shard, for the jobs that were brought. If it is not free they are done by the thread that has it.
+haveTurn :: Stack -> Maybe Home -> IO ()
+haveTurn st here = do
+  mine <- tryTurn (stackTurn st)
+  when mine (instantHere st here >>= finish st here)
 
 -- Something happened to a packet, which the message quotes.
-troubleIn :: Stack -> Maybe Home -> Instant -> Trouble -> Quoted -> IO ()
-troubleIn st here now what (Quoted local peer protocol (Ports localPort peerPort) number)
+troubleIn :: (Stack -> IO ()) -> Stack -> Maybe Home -> Instant -> Trouble -> Quoted -> IO ()
+troubleIn pass st here now what (Quoted local peer protocol (Ports localPort peerPort) number)
   | protocol == protocolTcp = do
       -- In TIME-WAIT nothing is outstanding, and a half-open connection goes on in any case.
       let flow = Flow local localPort peer peerPort
       found <- Table.lookup (stackConns st) flow
-      forM_ found $ \c -> advanceConn st here now c (Icmp what number) B.empty
+      case found of
+        Just c -> advanceConn st here now c (Icmp what number) B.empty
+        Nothing -> unlessElsewhere pass st (\other -> isJust <$> Table.lookup (stackConns other) flow) flow (pure ())
   | protocol == protocolUdp = troubleFor st here now what (local, localPort) (peer, peerPort)
   | otherwise = pure ()
 
-segmentIn :: Stack -> Maybe Home -> Instant -> Packet -> Ports -> Segment -> ByteString -> IO ()
-segmentIn st here now p (Ports peerPort localPort) s payload = do
+-- Of a segment that is another shard's the function makes that take it in.
+segmentIn :: (Stack -> IO ()) -> Stack -> Maybe Home -> Instant -> Packet -> Ports -> Segment -> ByteString -> IO ()
+segmentIn pass st here now p (Ports peerPort localPort) s payload = do
   found <- Table.lookup (stackConns st) flow
   case found of
-    Just c -> advanceConn st here now c (Arrived s) payload
+    Just c -> count st SegmentsIn >> advanceConn st here now c (Arrived s) payload
     Nothing -> do
       half <- Table.lookup (stackHalves st) flow
       wait <- Table.lookup (stackWaits st) flow
       case (half, wait) of
         (Just c, _) -> do
+          count st SegmentsIn
           -- The end of a handshake has to come again while the connections before it are not accepted.
           full <- if segmentFlags s `has` rst then pure False else isFull (halfListener c)
           if full then count st SynsDropped else advanceHalf st here now c (Arrived s) payload
         (_, Just c) -> do
           -- Without a listener TIME-WAIT stays.
           takers <- if mayReplace s (fromWaiting (waitTcb c)) then listenersAt st local localPort else pure []
-          if null takers then advanceWait st now c (Arrived s) else endWait st c >> fromListener
-        _ -> fromListener
+          if null takers then count st SegmentsIn >> advanceWait st now c (Arrived s) else endWait st c >> unknown
+        _ -> unknown
   where
-    flow = Flow local localPort peer peerPort
-    local = packetTarget p
-    peer = packetSource p
+    unknown = unlessElsewhere pass st (`hasFlow` flow) flow fromListener
+    !flow = Flow local localPort peer peerPort
+    !local = packetTarget p
+    !peer = packetSource p
     isSyn = segmentFlags s `has` syn && not (segmentFlags s `has` ack) && not (segmentFlags s `has` rst)
     fromListener = do
+      count st SegmentsIn
       listeners <- listenersAt st local localPort
       secret <- secretOf st
       case listeners of
@@ -120,6 +146,17 @@ segmentIn st here now p (Ports peerPort localPort) s payload = do
     refuse = forM_ (refusal s) $ \r -> do
       count st Refusals
       sendPacket st (loops st peer) local peer protocolTcp (buildSegment local peer (Ports localPort peerPort) r B.empty)
+
+-- A shard does not have this flow: it passes the packet on, unless it is the owner and another shard does not have the
+-- flow either, by the function.
+unlessElsewhere :: (Stack -> IO ()) -> Stack -> (Stack -> IO Bool) -> Flow -> IO () -> IO ()
+unlessElsewhere pass st hasIt flow mine
+  | alone st = mine
+  | otherwise = do
+      owner <- ownerOf st flow
+      if owner /= stackShard st
+        then pass (shardAt st owner)
+        else filterM hasIt (others st) >>= maybe mine pass . listToMaybe
 
 -- | The listeners at an address and port: the socket for this very address before one for all. Of
 -- several that share it the flow's hash chooses.
@@ -179,17 +216,23 @@ returning st here now flow s payload l = do
 
 -- Has a listener as many connections not yet accepted as it takes?
 isFull :: Listener -> IO Bool
-isFull l = (>) . Sequence.length <$> readIORef (listenerQueue l) <*> readIORef (listenerBacklog l)
+isFull l = (>) <$> waiting (listenerBacklog l) <*> readIORef (listenerRoom l)
 
--- | Deliver what the stack sent to itself, and end the turn.
+-- | Deliver what the stack sent to itself, do the jobs that were left, and end the turn. When others bring ever more
+-- jobs, these wait until the threads of the worker have had their time.
 finish :: Stack -> Maybe Home -> Instant -> IO ()
-finish st here now = go
+finish st here now = go (8 :: Int)
   where
-    go = do
+    go rounds = do
       packets <- readIORef (stackLoop st)
-      if Sequence.null packets
-        then endTurn (stackTurn st) here
-        else do
-          writeIORef (stackLoop st) Sequence.empty
-          mapM_ (packetIn st here now) (toList packets)
-          go
+      if
+        | not (Sequence.null packets) -> do
+            writeIORef (stackLoop st) Sequence.empty
+            mapM_ (\p -> count st PacketsIn >> takeIn Itself st here now p) (toList packets)
+            go rounds
+        | rounds > 0 -> do
+            over <- endTurn (stackTurn st) here
+            unless over (go (rounds - 1))
+        | otherwise -> do
+            more <- passTurn (stackTurn st)
+            when more (join (readIORef (stackSummon st)))

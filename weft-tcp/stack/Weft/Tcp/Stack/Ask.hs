@@ -40,6 +40,8 @@ data Verdict a
   | Refuse !Errno
   | -- | Wait: where to leave the waiter, and until when.
     Again (Wake -> IO ()) !(Maybe Instant)
+  | -- | An attempt in the turn of another shard.
+    Elsewhere !Stack (Maybe Home -> Instant -> IO (Verdict a))
   deriving stock (Functor)
 
 -- | Answer a call of this thread. The text is for errors. A thread that has waited makes the call again, by the
@@ -59,18 +61,22 @@ answering st what request again attempt continue home tcb = do
   if mine
     then do
       now <- instantOf st home
-      result <- try (attempt (Just home) now)
-      trace <- case result of
-        Left e -> pure (Throw (e :: SomeException))
-        Right (Answer a) -> continue a
-        Right (Refuse e) -> pure (failWith what e)
-        Right (Again _ (Just limit)) | limit <= now -> pure (failWith what eTIMEDOUT)
-        Right (Again register Nothing) -> waiting (\place -> pure () <$ (register $! Wake (homeWorker home) place again))
-        Right (Again register (Just limit)) -> waiting $ \place -> do
-          timer <- at st limit (Expiry (Wake (homeWorker home) place (\_ -> failWith what eTIMEDOUT)))
-          register (Wake (homeWorker home) place (oneShot (\_ -> internally (\there _ -> again () <$ forgetTimer st there timer))))
-          pure (forgetTimer st home timer)
-      trace <$ finish st (Just home) now
+      let done trace = trace <$ finish st (Just home) now
+      try (attempt (Just home) now) >>= \case
+        Left e -> done (Throw (e :: SomeException))
+        Right (Answer a) -> continue a >>= done
+        Right (Refuse e) -> done (failWith what e)
+        Right (Elsewhere other next) -> finish st (Just home) now >> answering other what request again next continue home tcb
+        Right (Again _ (Just limit)) | limit <= now -> done (failWith what eTIMEDOUT)
+        Right (Again register Nothing) -> waiting (\place -> pure () <$ (register $! Wake (homeWorker home) place again)) >>= done
+        Right (Again register (Just limit)) ->
+          done
+            =<< waiting
+              ( \place -> do
+                  timer <- at st limit (Expiry (Wake (homeWorker home) place (\_ -> failWith what eTIMEDOUT)))
+                  register (Wake (homeWorker home) place (oneShot (\_ -> internally (\there _ -> again () <$ forgetTimer st there timer))))
+                  pure (forgetTimer st home timer)
+              )
     else do
       -- The thread that has the turn wakes it. Not for long, and so not to be interrupted: a call such
       -- as a close is to be made.

@@ -12,6 +12,7 @@
 -- a run, "Weft.Tcp.Simulated" one for each machine of a world.
 module Weft.Tcp.Stack.Calls
   ( newStack,
+    newShards,
     startStack,
     resetAll,
     answer,
@@ -25,8 +26,10 @@ module Weft.Tcp.Stack.Calls
 where
 
 import Control.Applicative ((<|>))
+import Control.Concurrent.MVar (newMVar)
 import Control.Exception (SomeException, mask_, throwIO, try)
-import Control.Monad (void, when)
+import Control.Monad (forM_, void, when, zipWithM)
+import Control.Monad.Fix (mfix)
 import Data.ByteString qualified as B
 import Data.ByteString.Internal (ByteString (BS))
 import Data.IORef
@@ -34,7 +37,8 @@ import Data.Int (Int64)
 import Data.IntMap.Strict qualified as IntMap
 import Data.Map.Strict qualified as Map
 import Data.Maybe (fromMaybe, isJust)
-import Data.Primitive.PrimArray
+import Data.Primitive.Array (indexArray)
+import Data.Primitive.SmallArray
 import Data.Sequence qualified as Sequence
 import Data.String (fromString)
 import Data.Text qualified as Text
@@ -66,8 +70,13 @@ import Weft.Tcp.Device
 import Weft.Tcp.Stack.Alarms
 import Weft.Tcp.Stack.Arrivals
 import Weft.Tcp.Stack.Ask
+import Weft.Tcp.Stack.Closing
+import Weft.Tcp.Stack.Connecting
+import Weft.Tcp.Stack.Counts
 import Weft.Tcp.Stack.Flow
+import Weft.Tcp.Stack.Listening
 import Weft.Tcp.Stack.Names
+import Weft.Tcp.Stack.Shards
 import Weft.Tcp.Stack.Sockets
 import Weft.Tcp.Stack.State
 import Weft.Tcp.Stack.Streams
@@ -77,72 +86,62 @@ import Weft.Tcp.Stack.Turn
 import Weft.Time qualified as Time (now)
 import Weft.Timeout (timeoutAt)
 
--- | A stack on a device, with no sockets; its threads do not run.
+-- | A stack on a device, of one shard, with no sockets; its threads do not run.
 newStack :: TcpSettings -> Device -> IO Stack
-newStack settings device = do
-  turn <- newTurn
+newStack settings device = newShards settings [device]
+
+-- | A stack of a shard for each of these devices, which are queues of one; the first shard. Note [Shards] in
+-- "Weft.Tcp.Stack.Shards".
+newShards :: TcpSettings -> [Device] -> IO Stack
+newShards settings devices = do
+  ports <- newIORef IntMap.empty
+  opening <- newMVar ()
   -- Set before the first socket is open, so that a flow keeps its hash.
   secret <- newIORef Nothing
-  let hash flow = (\known -> flowHash (fromMaybe (0, 0) known) flow) <$> readIORef secret
-  conns <- newTable hash connFlow
-  halves <- newTable hash halfFlow
-  waits <- newTable hash waitFlow
-  socks <- newTable pure (fromIntegral . sockNumber)
-  -- -1 is not taken for a descriptor.
-  next <- newIORef 2
-  ports <- newIORef IntMap.empty
-  timers <- Timers.new
-  soonest <- newIORef Tcp.never
-  clock <- newIORef Nothing
-  seen <- newIORef 0
-  loop <- newIORef Sequence.empty
-  flooded <- newIORef (negate cookieLife)
-  dice <- newIORef 0
   quota <- newIORef 0
-  shared <- newIORef []
-  counts <- newPrimArray (fromEnum (maxBound :: Counted) + 1)
-  setPrimArray counts 0 (fromEnum (maxBound :: Counted) + 1) 0
-  shortage <- newShortage
   starved <- newIORef False
   report <- newIORef (\_ -> pure ())
   lost <- newIORef False
-  st <- Stack settings device turn conns halves waits socks next ports timers soonest clock seen loop secret flooded dice quota shared (Counts counts) shortage starved report lost <$> newIORef False
-  st <$ tcpOpened settings st
+  started <- newIORef False
+  let hash flow = (\known -> flowHash (fromMaybe (0, 0) known) flow) <$> readIORef secret
+      newShard shards shard device = do
+        turn <- newTurn
+        summon <- newIORef (pure ())
+        conns <- newTable hash connFlow
+        halves <- newTable hash halfFlow
+        waits <- newTable hash waitFlow
+        -- The remainder is the same for all.
+        socks <- newTable (\n -> pure (n `quot` length devices)) (fromIntegral . sockNumber)
+        next <- newIORef (firstSock (length devices) shard)
+        timers <- Timers.new
+        soonest <- newIORef Tcp.never
+        clock <- newIORef Nothing
+        seen <- newIORef 0
+        loop <- newIORef Sequence.empty
+        flooded <- newIORef (negate cookieLife)
+        dice <- newIORef 0
+        shared <- newIORef []
+        counts <- newCounts
+        shortage <- newShortage
+        pure (Stack settings device shard shards turn summon conns halves waits socks next ports opening timers soonest clock seen loop secret flooded dice quota shared counts shortage starved report lost started)
+  shards <- mfix (\shards -> smallArrayFromList <$> zipWithM (newShard shards) [0 ..] devices)
+  let first = indexSmallArray shards 0
+  first <$ tcpOpened settings first
 
 -- | For "Weft.Counters".
 gauges :: Stack -> IO (Map.Map Text.Text Int)
 gauges st = do
-  conns <- Table.size (stackConns st)
-  halves <- Table.size (stackHalves st)
-  waits <- Table.size (stackWaits st)
-  socks <- Table.size (stackSocks st)
-  let Counts a = stackCounts st
-  counted <- mapM (\c -> (,) (Text.pack (name c)) <$> readPrimArray a (fromEnum c)) [minBound .. maxBound]
+  conns <- total stackConns st
+  halves <- total stackHalves st
+  waits <- timeWaits st
+  socks <- openSockets st
+  counted <- mapM (countedBy . stackCounts) (allShards st)
   let now' = [("tcp connections", conns + halves + waits), ("tcp half-open", halves), ("tcp time-wait", waits), ("tcp sockets", socks)]
-  pure (Map.fromList ([(Text.pack what, n) | (what, n) <- now'] <> counted))
-  where
-    name = \case
-      PacketsIn -> "tcp packets in"
-      PacketsOut -> "tcp packets out"
-      SegmentsIn -> "tcp segments in"
-      SegmentsOut -> "tcp segments out"
-      Malformed -> "tcp malformed"
-      Fragments -> "tcp fragments"
-      Refusals -> "tcp refused"
-      Retransmitted -> "tcp retransmitted"
-      SynsDropped -> "tcp SYNs dropped"
-      TimeWaitsDropped -> "tcp time-waits dropped"
-      CookiesSent -> "tcp cookies sent"
-      CookiesTaken -> "tcp cookies taken"
-      TimersFired -> "tcp timers fired"
-      DatagramsIn -> "udp datagrams in"
-      DatagramsOut -> "udp datagrams out"
-      DatagramsRefused -> "udp refused"
-      DatagramsDropped -> "udp dropped"
+  pure (Map.unionsWith (+) (Map.fromList [(Text.pack what, n) | (what, n) <- now'] : counted))
 
 -- | For dumps: the peer of a socket of the stack, and the state of the connection.
 describeSocket :: Stack -> Socket -> IO (Maybe String)
-describeSocket st s = do
+describeSocket any' s = do
   found <- lookupSock st s
   case found of
     Nothing -> pure Nothing
@@ -160,55 +159,62 @@ describeSocket st s = do
         let place = showAddress . uncurry (toSockAddr (sockFamily sock))
         pure (Just (maybe (place (udpLocal u, udpLocalPort u)) (("peer " <>) . place) (udpPeer u)))
       _ -> pure Nothing
+  where
+    st = shardOf any' s
 
 -- | Is the socket one of the stack's?
 ours :: Socket -> Bool
 ours s = descriptorNumber (socketDescriptor s) < -1
 
--- | Answer a call about a socket of this stack, or one that makes a socket; others go to the kernel
--- underneath.
+-- | Answer a call about a socket of this stack, of which any shard is given, or one that makes a socket; others go to
+-- the kernel underneath.
 answer :: Stack -> Home -> (forall b. Tcb -> SystemCall b -> (b -> Trace) -> IO Trace) -> Tcb -> SystemCall a -> (a -> Trace) -> IO Trace
-answer st home inner tcb request k = case request of
-  Receive s b o n | ours s -> to "receive" (receiveInto s b o n)
-  ReceiveStanding i | ours (intakeSocket i) -> do
-    offset <- intakeOffset i
-    ask st "receive" request again (receiveInto (intakeSocket i) (intakeBuffer i) offset maxBound) home tcb (\n -> internally (\_ _ -> k <$> takeIn i n))
-  Send s b | ours s -> to "send" (sendSock st s NothingMore [b])
-  SendVector s bs | ours s -> to "send" (sendSock st s NothingMore (take 64 bs))
-  AwaitReadable s | ours s -> to "wait" (\_ _ -> awaitReadableSock st s)
-  AwaitWritable s | ours s -> to "wait" (\_ _ -> awaitWritableSock st s)
-  Accept s limit | ours s -> askThroughQueue st "accept" request again (acceptSock st s (micros <$> limit)) home tcb k
-  Connect s a limit | ours s -> to ("connect to " <> showAddress a) (connectSock st s a (micros <$> limit))
+answer any' home inner tcb request k = case request of
+  Receive s b o n | ours s -> to s "receive" (receiveInto s b o n)
+  ReceiveStanding i
+    | s <- intakeSocket i,
+      ours s -> do
+        offset <- intakeOffset i
+        let !st = shardOf any' s
+        ask st "receive" request again (receiveInto s (intakeBuffer i) offset maxBound st) home tcb (\n -> internally (\_ _ -> k <$> takeIn i n))
+  Send s b | ours s -> to s "send" (\st -> sendSock st s NothingMore [b])
+  SendVector s bs | ours s -> to s "send" (\st -> sendSock st s NothingMore (take 64 bs))
+  AwaitReadable s | ours s -> to s "wait" (\st _ _ -> awaitReadableSock st s)
+  AwaitWritable s | ours s -> to s "wait" (\st _ _ -> awaitWritableSock st s)
+  Accept s limit | ours s -> askThroughQueue mine "accept" request again (acceptSock mine s (micros <$> limit)) home tcb k
+  Connect s a limit | ours s -> to s ("connect to " <> showAddress a) (\st -> connectSock st s a (micros <$> limit))
   OpenSocket family kind
     | family == AF_INET || family == AF_INET6,
-      kind == Stream || kind == Datagram && tcpDatagrams (stackSettings st) ->
-        starting (\h t -> ask st "socket" request again (\_ _ -> openSock st family kind) h t k)
-  Bind s a | ours s -> to ("bind to " <> showAddress a) (\_ _ -> bindSock st s a)
-  Listen s n | ours s -> to "listen" (\_ _ -> listenSock st s n)
-  ReceiveFrom s (Buffer memory room) | ours s -> to "receive from" (\here now -> receiveFromSock st s (unsafeForeignPtrToPtr memory) room here now <* touchForeignPtr memory)
-  SendTo s b a | ours s -> to ("send to " <> showAddress a) (sendToSock st s b a)
-  SendFile s f o n | ours s -> sendingFile st request again s f o n home tcb k
-  Shutdown s how | ours s -> to "shutdown" (shutdownSock st s how)
-  CloseSocket s | ours s -> to "close" (closeSock st s)
-  GetOption s o | ours s -> to "getsockopt" (\_ _ -> getSock st s o)
-  SetOption s o v | ours s -> to "setsockopt" (setSock st s o v)
-  LocalAddress s | ours s -> to "getsockname" (\_ _ -> localOf st s)
-  PeerAddress s | ours s -> to "getpeername" (\_ _ -> peerOf st s)
-  KernelAttempts -> inner tcb request (k . attemptsWith st home)
+      kind == Stream || kind == Datagram && tcpDatagrams (stackSettings mine) ->
+        starting (\h t -> ask mine "socket" request again (\_ _ -> openSock mine family kind) h t k)
+  Bind s a | ours s -> to s ("bind to " <> showAddress a) (\st _ _ -> bindSock st s a)
+  Listen s n | ours s -> to s "listen" (\st _ _ -> listenSock st s n)
+  ReceiveFrom s (Buffer memory room) | ours s -> to s "receive from" (\st here now -> receiveFromSock st s (unsafeForeignPtrToPtr memory) room here now <* touchForeignPtr memory)
+  SendTo s b a | ours s -> to s ("send to " <> showAddress a) (\st -> sendToSock st s b a)
+  SendFile s f o n | ours s -> sendingFile (shardOf any' s) request again s f o n home tcb k
+  Shutdown s how | ours s -> to s "shutdown" (\st -> shutdownSock st s how)
+  CloseSocket s | ours s -> to s "close" (`closeSock` s)
+  GetOption s o | ours s -> to s "getsockopt" (\st _ _ -> getSock st s o)
+  SetOption s o v | ours s -> to s "setsockopt" (\st -> setSock st s o v)
+  LocalAddress s | ours s -> to s "getsockname" (\st _ _ -> localOf st s)
+  PeerAddress s | ours s -> to s "getpeername" (\st _ _ -> peerOf st s)
+  KernelAttempts -> inner tcb request (k . attemptsWith any' home)
   _ -> inner tcb request k
   where
-    to what attempt = ask st what request again attempt home tcb k
+    -- Of this worker.
+    mine = shardAt any' (homeWorker home)
+    to s what attempt = let !st = shardOf any' s in ask st what request again (attempt st) home tcb k
     -- One closure for a thread that waits (Note [One-shot continuations] in "Weft.Internal.Core.Trace").
-    again = oneShot (\_ -> internally (\h t -> answer st h inner t request k))
+    again = oneShot (\_ -> internally (\h t -> answer any' h inner t request k))
     micros (Time.Instant t) = t `div` 1000
-    receiveInto s (Buffer memory room) offset n here now = do
+    receiveInto s (Buffer memory room) offset n st here now = do
       let from = max 0 (min room offset)
       r <- receiveSock st s (unsafeForeignPtrToPtr memory `plusPtr` from) (max 0 (min (room - from) n)) here now
       r <$ touchForeignPtr memory
     starting next =
-      readIORef (stackStarted st) >>= \case
+      readIORef (stackStarted mine) >>= \case
         True -> next home tcb
-        False -> inner tcb (RandomBytes 24) (\bytes -> internally (\h t -> startStack st h rootContext bytes >> next h t))
+        False -> inner tcb (RandomBytes 24) (\bytes -> internally (\h t -> startStack mine h rootContext bytes >> next h t))
 
 -- There is room first: the bytes read of the file are then taken as a whole.
 sendingFile :: Stack -> SystemCall r -> Resume -> Socket -> File -> Int64 -> Int -> Home -> Tcb -> (Int -> Trace) -> IO Trace
@@ -218,19 +224,21 @@ sendingFile st request again s f o n home tcb k =
     pure . Call emptyCallStack (ReadFile f buffer 0 (bufferSize buffer) o) $ \got ->
       if got <= 0 then k 0 else asking st "send file" request (appendSock st s (BS (bufferMemory buffer) got)) k
 
--- | Give the stack its secret, 24 random bytes, and start its threads in this context, unless that
--- was done.
+-- | Give the stack its secret, 24 random bytes, and start the threads of its shards in this context, each on its worker,
+-- unless that was done. Takes any worker of the run.
 startStack :: Stack -> Home -> Context -> ByteString -> IO ()
-startStack st home context bytes = do
-  atomicModifyIORef' (stackSecret st) (\old -> (old <|> Just (word 0, word 8), ()))
-  first <- atomicModifyIORef' (stackStarted st) (\was -> (True, not was))
-  when first $ do
-    writeIORef (stackDice st) (word 16)
-    spawning (fromString "tcp input") (inputThread st)
-    spawning (fromString "tcp clock") (clockThread st)
+startStack any' home context bytes = do
+  atomicModifyIORef' (stackSecret any') (\old -> (old <|> Just (word 0, word 8), ()))
+  first <- atomicModifyIORef' (stackStarted any') (\was -> (True, not was))
+  when first $ forM_ (allShards any') $ \st -> do
+    let there = indexArray (homePeers home) (stackShard st)
+        spawning name thread = homePost there (homeStart there (newTcb Nobody context {contextLabel = fromString name}) (\_ -> toTrace thread))
+    writeIORef (stackDice st) (word 16 + fromIntegral (stackShard st) * 0x10000000000)
+    writeIORef (stackSummon st) (homePost there (haveTurn st (Just there)))
+    spawning "tcp input" (inputThread st)
+    spawning "tcp clock" (clockThread st)
   where
     word i = B.foldl' (\x b -> x * 256 + fromIntegral b) 0 (B.take 8 (B.drop i bytes)) :: Word64
-    spawning name thread = homePost home (homeStart home (newTcb Nobody context {contextLabel = name}) (\_ -> toTrace thread))
 
 -- | Takes in packets (Li's @worker_tcp_input@). At the end of the run it stays until closed
 -- connections have sent what they had.
@@ -242,7 +250,8 @@ inputThread st = mask $ \restore -> restore loop `catch` \(_ :: SomeException) -
       gone <- liftIO (readIORef (stackLost st))
       if
         | gone -> do
-            resetAll st not (Just (Tcp.Unreached 0))
+            -- A shard that reads nothing does not learn of it.
+            forM_ (allShards st) (\each -> resetAll each not (Just (Tcp.Unreached 0)))
             suspend "wait for a device that is gone" (\_ -> pure ())
         | n == 0 -> deviceAwait (stackDevice st) `catch` \e -> inTurn st (\here _ -> loseDevice st here e)
         | otherwise -> yield
@@ -282,7 +291,8 @@ lingering st = do
         busy <- inTurn st $ \here t -> do
           _ <- takePackets st here t
           _ <- fireTimers st here t
-          conns <- Table.toList (stackConns st)
+          -- As long as any shard has something to send, for it may be to another.
+          conns <- concat <$> mapM (Table.toList . stackConns) (allShards st)
           or <$> mapM (fmap unfinished . readBody) conns
         t <- Time.now
         if busy && t < limit
@@ -292,19 +302,20 @@ lingering st = do
   where
     unfinished b = bodyOwner b == Orphan && Tcp.tcbState (bodyTcb b) `elem` [Tcp.SynReceived, Tcp.FinWait1, Tcp.Closing, Tcp.LastAck]
 
--- | Attempts at the stack's sockets; at others the kernel's underneath.
+-- | Attempts at the stack's sockets, of any shard; at others the kernel's underneath.
 attemptsWith :: Stack -> Home -> Attempts -> Attempts
-attemptsWith st home inner =
+attemptsWith any' home inner =
   Attempts
-    { attemptSend = \s more bytes -> if ours s then trying s (sendSock st s more [bytes]) else attemptSend inner s more bytes,
+    { attemptSend = \s more bytes -> if ours s then trying s (\st -> sendSock st s more [bytes]) else attemptSend inner s more bytes,
       attemptSendFile = \s bytes file offset size -> if ours s then pure (failure eAGAIN) else attemptSendFile inner s bytes file offset size,
       attemptReceive = \s b@(Buffer memory _) offset n ->
         if ours s
-          then trying s (receiveSock st s (unsafeForeignPtrToPtr memory `plusPtr` offset) n) <* touchForeignPtr memory
+          then trying s (\st -> receiveSock st s (unsafeForeignPtrToPtr memory `plusPtr` offset) n) <* touchForeignPtr memory
           else attemptReceive inner s b offset n
     }
   where
     trying s attempt = mask_ $ do
+      let !st = shardOf any' s
       mine <- tryTurn (stackTurn st)
       if not mine
         then pure (failure eAGAIN)
@@ -312,12 +323,12 @@ attemptsWith st home inner =
           -- By the clock of the worker that asked: after a pause the stack has seen no later time.
           moment <- instantOf st home
           there <- lookupSock st s
-          r <- try (if isJust there then attempt Nothing moment else pure (Refuse eSHUTDOWN'))
+          r <- try (if isJust there then attempt st Nothing moment else pure (Refuse eSHUTDOWN'))
           finish st Nothing moment
           case r of
             Right (Answer n) -> pure n
             Right (Refuse e) -> pure (failure e)
-            Right (Again _ _) -> pure (failure eAGAIN)
+            Right _ -> pure (failure eAGAIN)
             Left (e :: SomeException) -> throwIO e
     eSHUTDOWN' = Errno (negate (fromIntegral wasClosed))
     failure (Errno e) = negate (fromIntegral e)

@@ -37,26 +37,27 @@ import Weft.Tcp.Stack.Effects
 import Weft.Tcp.Stack.Flow
 import Weft.Tcp.Stack.Names
 import Weft.Tcp.Stack.Ports
+import Weft.Tcp.Stack.Shards
 import Weft.Tcp.Stack.State
 import Weft.Tcp.Stack.Table qualified as Table
 
 -- | Deliver a datagram: the packet that it came in, as bytes too, its ports and its payload. It is
--- lost if the socket has no room.
-datagramIn :: Stack -> Maybe Home -> Instant -> Packet -> ByteString -> Ports -> ByteString -> IO ()
-datagramIn st here now p packet (Ports peerPort localPort) payload = do
-  count st DatagramsIn
+-- lost if the socket has no room. If it is another shard's the function makes that take it in.
+datagramIn :: (Stack -> IO ()) -> Stack -> Maybe Home -> Instant -> Packet -> ByteString -> Ports -> ByteString -> IO ()
+datagramIn pass st here now p packet (Ports peerPort localPort) payload = do
   holders <- holdersAt st local localPort
   secret <- secretOf st
   let ranked = [(rank h, h) | h <- holders]
       best = maximum (0 : map fst ranked)
   case [h | (r, h) <- ranked, r == best, r > 0] of
     [] -> do
+      count st DatagramsIn
       count st DatagramsRefused
       allowed <- mayTell st now
       when allowed . sendPacket st (loops st peer) local peer icmp $
         buildMessage local peer (Trouble (Unreachable closed) (B.take quoted packet))
-    takers -> do
-      let Holder sock ref u = takers !! (flowHash secret (Flow local localPort peer peerPort) `mod` length takers)
+    takers | Holder sock ref u <- takers !! (flowHash secret (Flow local localPort peer peerPort) `mod` length takers) -> ofShard st sock pass $ do
+      count st DatagramsIn
       if udpHeld u > 0 && udpHeld u + weight payload > receiveRoom (sockOptions sock)
         then count st DatagramsDropped
         else do
@@ -86,13 +87,22 @@ data Holder = Holder !Sock !(IORef Udp) !Udp
 holdersAt :: Stack -> Address -> Word16 -> IO [Holder]
 holdersAt st local port = do
   bindings <- bindingsAt st (udpPort port)
-  fmap concat . forM bindings $ \b ->
-    Table.lookup (stackSocks st) (fromIntegral (bindingSock b)) >>= \case
+  fmap concat . forM bindings $ \b -> do
+    let number = fromIntegral (bindingSock b)
+    Table.lookup (stackSocks (shardAt st number)) number >>= \case
       Just sock | Datagrams ref <- sockRole sock -> do
         u <- readIORef ref
         let own = udpLocal u
         pure [Holder sock ref u | own == local || isUnspecified own && (sameFamily own local || bindingBoth b)]
       _ -> pure []
+
+-- A socket is another shard's, or this one's.
+ofShard :: Stack -> Sock -> (Stack -> IO ()) -> IO () -> IO ()
+ofShard st sock passed mine
+  | stackShard other == stackShard st = mine
+  | otherwise = passed other
+  where
+    other = shardAt st (fromIntegral (sockNumber sock))
 
 -- | Something happened to a datagram, by its quoted addresses and ports: this end's, the peer's. Any host
 -- can send such a message: it is for sockets only that may have sent the datagram, and only a
@@ -100,22 +110,25 @@ holdersAt st local port = do
 troubleFor :: Stack -> Maybe Home -> Instant -> Trouble -> (Address, Word16) -> (Address, Word16) -> IO ()
 troubleFor st here now what (local, localPort) there@(peer, _) = do
   holders <- holdersAt st local localPort
-  forM_ [(ref, u) | Holder _ ref u <- holders, maybe True (== there) (udpPeer u)] $ \(ref, u) -> do
-    let tell e v = case udpPeer u of
-          Nothing -> writeIORef ref v
-          Just _ -> do
-            writeIORef ref v {udpFailure = Just e, udpReaders = []}
-            wakeAll here (udpReaders v)
-        -- An old router that names no size is taken to mean the least.
-        taken mtu = max least (fromIntegral mtu)
-    case what of
-      Unreachable code | code `elem` closed -> tell eCONNREFUSED u
-      TooBig mtu
-        | not (loops st peer) && taken mtu < pathMtu st u now peer -> do
-            let others = filter (\(a, _, _) -> a /= peer) (udpPaths u)
-            tell eMSGSIZE u {udpPaths = take 8 ((peer, taken mtu, now + believed) : others)}
-      _ -> pure ()
+  forM_ [h | h@(Holder _ _ u) <- holders, maybe True (== there) (udpPeer u)] $ \(Holder sock ref _) ->
+    ofShard st sock (\other -> passTo other (\here' now' -> heard other here' now' ref)) (heard st here now ref)
   where
+    heard st' here' now' ref = do
+      u <- readIORef ref
+      let tell e v = case udpPeer u of
+            Nothing -> writeIORef ref v
+            Just _ -> do
+              writeIORef ref v {udpFailure = Just e, udpReaders = []}
+              wakeAll here' (udpReaders v)
+          -- An old router that names no size is taken to mean the least.
+          taken mtu = max least (fromIntegral mtu)
+      case what of
+        Unreachable code | code `elem` closed -> tell eCONNREFUSED u
+        TooBig mtu
+          | not (loops st' peer) && taken mtu < pathMtu st' u now' peer -> do
+              let rest = filter (\(a, _, _) -> a /= peer) (udpPaths u)
+              tell eMSGSIZE u {udpPaths = take 8 ((peer, taken mtu, now' + believed) : rest)}
+        _ -> pure ()
     -- The protocol or the port, and the port.
     closed = case peer of
       Address4 {} -> [2, 3]

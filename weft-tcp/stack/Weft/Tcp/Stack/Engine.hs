@@ -52,6 +52,7 @@ import Weft.Tcp.Internal.Tcb
 import Weft.Tcp.Packet
 import Weft.Tcp.Segment hiding (Malformed, Options)
 import Weft.Tcp.Sequence hiding (isEmpty)
+import Weft.Tcp.Stack.Backlog (push)
 import Weft.Tcp.Stack.Effects
 import Weft.Tcp.Stack.Flow
 import Weft.Tcp.Stack.Held
@@ -159,8 +160,9 @@ applyStep st here c start payload before' (Step reached segments answers) = do
     count st SegmentsOut
     when (isAgain s) (count st Retransmitted)
   sendSegments st c b1 segments
-  when closed (retire st c b3)
+  -- First, for other shards that look (Note [Shards] in "Weft.Tcp.Stack.Shards").
   mapM_ (enterTimeWait st (connFlow c)) waits
+  when closed (retire st c b3)
   when readersGo (wakeAll here (bodyReaders b1))
   when writersGo (wakeAll here (bodyWriters b1))
   where
@@ -174,11 +176,7 @@ applyStep st here c start payload before' (Step reached segments answers) = do
     answered b = \case
       Opened -> do
         case bodyOwner b of
-          Unaccepted l -> do
-            modifyIORef' (listenerQueue l) (Sequence.|> c)
-            waiting <- readIORef (listenerWaiters l)
-            writeIORef (listenerWaiters l) []
-            wakeAll here waiting
+          Unaccepted l -> push (listenerBacklog l) (stackShard st) c >>= wakeAll here
           _ -> pure ()
         pure b
       Store ranges -> pure b {bodyIn = foldl (store b) (bodyIn b) ranges}

@@ -27,7 +27,7 @@ import Weft.Tcp.Stack.Table qualified as Table
 -- | A connection to a listener begins. No other has its addresses.
 openHalf :: Stack -> Flow -> Listener -> HalfOpen -> IO HalfConn
 openHalf st flow l h = do
-  modifyIORef' (listenerHalfOpen l) (+ 1)
+  atomicModifyIORef' (listenerHalfOpen l) (\n -> (n + 1, ()))
   timer <- at st (deadline (fromHalfOpen h)) (HalfDue flow)
   keep st (HalfConn flow h l timer)
 
@@ -44,16 +44,18 @@ advanceHalf st here now c input payload = case halfOpenOf t of
         timer <- instead st (halfTimer c) (deadline t) (HalfDue flow)
         keep st c {halfTcb = h, halfTimer = timer} >> answers
   Nothing -> do
-    Table.delete (stackHalves st) flow
-    modifyIORef' (listenerHalfOpen l) (subtract 1)
+    atomicModifyIORef' (listenerHalfOpen l) (\n -> (n - 1, ()))
     void (Timers.cancel (stackTimers st) (halfTimer c))
     if tcbState t == Closed
-      then answers
+      then gone >> answers
       else do
         options <- readIORef (listenerOptions l)
+        -- First, for other shards that look (Note [Shards] in "Weft.Tcp.Stack.Shards").
         conn <- newConn st flow (Step old [] []) (Unaccepted l) options
+        gone
         openingStep st here conn (firstByte input) payload first
   where
+    gone = Table.delete (stackHalves st) flow
     flow = halfFlow c
     l = halfListener c
     old = fromHalfOpen (halfTcb c)

@@ -18,7 +18,6 @@ import Control.Monad (forM_, unless, void, when)
 import Data.ByteString qualified as B
 import Data.IORef
 import Data.Maybe (catMaybes)
-import Data.Sequence qualified as Sequence
 import Weft.Internal.Core.Home (Home)
 import Weft.Internal.Core.SystemCall (Socket (..))
 import Weft.Internal.Os.Descriptor (markClosed)
@@ -27,13 +26,16 @@ import Weft.Tcp.Internal.Tcb
 import Weft.Tcp.Internal.Written
 import Weft.Tcp.Sequence (advance)
 import Weft.Tcp.Stack.Arrivals
+import Weft.Tcp.Stack.Backlog
+import Weft.Tcp.Stack.Closing
 import Weft.Tcp.Stack.Effects
 import Weft.Tcp.Stack.Engine
 import Weft.Tcp.Stack.Flow
 import Weft.Tcp.Stack.Frozen
 import Weft.Tcp.Stack.HalfOpen
 import Weft.Tcp.Stack.Held
-import Weft.Tcp.Stack.Sockets
+import Weft.Tcp.Stack.Listening
+import Weft.Tcp.Stack.Shards
 import Weft.Tcp.Stack.State
 import Weft.Tcp.Stack.Table qualified as Table
 import Weft.Tcp.Stack.TimeWait
@@ -57,8 +59,7 @@ release st s here _ =
                   _ <- markClosed (socketDescriptor s)
                   forgetSock st sock
                   disown here c (Unaccepted l)
-                  modifyIORef' (listenerQueue l) (Sequence.|> c)
-                  wakeListener l here
+                  push (listenerBacklog l) (stackShard st) c >>= wakeAll here
                   True <$ feedStarved st here
             _ -> pure False
         _ -> pure False
@@ -95,7 +96,7 @@ freeze st now = do
 
 -- | What waits to be accepted has left.
 forgetQueues :: Stack -> IO ()
-forgetQueues st = eachListener st (\l -> writeIORef (listenerQueue l) Sequence.empty)
+forgetQueues st = eachListener st (forget . listenerBacklog)
 
 -- | Take over what another stack had. Connections that no listener here is for are reset. Answers how many connections there are
 -- now that were not closed.
@@ -114,9 +115,7 @@ adopt st f here now = do
           options <- readIORef (listenerOptions l)
           settings <- settingsFor st options (flowPeer flow)
           void (openHalf st flow l (movedHalfOpen settings d h))
-  adopted <- mapM whole (frozenWholes f)
-  eachListener st (`wakeListener` here)
-  pure (sum adopted)
+  sum <$> mapM whole (frozenWholes f)
   where
     -- Whole milliseconds: Note [Moved in time].
     d = (now - frozenAt f) `div` 1000 * 1000
@@ -147,7 +146,7 @@ adopt st f here now = do
             }
       writeBody c b'
       case listeners of
-        l : _ -> 1 <$ modifyIORef' (listenerQueue l) (Sequence.|> c)
+        l : _ -> 1 <$ (push (listenerBacklog l) (stackShard st) c >>= wakeAll here)
         [] -> 0 <$ when (wholeWanted w) (advanceConn st here now c Abort B.empty)
     -- The number of the first byte that was not acknowledged; the SYN has one, too.
     firstOut t = if tcbState t == SynReceived then sndUna t `advance` 1 else sndUna t

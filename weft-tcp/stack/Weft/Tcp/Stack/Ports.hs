@@ -3,10 +3,11 @@
 -- |
 -- Description : Who has which port
 --
--- Ports of TCP and of UDP, which are independent of each other. Everything here runs in the stack's
--- turn ("Weft.Tcp.Stack.Turn").
+-- Ports of TCP and of UDP, which are independent of each other, and common to all shards. Everything here runs in
+-- the turn of one.
 module Weft.Tcp.Stack.Ports
   ( claimPort,
+    changePort,
     unbind,
     freePort,
     bindingsAt,
@@ -17,6 +18,7 @@ module Weft.Tcp.Stack.Ports
   )
 where
 
+import Control.Monad ((>=>))
 import Data.IORef
 import Data.IntMap.Strict qualified as IntMap
 import Data.Word (Word16, Word32)
@@ -47,24 +49,23 @@ claimPort st sock address port = do
       place = placeOf (sockRole sock)
       mine = Binding (sockNumber sock) address (isBoth sock o) (optReuseAddr o) (optReusePort o) Nothing
       -- A port that the stack chose is shared with other addresses at most.
-      alone p = not . any (conflicts mine {bindingReuse = False, bindingShare = False}) <$> bindingsAt st (place p)
-  chosen <- if port == 0 then freePort st alone else pure (Just port)
-  case chosen of
-    Nothing -> pure (Left eADDRINUSE)
-    Just p -> do
-      others <- bindingsAt st (place p)
-      if any (conflicts mine) others
-        then pure (Left eADDRINUSE)
-        else Right p <$ modifyIORef' (stackPorts st) (IntMap.insertWith (<>) (place p) [mine])
+      unshared = not . any (conflicts mine {bindingReuse = False, bindingShare = False})
+      claim suits p = changePort st (place p) $ \there -> if suits there then (mine : there, Right p) else (there, Left eADDRINUSE)
+      -- Another shard may take it in between.
+      chosen = freePort st (fmap unshared . bindingsAt st . place) >>= maybe (pure (Left eADDRINUSE)) (claim unshared >=> either (const chosen) (pure . Right))
+  if port == 0 then chosen else claim (not . any (conflicts mine)) port
+
+-- | Change the sockets that have a port, atomically.
+changePort :: Stack -> Int -> ([Binding] -> ([Binding], a)) -> IO a
+changePort st place use = atomicModifyIORef' (stackPorts st) $ \m ->
+  let (after, a) = use (IntMap.findWithDefault [] place m)
+   in (if null after then IntMap.delete place m else IntMap.insert place after m, a)
 
 -- | A socket that is closed gives its port back.
 unbind :: Stack -> Sock -> IO ()
 unbind st sock = do
   let role = sockRole sock
-      others bindings = case filter ((/= sockNumber sock) . bindingSock) bindings of
-        [] -> Nothing
-        left -> Just left
-      free port = modifyIORef' (stackPorts st) (IntMap.update others (placeOf role port))
+      free port = changePort st (placeOf role port) (\there -> (filter ((/= sockNumber sock) . bindingSock) there, ()))
   case role of
     Bound _ port -> free port
     Listening l -> free (listenerPort l)

@@ -3,13 +3,12 @@
 -- |
 -- Description : The state of a stack
 --
--- The tables of a stack and what is in them. Everything is touched by the holder of the stack's
--- turn only ("Weft.Tcp.Stack.Turn"), but for what is marked.
+-- The tables of a stack and what is in them, or of one of its shards ("Weft.Tcp.Stack.Shards"). Everything is
+-- touched by the holder of its turn only ("Weft.Tcp.Stack.Turn"), but for what is marked.
 module Weft.Tcp.Stack.State
   ( -- * The stack
     Stack (..),
     TcpSettings (..),
-    Counts (..),
     Counted (..),
     count,
     instantOf,
@@ -54,18 +53,18 @@ module Weft.Tcp.Stack.State
   )
 where
 
+import Control.Concurrent.MVar (MVar)
 import Control.Monad (void)
 import Data.ByteString (ByteString)
 import Data.IORef
 import Data.Int (Int32, Int64)
 import Data.IntMap.Strict (IntMap)
 import Data.Maybe (fromMaybe, isNothing)
-import Data.Primitive.PrimArray
 import Data.Primitive.PrimVar (readPrimVar)
+import Data.Primitive.SmallArray (SmallArray)
 import Data.Sequence qualified as Sequence
 import Data.Word (Word16, Word32, Word64)
 import Foreign.C.Error (Errno)
-import GHC.Exts (RealWorld)
 import Network.Socket (Family)
 import Weft.Internal.Core.Home (Home (..), Why (Completed))
 import Weft.Internal.Core.Park qualified as Park
@@ -78,6 +77,8 @@ import Weft.Tcp.Connection
 import Weft.Tcp.Device
 import Weft.Tcp.Internal.Small (HalfOpen, Resting, Waiting, fromResting, restingOf)
 import Weft.Tcp.Packet (Address)
+import Weft.Tcp.Stack.Backlog (Backlog)
+import Weft.Tcp.Stack.Counts
 import Weft.Tcp.Stack.Flow
 import Weft.Tcp.Stack.Held (Held, heldNothing, isEmpty)
 import Weft.Tcp.Stack.Table (Table)
@@ -108,15 +109,26 @@ data TcpSettings = TcpSettings
     -- | For how many microseconds the end of a run waits for what closed connections still have to
     -- send.
     tcpLinger :: !Int64,
+    -- | Does each worker of the run have a shard of the stack, and a queue of the device? Otherwise there is one shard, which
+    -- they use in turn.
+    tcpDivided :: !Bool,
     -- | Called with each stack before it has a socket ("Weft.Tcp.Handover").
     tcpOpened :: !(Stack -> IO ())
   }
 
--- | A stack in use by one run.
+-- | A stack in use by one run: one of its shards, which are as many as the run has workers. What is marked as
+-- common is one variable for all.
 data Stack = Stack
   { stackSettings :: !TcpSettings,
+    -- | Its queue of the device.
     stackDevice :: !Device,
+    -- | Its index, which is that of its worker.
+    stackShard :: !Int,
+    -- | All shards. Not strict: each has the others.
+    stackShards :: SmallArray Stack,
     stackTurn :: !(Turn (Maybe Home)),
+    -- | Have its worker take the turn, for jobs that were brought. Set before the first socket is open.
+    stackSummon :: !(IORef (IO ())),
     stackConns :: !(Table Flow Conn),
     -- | Those that are half open or in TIME-WAIT: no flow is in two tables.
     stackHalves :: !(Table Flow HalfConn),
@@ -124,8 +136,10 @@ data Stack = Stack
     -- | Sockets by their negative number, negated.
     stackSocks :: !(Table Int Sock),
     stackNextSock :: !(IORef Int),
-    -- | The sockets that have each port, by "Weft.Tcp.Stack.Ports".
+    -- | The sockets that have each port, by "Weft.Tcp.Stack.Ports". Common, written atomically.
     stackPorts :: !(IORef (IntMap [Binding])),
+    -- | Held by a shard that opens a connection, so that no two open the same. Common.
+    stackOpening :: !(MVar ()),
     stackTimers :: !(Timers Alarm),
     -- | When the clock thread is to look next. Written atomically, read by any thread.
     stackSoonest :: !(IORef Instant),
@@ -135,20 +149,21 @@ data Stack = Stack
     stackNow :: !(IORef Instant),
     -- | Packets to the stack itself, oldest first.
     stackLoop :: !(IORef (Sequence.Seq ByteString)),
-    -- | Set before the first socket is open.
+    -- | Set before the first socket is open. Common.
     stackSecret :: !(IORef (Maybe (Word64, Word64))),
     -- | When the last cookie was sent: after its life no peer has one.
     stackFlooded :: !(IORef Instant),
     -- | Counts what was drawn of numbers that cannot be guessed ("Weft.Tcp.Stack.Ports").
     stackDice :: !(IORef Word64),
-    -- | Until when the messages about closed ports that were sent use up what is allowed.
+    -- | Until when the messages about closed ports that were sent use up what is allowed. Common; of two that
+    -- are sent at once only one may count.
     stackQuota :: !(IORef Instant),
     -- | The settings of connections, by the options that change them: no delay, keep-alive, receive
     -- buffer, segment size, length of headers. Shared by all connections that have the same.
     stackShared :: !(IORef [((Bool, Bool, Int, Int, Int), Settings)]),
     stackCounts :: !Counts,
     stackShortage :: !Shortage,
-    -- | Does an accept wait for a socket to be closed?
+    -- | Does an accept wait for a socket to be closed? Common, as all that follows.
     stackStarved :: !(IORef Bool),
     stackReport :: !(IORef (String -> IO ())),
     -- | Is the device gone?
@@ -157,34 +172,9 @@ data Stack = Stack
     stackStarted :: !(IORef Bool)
   }
 
--- | The counters of a stack.
-newtype Counts = Counts (MutablePrimArray RealWorld Int)
-
--- | A number of things since the start.
-data Counted
-  = PacketsIn
-  | PacketsOut
-  | SegmentsIn
-  | SegmentsOut
-  | Malformed
-  | Fragments
-  | Refusals
-  | Retransmitted
-  | SynsDropped
-  | TimeWaitsDropped
-  | CookiesSent
-  | CookiesTaken
-  | TimersFired
-  | DatagramsIn
-  | DatagramsOut
-  | DatagramsRefused
-  | DatagramsDropped
-  deriving stock (Eq, Enum, Bounded, Show)
-
 -- | Count one more.
 count :: Stack -> Counted -> IO ()
-count s what = case stackCounts s of
-  Counts a -> readPrimArray a (fromEnum what) >>= writePrimArray a (fromEnum what) . (+ 1)
+count = countOne . stackCounts
 
 -- | The time as this worker knows it, in microseconds; never earlier than before.
 instantOf :: Stack -> Home -> IO Instant
@@ -404,23 +394,24 @@ data Incoming = Incoming
     incomingPort :: !Word16
   }
 
--- | A socket that connections come to.
+-- | A socket that connections come to, one for all shards.
 data Listener = Listener
   { listenerAddress :: !Address,
     listenerPort :: !Word16,
     listenerFamily :: !Family,
     -- | May connections come over IPv4 too?
     listenerBoth :: !Bool,
-    listenerBacklog :: !(IORef Int),
-    -- | Established and not accepted, oldest first.
-    listenerQueue :: !(IORef (Sequence.Seq Conn)),
+    -- | How many connections may wait to be accepted.
+    listenerRoom :: !(IORef Int),
+    -- | Established and not accepted, and the threads that wait for them. Of any thread.
+    listenerBacklog :: !(Backlog Conn Wake),
+    -- | Of all shards; written atomically.
     listenerHalfOpen :: !(IORef Int),
-    listenerWaiters :: !(IORef [Wake]),
     listenerOptions :: !(IORef Options)
   }
 
 instance Eq Listener where
-  a == b = listenerQueue a == listenerQueue b
+  a == b = listenerBacklog a == listenerBacklog b
 
 -- | A socket that has a port: its number, its address, whether it is of IPv6 only, the options
 -- that allow others, and its listener once it listens.

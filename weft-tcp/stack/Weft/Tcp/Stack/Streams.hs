@@ -19,7 +19,7 @@ module Weft.Tcp.Stack.Streams
 
     -- * For other calls
     onSock,
-    waitAt,
+    waitToAccept,
     waitToWrite,
   )
 where
@@ -28,7 +28,6 @@ import Control.Monad (when)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.IORef
-import Data.Sequence qualified as Sequence
 import Data.Word (Word8)
 import Foreign.C.Error
 import Foreign.Ptr (Ptr)
@@ -38,6 +37,7 @@ import Weft.Internal.Core.SystemCall (More (..), ShutdownHow (..), Socket (..))
 import Weft.Tcp.Connection
 import Weft.Tcp.Internal.Tcb
 import Weft.Tcp.Stack.Ask
+import Weft.Tcp.Stack.Backlog (dismiss, enroll, waiting)
 import Weft.Tcp.Stack.Datagrams
 import Weft.Tcp.Stack.Engine
 import Weft.Tcp.Stack.Held
@@ -56,9 +56,13 @@ onConn st s otherwise' datagrams use = onSock st s $ \sock -> case sockRole sock
   _ -> pure (Refuse otherwise')
 {-# INLINE onConn #-}
 
--- | Leave a waiting thread there, and forget those that were cancelled.
-waitAt :: IORef [Wake] -> Wake -> IO ()
-waitAt ref w = readIORef ref >>= stillThere >>= writeIORef ref . (w :)
+-- | Leave a thread that waits for a connection, and forget those that were cancelled.
+waitToAccept :: Stack -> Listener -> Wake -> IO ()
+waitToAccept st l w = do
+  enroll (listenerBacklog l) stillThere w >>= wakeAll Nothing
+  -- Another shard may have lost the device meanwhile, and found nobody who waits.
+  lost <- readIORef (stackLost st)
+  when lost (dismiss (listenerBacklog l) >>= wakeAll Nothing)
 
 -- | Leave a thread that waits to write to a connection, or for it to be there.
 waitToWrite :: Conn -> Wake -> IO ()
@@ -169,10 +173,10 @@ roomSock st s now = onWritable st s (\_ ref -> roomForDatagram st ref now) $ \c 
 awaitReadableSock :: Stack -> Socket -> IO (Verdict ())
 awaitReadableSock st s = onSock st s $ \sock -> case sockRole sock of
   Listening l -> do
-    none <- Sequence.null <$> readIORef (listenerQueue l)
+    there <- waiting (listenerBacklog l)
     -- Without a device accepting fails, at once.
     lost <- readIORef (stackLost st)
-    pure (if none && not lost then Again (waitAt (listenerWaiters l)) Nothing else Answer ())
+    pure (if there == 0 && not lost then Again (waitToAccept st l) Nothing else Answer ())
   Connected c -> do
     b <- readBody c
     pure $

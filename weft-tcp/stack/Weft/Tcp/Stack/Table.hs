@@ -5,7 +5,7 @@
 -- Description : A table of records by a part of them
 --
 -- The connections and sockets of a stack, millions perhaps. A record has its key in itself, so that an entry takes
--- some 18 bytes. Changed by one OS thread at a time, and read by any.
+-- some 18 bytes. Changed by one OS thread at a time, and read by any meanwhile.
 module Weft.Tcp.Stack.Table
   ( Table,
     newTable,
@@ -34,8 +34,19 @@ import Prelude hiding (lookup)
 -- (n - 2^k) is divided: part of it becomes bucket n. So the table grows by one bucket at a time, without a pause; it
 -- does not shrink.
 --
--- A bucket is an immutable array, and a change writes another: a reader on another OS thread sees each bucket whole.
--- It may miss a record of the bucket that is being divided, or see it twice; so only observers read while others write.
+-- A bucket is an immutable array, and a change writes another: a reader on another OS thread sees each bucket whole. Of a
+-- division it may see any part: 'divide' fills the new bucket, then publishes n + 1, and then takes from the old bucket.
+-- Three things follow for a record that is in the table all the while:
+--
+--   1. It is in one of the buckets that the number says, at every moment: in both, between the last two steps.
+--   2. A reader that does not find it has a number from before a division, and looked after the third step, or in an array
+--      that was replaced since. Either way a greater number was published before it looked. So 'lookup' believes
+--      a miss only if it then reads the same number; it never falls, and the array is replaced only with it.
+--   3. What 'toList' has missed is in buckets that were added since it read the number. So it goes on with those until
+--      there are no more, and may see a record twice.
+--
+-- A shard of a stack relies on the second: to miss a record of another would be a false EBADF or a false reset
+-- (Note [Shards] in "Weft.Tcp.Stack.Shards").
 --
 -- The outer array is frozen but for the instant of a write, although the type says mutable, so that minor collections
 -- do not look at it (Note [Why chunks, and why frozen ones] in "Weft.Internal.Data.Slots"). Thawing is what tells the
@@ -71,13 +82,18 @@ bucketOf n half hash
   where
     i = hash .&. (2 * half - 1)
 
--- | The record with this key.
+-- | The record with this key. From any OS thread.
 lookup :: (Eq k) => Table k v -> k -> IO (Maybe v)
 lookup t k = do
-  hash <- tableHash t k
   Buckets _ n half array <- readMutVar (tableBuckets t)
+  hash <- tableHash t k
   bucket <- readArray array (bucketOf n half hash)
-  pure (Foldable.find ((== k) . tableKey t) bucket)
+  case Foldable.find ((== k) . tableKey t) bucket of
+    Nothing -> do
+      -- Note [Linear hashing].
+      Buckets _ now _ _ <- readMutVar (tableBuckets t)
+      if now == n then pure Nothing else lookup t k
+    found -> pure found
 
 -- | Enter a record. It replaces one with the same key.
 insert :: (Eq k) => Table k v -> v -> IO ()
@@ -103,11 +119,14 @@ delete t k = do
   writeFrozen array i others
   writeMutVar (tableBuckets t) (Buckets (records + sizeofSmallArray others - sizeofSmallArray bucket) n half array)
 
--- | All records. From another OS thread: those that were not changed meanwhile, and perhaps one of them twice.
+-- | All records. From another OS thread: those that were not changed meanwhile, and perhaps some of them twice.
 toList :: Table k v -> IO [v]
-toList t = do
-  Buckets _ n _ array <- readMutVar (tableBuckets t)
-  concat <$> mapM (fmap Foldable.toList . readArray array) [0 .. n - 1]
+toList t = concat <$> from 0
+  where
+    from first = do
+      Buckets _ n _ array <- readMutVar (tableBuckets t)
+      buckets <- mapM (fmap Foldable.toList . readArray array) [first .. n - 1]
+      if null buckets then pure [] else (buckets <>) <$> from n
 
 without :: (Eq k) => (v -> k) -> k -> SmallArray v -> SmallArray v
 without key k bucket

@@ -18,14 +18,15 @@ import Weft.Tcp.Connection
 import Weft.Tcp.Internal.Small
 import Weft.Tcp.Stack.Effects
 import Weft.Tcp.Stack.Flow
+import Weft.Tcp.Stack.Shards
 import Weft.Tcp.Stack.State
 import Weft.Tcp.Stack.Table qualified as Table
 
--- | A connection comes to TIME-WAIT and is in no table. If there are too many of them it is forgotten, as in
+-- | A connection comes to TIME-WAIT, and is about to leave its table. If there are too many of them it is forgotten, as in
 -- Linux: the oldest would be no less needed.
 enterTimeWait :: Stack -> Flow -> Waiting -> IO ()
 enterTimeWait st flow w = do
-  n <- Table.size (stackWaits st)
+  n <- timeWaits st
   if n >= tcpMostTimeWait (stackSettings st)
     then count st TimeWaitsDropped
     else at st (deadline (fromWaiting w)) (WaitDue flow) >>= keep st . WaitConn flow w

@@ -3,46 +3,85 @@
 -- |
 -- Description : One at a time, without blocking
 --
--- A stack is used by several workers, and by any OS thread that makes an attempt. A thread that finds it
--- free has its turn. Any other leaves a job for the one that has it, and does not wait: a job
--- is short, usually to wake a thread that tries again.
-module Weft.Tcp.Stack.Turn (Turn, newTurn, tryTurn, leaveJob, endTurn) where
+-- A shard of a stack is used by several workers, and by any OS thread that makes an attempt. A thread that
+-- finds it free has its turn. Any other leaves a job for the one that has it, and does not wait: a job
+-- is short, usually to wake a thread that tries again, or to take in a packet.
+--
+-- Jobs run in the order in which they were left, each in a turn, the first after the attempt of the
+-- thread that had the turn then.
+module Weft.Tcp.Stack.Turn
+  ( Turn,
+    newTurn,
+    tryTurn,
+    leaveJob,
+    endTurn,
+
+    -- * From other shards
+    bringJob,
+    mostJobs,
+    passTurn,
+  )
+where
 
 import Data.IORef
 
 -- | Only the owner of the turn knows that it has it. Jobs are given a @here@, which says where they run.
 newtype Turn here = Turn (IORef (State here))
 
+-- With the jobs that were left, newest first, and their number.
 data State here
-  = Free
-  | -- | Jobs that were left, newest first.
-    Taken [here -> IO ()]
+  = Free !Int [here -> IO ()]
+  | Taken !Int [here -> IO ()]
 
 -- | A turn that is free.
 newTurn :: IO (Turn here)
-newTurn = Turn <$> newIORef Free
+newTurn = Turn <$> newIORef (Free 0 [])
 
 -- | Take it, if it is free: to be followed by 'endTurn'.
 tryTurn :: Turn here -> IO Bool
 tryTurn (Turn ref) = atomicModifyIORef' ref $ \case
-  Free -> (Taken [], True)
+  -- A constant.
+  Free _ [] -> (Taken 0 [], True)
+  Free n jobs -> (Taken n jobs, True)
   taken -> (taken, False)
 
 -- | Leave a job for the owner of the turn. False: it is free by now, and nothing was left.
 leaveJob :: Turn here -> (here -> IO ()) -> IO Bool
 leaveJob (Turn ref) job = atomicModifyIORef' ref $ \case
-  Free -> (Free, False)
-  Taken jobs -> (Taken (job : jobs), True)
+  Taken n jobs -> (Taken (n + 1) (job : jobs), True)
+  free -> (free, False)
 
--- | End one's turn, once the jobs that were left are done. A job must not throw.
-endTurn :: Turn here -> here -> IO ()
-endTurn (Turn ref) here = go
+-- | Leave a job whether the turn is free or not. True: it is free, and had no job; the caller must have another
+-- thread take it.
+bringJob :: Turn here -> (here -> IO ()) -> IO Bool
+bringJob (Turn ref) job = atomicModifyIORef' ref $ \case
+  Free n jobs -> (Free (n + 1) (job : jobs), null jobs)
+  Taken n jobs -> (Taken (n + 1) (job : jobs), False)
+
+-- | Are there as many jobs as may wait? Further packets are lost, as in a queue of a network.
+mostJobs :: Turn here -> IO Bool
+mostJobs (Turn ref) = full <$> readIORef ref
   where
-    go =
-      atomicModifyIORef' ref next >>= \case
-        [] -> pure ()
-        jobs -> mapM_ ($ here) (reverse jobs) >> go
+    full = \case
+      Free n _ -> n >= 10000
+      Taken n _ -> n >= 10000
+
+-- | End one's turn, if no job was left. Otherwise do those which were, and answer False: the turn is not over. A
+-- job must not throw.
+endTurn :: Turn here -> here -> IO Bool
+endTurn (Turn ref) here =
+  atomicModifyIORef' ref next >>= \case
+    [] -> pure True
+    jobs -> False <$ mapM_ ($ here) (reverse jobs)
+  where
     next = \case
-      Taken [] -> (Free, [])
-      Taken jobs -> (Taken [], jobs)
-      Free -> (Free, [])
+      Taken _ [] -> (Free 0 [], [])
+      Taken _ jobs -> (Taken 0 [], jobs)
+      free -> (free, [])
+
+-- | End one's turn although jobs may have been left. True: they were, and the caller must have another thread take
+-- it.
+passTurn :: Turn here -> IO Bool
+passTurn (Turn ref) = atomicModifyIORef' ref $ \case
+  Taken n jobs -> (Free n jobs, not (null jobs))
+  free -> (free, False)

@@ -13,6 +13,7 @@ module Weft.Internal.Os.Descriptor
   ( -- * Descriptors
     Descriptor (..),
     newDescriptor,
+    livesOn,
 
     -- * Use by a worker
     mostWorkers,
@@ -101,6 +102,13 @@ instance Show Descriptor where
 -- non-blocking mode if it is a socket, a pipe or a terminal.
 newDescriptor :: CInt -> IO Descriptor
 newDescriptor = newDescriptorWith mempty
+
+-- | The worker that a socket lives on, of the given number. One of the operating system may be used by any. A kernel in
+-- this process whose sockets are parted among its workers has negative numbers, whose remainders say it.
+livesOn :: Int -> Descriptor -> Maybe Int
+livesOn workers d
+  | descriptorNumber d < 0 = Just (negate (fromIntegral (descriptorNumber d)) `rem` workers)
+  | otherwise = Nothing
 
 -- | 'newDescriptor' of a file with known facts.
 newDescriptorWith :: Facts -> CInt -> IO Descriptor

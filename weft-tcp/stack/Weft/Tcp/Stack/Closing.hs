@@ -1,0 +1,113 @@
+{-# OPTIONS_HADDOCK not-home #-}
+
+-- |
+-- Description : The end of a stack's sockets
+--
+-- By their user, with the device, and with the run. Everything here runs in the turn of the socket's shard.
+module Weft.Tcp.Stack.Closing
+  ( closeSock,
+    loseDevice,
+    resetSome,
+
+    -- * For those that leave
+    forgetSock,
+    disown,
+    feedStarved,
+  )
+where
+
+import Control.Applicative ((<|>))
+import Control.Exception (displayException, toException)
+import Control.Monad (forM_, unless, when)
+import Data.ByteString qualified as B
+import Data.IORef
+import Foreign.C.Error
+import Weft.Internal.Core.Home (Home)
+import Weft.Internal.Core.SystemCall (Socket (..))
+import Weft.Internal.Core.Trace (Trace (Throw))
+import Weft.Internal.Os.Descriptor (markClosed)
+import Weft.Internal.Os.Sys qualified as Sys
+import Weft.Tcp.Connection
+import Weft.Tcp.Stack.Ask
+import Weft.Tcp.Stack.Effects
+import Weft.Tcp.Stack.Engine
+import Weft.Tcp.Stack.Flow
+import Weft.Tcp.Stack.HalfOpen
+import Weft.Tcp.Stack.Listening
+import Weft.Tcp.Stack.Ports
+import Weft.Tcp.Stack.State
+import Weft.Tcp.Stack.Table qualified as Table
+import Weft.Tcp.Stack.TimeWait
+
+-- | Close it. Threads that wait on it fail with @ECANCELED@.
+closeSock :: Stack -> Socket -> Maybe Home -> Instant -> IO (Verdict ())
+closeSock st s here now = do
+  _ <- markClosed (socketDescriptor s)
+  found <- lookupSock st s
+  forM_ found $ \sock -> do
+    forgetSock st sock
+    case sockRole sock of
+      Listening l -> closeListener st l here now canceled
+      Connected c -> do
+        disown here c Orphan
+        advanceConn st here now c (if optResets (sockOptions sock) then Abort else Close) B.empty
+      Datagrams ref -> do
+        u <- readIORef ref
+        writeIORef ref u {udpReaders = []}
+        mapM_ (wake here . canceled) (udpReaders u)
+      _ -> pure ()
+    feedStarved st here
+  pure (Answer ())
+
+-- | A socket is there no more, and its port is free.
+forgetSock :: Stack -> Sock -> IO ()
+forgetSock st sock = do
+  Table.delete (stackSocks st) (fromIntegral (sockNumber sock))
+  unbind st sock
+
+-- | A connection gets another owner than its socket. Threads that wait on it fail.
+disown :: Maybe Home -> Conn -> Owner -> IO ()
+disown here c owner = do
+  b <- readBody c
+  writeBody c b {bodyOwner = owner, bodyReaders = [], bodyWriters = []}
+  mapM_ (wake here . canceled) (bodyReaders b <> bodyWriters b)
+
+-- The thread fails with @ECANCELED@.
+canceled :: Wake -> Wake
+canceled (Wake w place _) = Wake w place (\_ -> Throw (toException (errnoToIOError "wait" (Errno (fromIntegral (negate Sys.canceled))) Nothing Nothing)))
+
+-- | Accepts that wait for a socket to be closed look again.
+feedStarved :: Stack -> Maybe Home -> IO ()
+feedStarved st here = do
+  starved <- readIORef (stackStarved st)
+  when starved $ do
+    writeIORef (stackStarved st) False
+    wakeListeners st here
+
+-- | The device is gone, because of this: no thread waits for further connections. Those over it are for the
+-- caller to reset ('resetSome').
+loseDevice :: Stack -> Maybe Home -> IOError -> IO ()
+loseDevice st here why = do
+  was <- atomicModifyIORef' (stackLost st) (True,)
+  unless was $ do
+    report <- readIORef (stackReport st)
+    report (displayException why <> "; connections over it have ended")
+    wakeListeners st here
+
+-- | Reset some connections, by whether both of their ends belong to this stack, and tell their users this if
+-- there is something to tell. False if there are none left. Very many at once would keep the worker from all of
+-- its threads for seconds.
+resetSome :: Stack -> (Bool -> Bool) -> Maybe Failure -> Maybe Home -> Instant -> IO Bool
+resetSome st isOne why here now = do
+  conns <- some stackConns connFlow
+  forM_ conns $ \c -> do
+    b <- readBody c
+    writeBody c b {bodyFailure = why <|> bodyFailure b}
+    advanceConn st here now c Abort B.empty
+  halves <- some stackHalves halfFlow
+  forM_ halves $ \c -> advanceHalf st here now c Abort B.empty
+  waits <- some stackWaits waitFlow
+  mapM_ (endWait st) waits
+  pure (not (null conns && null halves && null waits))
+  where
+    some table flow = take 256 . filter (isOne . loops st . flowPeer . flow) <$> Table.toList (table st)
