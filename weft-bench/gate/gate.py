@@ -37,7 +37,7 @@ SLACK = (0, 0, 0, 5)  # what is near to nothing moves by as much
 CONNECTIONS = 64
 # Requests; multiples of the connections are sent. The few are so many that two collections have come
 # before: the first ones copy what the program has made at its start, once.
-FEW, MANY = 40_000, 88_000
+FEW, MANY = 48_000, 112_000
 PAGES = 4  # each is compared with the disk once a second, which is not a request's cost
 
 BROWSER = (
