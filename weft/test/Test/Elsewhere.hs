@@ -67,7 +67,7 @@ permits way config = do
           unless stop $ ((use slot >> Weft.allowInterrupt) `Weft.catch` \Weft.Cancelled -> liftIO (count hits)) >> loop slot
     started <- forM (zip [0 ..] (concat (replicate 3 slots))) $ \(i, slot) -> do
       done <- newGate
-      t <- Weft.forkWith Weft.defaultForkOptions {Weft.forkWorker = Just i} (Weft.mask_ (loop slot) >> openGate done ())
+      t <- Weft.forkWith Weft.defaultForkOptions {Weft.forkWorker = Just i} (Weft.mask_ (loop slot >> openGate done ()))
       pure (t, done)
     dice <- newDice 5
     cancelAtRandom dice (readIORef hits) (map fst started)

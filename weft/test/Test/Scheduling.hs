@@ -91,7 +91,7 @@ litmus =
         | fuel <- [1 .. 8]
       ],
     testCase "a look at the mark of a status tells who is condemned" . runWith one $ do
-      free <- internal $ \home _ -> forM [Going home, Waiting home (pure ()), Condemned home [], Ended] $ \status -> do
+      free <- internal $ \home _ -> forM [Going home, Waiting home (pure ()), Condemned home mempty, Ended] $ \status -> do
         var <- newMutVar $! status
         surelyNotCondemned var
       liftIO (free @?= [True, True, False, True]),

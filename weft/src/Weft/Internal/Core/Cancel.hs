@@ -38,12 +38,12 @@ module Weft.Internal.Core.Cancel
 where
 
 import Control.Exception (Exception (..), SomeException, asyncExceptionFromException, asyncExceptionToException)
-import Control.Monad (filterM)
 import Control.Monad.Primitive (RealWorld)
 import Data.IORef (readIORef)
-import Data.Maybe (listToMaybe)
 import Data.Primitive.MutVar
 import Data.Primitive.PrimVar
+import Data.Sequence (Seq (..))
+import Data.Sequence qualified as Seq
 import GHC.Exts (addr2Int#, andI#, anyToAddr#, isTrue#, oneShot, readMutVar#, (/=#))
 import GHC.IO (IO (..))
 import System.IO.Unsafe (unsafePerformIO)
@@ -120,9 +120,9 @@ arrive here status cancellation =
       if not valid
         then pure ()
         else case found of
-          Condemned home others -> writeMutVar status (Condemned home (others <> [cancellation]))
-          Waiting home abort -> writeMutVar status (Condemned home [cancellation]) >> abort
-          _ -> writeMutVar status (Condemned here [cancellation])
+          Condemned home others -> writeMutVar status $! Condemned home (others :|> cancellation)
+          Waiting home abort -> (writeMutVar status $! Condemned home (Seq.singleton cancellation)) >> abort
+          _ -> writeMutVar status $! Condemned here (Seq.singleton cancellation)
 
 homeOf :: Status -> Maybe Home
 homeOf = \case
@@ -133,6 +133,13 @@ homeOf = \case
 
 applies :: Cancellation -> IO Bool
 applies (Cancellation _ valid) = maybe (pure True) readIORef valid
+
+-- | From the first one that still applies. What is left out never applies again, so that each is looked at
+-- once, however many have come.
+applying :: Seq Cancellation -> IO (Seq Cancellation)
+applying = \case
+  Empty -> pure Empty
+  several@(oldest :<| rest) -> applies oldest >>= \yes -> if yes then pure several else applying rest
 
 -- | A wait of this thread has begun. The action asks for its end; it does nothing
 -- when the wait is over. It runs on the thread's home, now or later or never.
@@ -146,11 +153,10 @@ interruptible tcb !abort = case tcbIdentity tcb of
           -- Forced before the write, which would store a thunk otherwise.
           Going home -> writeMutVar status $! Waiting home abort
           Waiting home _ -> writeMutVar status $! Waiting home abort
-          Condemned home several -> do
-            left <- filterM applies several
-            case left of
-              [] -> writeMutVar status $! Waiting home abort
-              _ -> writeMutVar status (Condemned home left) >> abort
+          Condemned home several ->
+            applying several >>= \case
+              Empty -> writeMutVar status $! Waiting home abort
+              left -> (writeMutVar status $! Condemned home left) >> abort
           Ended -> pure ()
 {-# INLINE interruptible #-}
 
@@ -176,10 +182,9 @@ takeInterruption tcb = case tcbIdentity tcb of
   Identity _ status ->
     readMutVar status >>= \case
       Condemned home several ->
-        filterM applies several >>= \case
-          [] -> Nothing <$ (writeMutVar status $! homeGoing home)
-          [Cancellation e _] -> Just e <$ (writeMutVar status $! homeGoing home)
-          Cancellation e _ : rest -> Just e <$ writeMutVar status (Condemned home rest)
+        applying several >>= \case
+          Cancellation e _ :<| rest -> Just e <$ (writeMutVar status $! if null rest then homeGoing home else Condemned home rest)
+          Empty -> Nothing <$ (writeMutVar status $! homeGoing home)
       _ -> pure Nothing
 
 -- | The exception that 'takeInterruption' would take; it stays pending.
@@ -188,7 +193,10 @@ interruption tcb = case tcbIdentity tcb of
   Nobody -> pure Nothing
   Identity _ status ->
     readMutVar status >>= \case
-      Condemned _ several -> filterM applies several >>= \left -> pure (listToMaybe [e | Cancellation e _ <- left])
+      Condemned _ several ->
+        applying several >>= \case
+          Cancellation e _ :<| _ -> pure (Just e)
+          Empty -> pure Nothing
       _ -> pure Nothing
 
 -- | How a thread goes on whose wait has ended with @ECANCELED@: with the exception

@@ -33,6 +33,7 @@ import Control.Exception (SomeException)
 import Control.Monad.Primitive (RealWorld)
 import Data.IORef (IORef)
 import Data.Primitive.MutVar (MutVar)
+import Data.Sequence (Seq)
 import Weft.Internal.Core.Context
 import {-# SOURCE #-} Weft.Internal.Core.Home (Home)
 import {-# SOURCE #-} Weft.Internal.Core.Trace (Trace)
@@ -123,7 +124,7 @@ data Status
     -- not by the constructor: GHC would make a thunk of one with a function in such a field.
     Waiting !Home (IO ())
   | -- | Cancellations that it has not noticed yet, oldest first; at least one.
-    Condemned !Home [Cancellation]
+    Condemned !Home !(Seq Cancellation)
   | -- | It has ended.
     Ended
 
