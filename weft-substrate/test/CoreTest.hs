@@ -31,6 +31,7 @@ tests =
       testCase "bracket and mask across switches" masks,
       testCase "a sleep inside a lazy value, inside a transaction" sleepsInside,
       testCase "raiseAsync freezes what is being evaluated" freezes,
+      testCase "an exception from outside freezes a lazy value, inside a transaction that handles another" freezesInside,
       testCase "an exception from outside is raised in the stack" fromOutside,
       testCase "an exception from outside ends a sleep" endsSleep,
       testCase "an exception from outside ends a sleep at the base, in the stack that switches" endsSleepAtBase,
@@ -192,6 +193,22 @@ freezes = onHEC $ do
   x @?= 'x'
   -- It went on where it was.
   readIORef parts >>= (@?= 11)
+
+-- | The value is evaluated again, and the part of the transaction begins again.
+freezesInside :: Assertion
+freezesInside = do
+  begun <- newEmptyMVar
+  answer <- newEmptyMVar
+  let x = unsafePerformIO . atomicPTM $ unsafeIOToPTM (putMVar begun () >> takeMVar answer) `catchPTM` \(ErrorCall _) -> pure 'e'
+  first <- newEmptyMVar
+  t <- forkIO (try (evaluate x) >>= putMVar first)
+  takeMVar begun
+  throwTo t ThreadKilled
+  takeMVar first >>= (@?= Left ThreadKilled)
+  putMVar answer 'a'
+  r <- try (evaluate x)
+  r @?= (Right 'a' :: Either AsyncException Char)
+  takeMVar begun
 
 fromOutside :: Assertion
 fromOutside = do

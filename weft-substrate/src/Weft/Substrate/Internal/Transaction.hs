@@ -32,7 +32,8 @@ module Weft.Substrate.Internal.Transaction
   )
 where
 
-import Control.Exception (Exception (..), SomeException, mask_, onException, throwIO, uninterruptibleMask_)
+import Control.Concurrent (myThreadId, throwTo)
+import Control.Exception (Exception (..), SomeAsyncException (..), SomeException, mask_, onException, throwIO, uninterruptibleMask_)
 import Control.Monad (unless, when)
 import Data.IORef (newIORef, readIORef, writeIORef)
 import GHC.Exts
@@ -172,7 +173,14 @@ catchPTM (PTM m) handler = PTM $ \e l n s -> case newMutVar# l s of
   where
     continue e l n x s = case fromException x of
       Just y -> runPTM (handler y) e l n s
-      Nothing -> runPTM (throwPTM (x :: SomeException)) e l n s
+      Nothing -> runPTM (passOn x >> catchPTM (PTM m) handler) e l n s
+
+-- | Raise what no handler was for. From outside, it is raised as such: a lazy value in which this is stays as it is, and
+-- where it is evaluated again, this returns.
+passOn :: SomeException -> PTM ()
+passOn x = case fromException x of
+  Just (SomeAsyncException _) -> unsafeIOToPTM (myThreadId >>= (`throwTo` x))
+  Nothing -> throwPTM x
 
 data Returned a = Returned Log Int# a | Threw SomeException
 
