@@ -13,7 +13,7 @@ import Data.List (isInfixOf)
 import Test.Tasty
 import Test.Tasty.HUnit
 import Weft
-import Weft.Http.Client (Client, ClientPhase (..), ClientSettings (..), ClientTimeouts (..), Field (..), HttpError (..), Method (..), Reply (..), RequestBody (..))
+import Weft.Http.Client (Client, ClientPhase (..), ClientRequestBody (..), ClientSettings (..), ClientTimeouts (..), Field (..), HttpError (..), Method (..), Reply (..))
 import Weft.Http.Client qualified as Client
 import Weft.Http.Internal.Fault (Fault (BadChunk, BadContentLength, HeadTooLarge))
 import Weft.Http.Internal.ResponseHead (ResponseFault (BadHead, BadStatusLine, TooManyInterim, UnexpectedSwitch))

@@ -14,7 +14,7 @@ import Test.Tasty.HUnit
 import Weft
 import Weft.Concurrently
 import Weft.Event qualified as Event
-import Weft.Http.Client (ClientPhase (..), ClientSettings (..), ClientTimeouts (..), Field (..), HttpError (..), Method (..), Reply (..), RequestBody (..))
+import Weft.Http.Client (ClientPhase (..), ClientRequestBody (..), ClientSettings (..), ClientTimeouts (..), Field (..), HttpError (..), Method (..), Reply (..))
 import Weft.Http.Client qualified as Client
 import Weft.Http.Server (defaultServerSettings, drain, newServer, plain, serve)
 import Weft.Http.Status

@@ -8,7 +8,7 @@ import Data.Word (Word32)
 import Test.Tasty
 import Test.Tasty.HUnit
 import Test.Tasty.QuickCheck
-import Weft.Tcp.Segment hiding (Options)
+import Weft.Tcp.Segment
 import Weft.Tcp.Sequence
 import Weft.Tcp.Stack.Engine (joined)
 

@@ -20,7 +20,7 @@ import Explore.HttpClient
 import Explore.HttpRig
 import Explore.Scenario
 import Weft
-import Weft.Http.Server hiding (Client)
+import Weft.Http.Server
 import Weft.Http.Status
 import Weft.Scope
 import Weft.Sim (Config (..))

@@ -96,7 +96,7 @@ module Weft.Wai
 
     -- * In applications
     requestClient,
-    Client (..),
+    ClientInfo (..),
     Security (..),
 
     -- * For tests
@@ -119,7 +119,7 @@ import Network.Wai (Request, Response, vault)
 import Weft (BackendChoice (..))
 import Weft qualified
 import Weft.Http.Proxy (Presence (..), proxyLayerOfAnybody)
-import Weft.Http.Request (Client (..), Security (..))
+import Weft.Http.Request (ClientInfo (..), Security (..))
 import Weft.Http.Server (Layer, ServerSettings)
 import Weft.Wai.Internal.Perform
 import Weft.Wai.Internal.Request
@@ -304,5 +304,5 @@ setHTTP2Disabled :: Settings -> Settings
 setHTTP2Disabled = id
 
 -- | The client's addresses and TLS; 'Nothing' for a request not received by this server.
-requestClient :: Request -> Maybe Client
+requestClient :: Request -> Maybe ClientInfo
 requestClient = Vault.lookup clientKey . vault

@@ -263,7 +263,7 @@ receiveEach s count body = do
 receiveEachInto :: (HasCallStack) => Socket -> Buffer -> (Int -> Thread (Maybe a)) -> Thread a
 receiveEachInto s buffer body = do
   intake <- liftIO (newIntake False s buffer)
-  standingReceive callStack intake (body . receivedCount)
+  standingReceive callStack intake (body . arrivalCount)
 {-# INLINE receiveEachInto #-}
 
 -- | Send all bytes, waiting as often as the socket takes no more.

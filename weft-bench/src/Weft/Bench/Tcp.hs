@@ -16,7 +16,7 @@ module Weft.Bench.Tcp
     inNamespace,
 
     -- * Pure parts
-    Sample (..),
+    Measurement (..),
     sampleRows,
   )
 where
@@ -49,7 +49,7 @@ import Weft.Internal.Os.Report (writeStderr)
 -- | The stacks to compare, and how.
 data TcpSettings = TcpSettings
   { tcpStacks :: ![(Text, Stack)],
-    tcpExperiments :: ![Experiment],
+    tcpExperiments :: ![TcpExperiment],
     -- | at least 1
     tcpRounds :: !Int,
     -- | of each measurement
@@ -59,20 +59,20 @@ data TcpSettings = TcpSettings
   }
 
 -- | The experiments of a run, quick or not.
-experiments :: Bool -> [Experiment]
+experiments :: Bool -> [TcpExperiment]
 experiments quick = map RoundTrips [1, 100, many] ++ [Connections, Into, OutOf, Idle many]
   where
     many = if quick then 1_000 else 10_000
 
 -- | Figures of one measurement.
-data Sample = Sample
+data Measurement = Measurement
   { -- | round trips, connections, or bytes
-    sampleCount :: !Double,
-    sampleSeconds :: !Double,
+    measuredCount :: !Double,
+    measuredSeconds :: !Double,
     -- | nanoseconds of the stack's process
-    sampleCpu :: !Double,
+    measuredCpu :: !Double,
     -- | growth of its resident memory, bytes
-    sampleGrowth :: !Double
+    measuredGrowth :: !Double
   }
   deriving stock (Eq, Show)
 
@@ -110,7 +110,7 @@ compareStacks t = endingOnSignals . withNursery $ \nursery -> do
       unless (status == ExitSuccess) (die ("weft-bench: " <> line <> ": " <> err))
 
 -- | One measurement: the server lives for it only.
-measure :: Nursery -> TcpSettings -> Command -> String -> Experiment -> IO (Either Text Sample)
+measure :: Nursery -> TcpSettings -> Command -> String -> TcpExperiment -> IO (Either Text Measurement)
 measure nursery t server address e =
   try (startChild nursery (pinned 0 server)) >>= \case
     Left (failure :: IOException) -> pure (Left (Text.pack (show failure)))
@@ -130,7 +130,7 @@ measure nursery t server address e =
           pure $ do
             printed <- parsePrinted line `orSay` "it did not print a result"
             maybe (Left "a figure is missing") Right $
-              (\n s -> Sample n s (fromIntegral (cpuScheduled spent)) (after - before)) <$> Map.lookup "count" printed <*> Map.lookup "seconds" printed
+              (\n s -> Measurement n s (fromIntegral (cpuScheduled spent)) (after - before)) <$> Map.lookup "count" printed <*> Map.lookup "seconds" printed
   where
     orSay r why = either (const (Left why)) Right r
     resident child = fromIntegral . memoryResident <$> serverMemory (childGroup child)
@@ -160,7 +160,7 @@ measure nursery t server address e =
 
 -- | A row for each experiment and stack, in these orders: medians, and the median ratio of
 -- processor time (of memory, for idle connections) to the first stack that has the experiment.
-sampleRows :: [Text] -> [Experiment] -> [(Experiment, Text, Int, Sample)] -> [Row]
+sampleRows :: [Text] -> [TcpExperiment] -> [(TcpExperiment, Text, Int, Measurement)] -> [Row]
 sampleRows names wanted samples =
   [ [ ("benchmark", Name "tcp"),
       ("experiment", Name (experimentName e)),
@@ -176,7 +176,7 @@ sampleRows names wanted samples =
       not (Map.null mine)
   ]
   where
-    of' :: Experiment -> Text -> Map Int Sample
+    of' :: TcpExperiment -> Text -> Map Int Measurement
     of' e name = Map.fromList [(r, s) | (e', name', r, s) <- samples, e' == e, name' == name]
     nonEmpty m = if Map.null m then Nothing else Just m
     fields e = case e of
@@ -184,12 +184,12 @@ sampleRows names wanted samples =
       Connections -> [("per_second", rate), ("cpu_us", cost e)]
       Idle _ -> [("bytes_per_connection", cost e)]
       _ -> [("mb_per_second", fmap (/ 1e6) . rate), ("cpu_s_per_gb", cost e)]
-    rate s = sampleCount s `per` sampleSeconds s
+    rate s = measuredCount s `per` measuredSeconds s
     cost e s = case e of
-      Idle n -> sampleGrowth s `per` fromIntegral n
-      Into -> sampleCpu s `per` sampleCount s
-      OutOf -> sampleCpu s `per` sampleCount s
-      _ -> (/ 1000) <$> (sampleCpu s `per` sampleCount s)
+      Idle n -> measuredGrowth s `per` fromIntegral n
+      Into -> measuredCpu s `per` measuredCount s
+      OutOf -> measuredCpu s `per` measuredCount s
+      _ -> (/ 1000) <$> (measuredCpu s `per` measuredCount s)
 
 -- | Run this program again with these arguments, in a network namespace of its own, and end as it
 -- does. That needs the right to make one.

@@ -109,26 +109,26 @@ linger calls fd = c_shutdown fd 1 >> drain (1_048_576 :: Int)
 
 -- Answers ------------------------------------------------------------------------------------
 
-data Answer = Answer !Status ![Field] !Content
+data Reply = Reply !Status ![Field] !Source
 
-data Content
+data Source
   = Memory !ByteString
   | -- | an open file and its length in bytes
     File !Fd !Int
 
 -- | An answer whose content is one sentence.
-told :: Status -> [Field] -> ByteString -> Answer
-told status fields sentence = Answer status (Field "Content-Type" "text/plain" : fields) (Memory (sentence <> "\n"))
+told :: Status -> [Field] -> ByteString -> Reply
+told status fields sentence = Reply status (Field "Content-Type" "text/plain" : fields) (Memory (sentence <> "\n"))
 
 -- | An answer whose content is the reason phrase of its status.
-bare :: Status -> [Field] -> Answer
+bare :: Status -> [Field] -> Reply
 bare status fields = told status fields (statusReason status)
 
 -- | An answer with content of this media type.
-content :: ByteString -> Content -> Answer
-content mediaType = Answer ok200 [Field "Content-Type" mediaType]
+content :: ByteString -> Source -> Reply
+content mediaType = Reply ok200 [Field "Content-Type" mediaType]
 
-answerTo :: Maybe ByteString -> RequestHead -> IO Answer
+answerTo :: Maybe ByteString -> RequestHead -> IO Reply
 answerTo root request
   | headMethod request `notElem` [Get, Head] = pure (bare methodNotAllowed405 [Field "Allow" "GET, HEAD"])
   | otherwise = case (root, safePath (headPath request)) of
@@ -141,7 +141,7 @@ answerTo root request
         | otherwise -> openFile under (pathComponents path ++ ["index.html" | pathIsDirectory path])
 
 -- | Answer with a regular file under a directory. It is opened without blocking, because it may be a FIFO.
-openFile :: ByteString -> [ByteString] -> IO Answer
+openFile :: ByteString -> [ByteString] -> IO Reply
 openFile under components =
   try (openFd name ReadOnly defaultFileFlags {nonBlock = True, cloexec = True}) >>= \case
     Left e -> pure (bare (if isFullError e then serviceUnavailable503 else notFound404) [])
@@ -155,8 +155,8 @@ openFile under components =
     (_, base) = Char8.breakEnd (== '/') name
 
 -- | Send an answer with these further fields, without its content for HEAD. Closes its file.
-reply :: Calls -> Fd -> Bool -> [Field] -> Answer -> IO ()
-reply calls fd whole more (Answer status fields source) = case source of
+reply :: Calls -> Fd -> Bool -> [Field] -> Reply -> IO ()
+reply calls fd whole more (Reply status fields source) = case source of
   Memory bytes -> put (top (Bytes.length bytes) <> if whole then bytes else "")
   File file size -> (if whole then pieces file size (top size) 0 else put (top size)) `finally` closeFd file
   where

@@ -35,6 +35,6 @@ tests =
         (RoundTrips 1, "weft", 3, cpu 1_000 3e6),
         (Into, "linux", 1, cpu 1e9 0.5e9),
         (Into, "weft", 1, cpu 1e9 1e9),
-        (Idle 10, "weft", 1, Sample 0 1 0 4_000)
+        (Idle 10, "weft", 1, Measurement 0 1 0 4_000)
       ]
-    cpu n c = Sample n 1 c 0
+    cpu n c = Measurement n 1 c 0

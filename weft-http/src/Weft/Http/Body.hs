@@ -203,19 +203,21 @@ trailerFields section = case B.elemIndex CR section of
       let (name, value) = B.break (== colon) line
        in Field (B.copy name) (B.copy (trim (B.drop 1 value)))
 
--- | Data at the front of the input, the rest, and its decoder. Small chunks are gathered up to
--- 16 KiB. Without data, 'decode' says what the input holds instead.
-gather :: Decoder -> ByteString -> ([ByteString], ByteString, Decoder)
+-- | 'decode', with small chunks gathered into pieces of up to 16 KiB. A piece that is a single chunk, or
+-- a part of one, is not copied.
+gather :: Decoder -> ByteString -> Step
 gather = go [] 0
   where
     go pieces size decoder input = case decode decoder input of
       Piece here rest decoder'
-        | null pieces, B.length here >= enough || B.null rest -> ([here], rest, decoder')
-        | size' >= enough -> (reverse (here : pieces), rest, decoder')
+        | B.null rest || size' >= enough -> Piece (joined (here : pieces)) rest decoder'
         | otherwise -> go (here : pieces) size' decoder' rest
         where
           size' = size + B.length here
-      _ -> (reverse pieces, input, decoder)
+      step
+        | null pieces -> step
+        | otherwise -> Piece (joined pieces) input decoder
+    joined = B.concat . reverse
     enough = 16_384 :: Int
 
 -- | The outcome of 'skip'.

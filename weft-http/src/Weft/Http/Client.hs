@@ -39,8 +39,8 @@ module Weft.Http.Client
     get,
     request,
     withResponse,
-    Request (..),
-    RequestBody (..),
+    ClientRequest (..),
+    ClientRequestBody (..),
     Method (..),
     Field (..),
     requestTo,
@@ -55,7 +55,7 @@ module Weft.Http.Client
 
     -- * Responses
     Reply (..),
-    Response,
+    ClientResponse,
     responseStatus,
     responseVersion,
     responseFields,
@@ -133,8 +133,8 @@ idleConnections :: Client -> Thread Int
 idleConnections (Client _ pool) = Pool.idleConnections pool
 
 -- | A request without fields or body.
-requestTo :: Method -> Url -> Request
-requestTo method to = Request method to [] Empty False
+requestTo :: Method -> Url -> ClientRequest
+requestTo method to = ClientRequest method to [] Empty False
 
 -- | Parse a URL. Throws 'InvalidUrl'.
 url :: ByteString -> Thread Url
@@ -156,13 +156,13 @@ get :: Client -> ByteString -> Thread Reply
 get client text = url text >>= request client . requestTo Get
 
 -- | Send a request and wait for the whole response, with the errors of 'get'.
-request :: Client -> Request -> Thread Reply
+request :: Client -> ClientRequest -> Thread Reply
 request client@(Client settings _) asked = withResponse client asked $ \response -> do
   content <- readResponseBody (clientMostContent settings) response
   pure (Reply (responseStatus response) (responseFields response) content (responseUrl response))
 
 -- | The rest of the content; throws 'ContentTooLong' if it exceeds the given number of octets.
-readResponseBody :: Int -> Response -> Thread ByteString
+readResponseBody :: Int -> ClientResponse -> Thread ByteString
 readResponseBody limit response = go 0 []
   where
     go size pieces = do
@@ -174,7 +174,7 @@ readResponseBody limit response = go 0 []
 
 -- | Send a request and use the response while its content arrives ('receivePiece'). The response
 -- ends with the body; if its content has not ended by then, the client closes the connection.
-withResponse :: Client -> Request -> (Response -> Thread a) -> Thread a
+withResponse :: Client -> ClientRequest -> (ClientResponse -> Thread a) -> Thread a
 withResponse (Client settings pool) asked use = do
   end <- traverse (\d -> after d <$> now) (timeoutWhole timeouts)
   follow (TimeLimits timeouts end) (clientRedirects settings) asked
@@ -208,7 +208,7 @@ withResponse (Client settings pool) asked use = do
       | otherwise = Nothing
 
 -- | The request after a redirection; 'Nothing' if its body cannot be sent again.
-redirect :: Int -> ByteString -> Request -> Maybe (Either HttpError Request)
+redirect :: Int -> ByteString -> ClientRequest -> Maybe (Either HttpError ClientRequest)
 redirect status location this
   | becomesGet = Just (moved bodiless)
   | isReplayable (requestBody this) = Just (moved id)
@@ -237,7 +237,7 @@ redirect status location this
 
 -- | Render a head, with these standard fields unless the request has one of the name. A field's
 -- value must not become another field or request.
-renderRequest :: [Field] -> Request -> Either BadField ByteString
+renderRequest :: [Field] -> ClientRequest -> Either BadField ByteString
 renderRequest standard asked = do
   rendered <- renderFields (B.concat [method, " ", path, " HTTP/1.1\r\n"]) fields
   traverse_ reserved (standard <> own)

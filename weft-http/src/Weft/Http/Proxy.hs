@@ -49,7 +49,7 @@ import Weft
 import Weft.Buffer
 import Weft.Http.Proxy.Header
 import Weft.Http.Proxy.Networks
-import Weft.Http.Request (Client (..))
+import Weft.Http.Request (ClientInfo (..))
 import Weft.Http.Server.Types
 import Weft.Socket (SockAddr, showAddress)
 

@@ -30,7 +30,7 @@ module Weft.Http.Request
     BodyError (..),
 
     -- * The client
-    Client (..),
+    ClientInfo (..),
     Security (..),
 
     -- * From the head
@@ -65,11 +65,11 @@ import Weft.Socket (SockAddr)
 data Request = Request
   { requestHead :: !RequestHead,
     requestBody :: !RequestBody,
-    requestClient :: !Client
+    requestClient :: !ClientInfo
   }
 
 -- | The origin of a request.
-data Client = Client
+data ClientInfo = ClientInfo
   { -- | The client's address: with the PROXY protocol, that of the proxy's client.
     clientAddress :: !SockAddr,
     -- | The address that the client connected to.

@@ -35,42 +35,13 @@ module Weft.ConcLib.MP
     outside,
 
     -- * Variables
-    MVar,
-    newMVar,
-    newEmptyMVar,
-    takeMVar,
-    putMVar,
-    readMVar,
-    tryTakeMVar,
-    tryPutMVar,
-    tryReadMVar,
-    isEmptyMVar,
-    swapMVar,
-    withMVar,
-    withMVarMasked,
-    modifyMVar_,
-    modifyMVar,
-    modifyMVarMasked_,
-    modifyMVarMasked,
+    module Weft.ConcLib.Internal.MVar,
 
     -- * Channels
-    Chan,
-    newChan,
-    writeChan,
-    readChan,
-    dupChan,
-    getChanContents,
-    writeList2Chan,
+    module Weft.ConcLib.Internal.Chan,
 
     -- * Semaphores
-    QSem,
-    newQSem,
-    waitQSem,
-    signalQSem,
-    QSemN,
-    newQSemN,
-    waitQSemN,
-    signalQSemN,
+    module Weft.ConcLib.Internal.Semaphore,
   )
 where
 

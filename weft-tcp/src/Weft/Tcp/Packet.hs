@@ -12,7 +12,7 @@ module Weft.Tcp.Packet
     Packet (..),
     parsePacket,
     buildPacket,
-    packetPiece,
+    packetBuilder,
     headerLength,
 
     -- * Protocols
@@ -156,11 +156,11 @@ checkOptions kind b
 -- payload must fit the length field (65,515 bytes in version 4, 65,535 in version 6); the
 -- bytes of a longer one are not valid.
 buildPacket :: Packet -> ByteString
-buildPacket p = build (packetPiece p (bytes (packetPayload p)))
+buildPacket p = build (packetBuilder p (bytes (packetPayload p)))
 
 -- | The bytes of a packet with another payload than its own.
-packetPiece :: Packet -> Piece -> Piece
-packetPiece p payload = case (packetSource p, packetTarget p) of
+packetBuilder :: Packet -> Builder -> Builder
+packetBuilder p payload = case (packetSource p, packetTarget p) of
   (Address6 a b, Address6 c d) ->
     byte32 ((6 `shiftL` 28) .|. (fromIntegral (packetClass p) `shiftL` 20) .|. (packetLabel p .&. 0xfffff))
       <> byte16 (fromIntegral size)
@@ -182,7 +182,7 @@ packetPiece p payload = case (packetSource p, packetTarget p) of
             <> byte32 (short target)
      in header (checksum (sumBytes (build (header 0)))) <> payload
   where
-    size = pieceLength payload
+    size = builderLength payload
     short (Address4 a) = a
     short (Address6 _ a) = fromIntegral a
 

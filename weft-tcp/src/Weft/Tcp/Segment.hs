@@ -38,7 +38,7 @@ module Weft.Tcp.Segment
     parseVerified,
     buildSegment,
     Sums (..),
-    segmentPiece,
+    segmentBuilder,
     peekPorts,
 
     -- * Refusals
@@ -226,7 +226,7 @@ parseOptions !o b = case B.uncons b of
 
 -- Each is padded in front to a multiple of four bytes, in the usual order; selective
 -- acknowledgements are permitted in the padding of the timestamps.
-options4 :: Options -> Piece
+options4 :: Options -> Builder
 options4 o =
   foldMap (\m -> byte8 2 <> byte8 4 <> byte16 m) (optionMss o)
     <> (if optionSackPermitted o then (if timed then mempty else byte16 0x0101) <> byte16 0x0402 else mempty)
@@ -255,7 +255,7 @@ optionsLength o =
 -- | The bytes of a segment with its payload, whose length counts, not the one in the segment.
 -- The options must fit ('optionsLength').
 buildSegment :: Address -> Address -> Ports -> Segment -> ByteString -> ByteString
-buildSegment source target ports s payload = build (segmentPiece AllSummed source target ports s [payload])
+buildSegment source target ports s payload = build (segmentBuilder AllSummed source target ports s [payload])
 
 -- | The value in the field of the checksum.
 data Sums
@@ -266,8 +266,8 @@ data Sums
   deriving stock (Eq, Show)
 
 -- | 'buildSegment' with a payload of several pieces.
-segmentPiece :: Sums -> Address -> Address -> Ports -> Segment -> [ByteString] -> Piece
-segmentPiece sums source target ports s payload = header field <> foldMap bytes payload
+segmentBuilder :: Sums -> Address -> Address -> Ports -> Segment -> [ByteString] -> Builder
+segmentBuilder sums source target ports s payload = header field <> foldMap bytes payload
   where
     size = 20 + optionsLength (segmentOptions s)
     around = pseudoHeader source target protocolTcp (size + sum (map B.length payload))

@@ -96,21 +96,21 @@ perfectLink :: Link
 perfectLink = Link 10000 (\p -> pure [p])
 
 -- | Packets that have come and wait to be read. Of any OS thread.
-newtype Inbox = Inbox (IORef Waiting)
+newtype Inbox = Inbox (IORef Arrived)
 
 -- Packets, newest first, their number, and the thread that waits for one.
-data Waiting = Waiting !Int [ByteString] (Maybe (Waiter ()))
+data Arrived = Arrived !Int [ByteString] (Maybe (Waiter ()))
 
 -- | An inbox without packets.
 newInbox :: IO Inbox
-newInbox = Inbox <$> newIORef (Waiting 0 [] Nothing)
+newInbox = Inbox <$> newIORef (Arrived 0 [] Nothing)
 
 -- | One more, unless the given number wait; it is lost then.
 putPacket :: Int -> Inbox -> ByteString -> IO ()
 putPacket most (Inbox ref) packet = do
   waiter <- atomicModifyIORef' ref $ \case
-    full@(Waiting n _ _) | n >= most -> (full, Nothing)
-    Waiting n ps w -> (Waiting (n + 1) (packet : ps) Nothing, w)
+    full@(Arrived n _ _) | n >= most -> (full, Nothing)
+    Arrived n ps w -> (Arrived (n + 1) (packet : ps) Nothing, w)
   mapM_ (`deliver` Answered ()) waiter
 
 -- | A device that reads from there: its name, its MTU, and how it sends.
@@ -120,7 +120,7 @@ readingFrom (Inbox ref) name mtu send =
     { deviceName = name,
       deviceMtu = mtu,
       deviceLoops = False,
-      deviceRead = atomicModifyIORef' ref (\(Waiting _ ps w) -> (Waiting 0 [] w, reverse ps)),
+      deviceRead = atomicModifyIORef' ref (\(Arrived _ ps w) -> (Arrived 0 [] w, reverse ps)),
       deviceAwait = suspend "wait for a packet" await,
       deviceSend = send,
       deviceVerifies = False,
@@ -130,7 +130,7 @@ readingFrom (Inbox ref) name mtu send =
     }
   where
     await waiter = do
-      there <- atomicModifyIORef' ref $ \(Waiting n ps w) -> if n > 0 then (Waiting n ps w, True) else (Waiting n ps (Just waiter), False)
+      there <- atomicModifyIORef' ref $ \(Arrived n ps w) -> if n > 0 then (Arrived n ps w, True) else (Arrived n ps (Just waiter), False)
       when there (void (deliver waiter (Answered ())))
 
 -- | Two devices that are joined: what one sends the other reads. They may be used by two runs. The

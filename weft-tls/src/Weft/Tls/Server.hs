@@ -36,7 +36,7 @@ import Data.X509.CertificateStore (CertificateStore, makeCertificateStore)
 import Network.TLS
 import Weft
 import Weft.Buffer
-import Weft.Http.Request (Client (..))
+import Weft.Http.Request (ClientInfo (..))
 import Weft.Http.Server (Layer, Transport (..))
 import Weft.Internal.Os.Report (reportToStderr)
 import Weft.Time (durationNanoseconds)
@@ -182,7 +182,7 @@ tlsLayer context _ transport client = do
       throwM (asIOError failure)
 
 -- The reference receives the alert that is sent.
-attempt :: TlsContext -> Records -> IORef (Maybe ByteString) -> Client -> Thread (Transport, Client)
+attempt :: TlsContext -> Records -> IORef (Maybe ByteString) -> ClientInfo -> Thread (Transport, ClientInfo)
 attempt context records alert client = do
   begun <- fill records
   first <- liftIO (firstByte records)

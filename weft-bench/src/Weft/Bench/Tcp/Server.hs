@@ -4,7 +4,7 @@
 -- Echo (port 7), discard (9) and chargen (19), a thread for each connection, as the other stacks'
 -- programs under @peers\/tcp@ have them. Runs until it is killed.
 module Weft.Bench.Tcp.Server
-  ( Where (..),
+  ( MeasuredTcp (..),
     serveOver,
   )
 where
@@ -18,7 +18,7 @@ import Weft.Tcp.Device.Tun (Offload, openTunWith)
 import Weft.Tcp.Stack
 
 -- | The TCP that is measured.
-data Where
+data MeasuredTcp
   = -- | The system's, on 127.0.0.1.
     OnSystem
   | -- | Ours: a TUN device, and an address with the length of its network.
@@ -26,7 +26,7 @@ data Where
   deriving stock (Eq, Show)
 
 -- | Serve on one worker.
-serveOver :: Where -> IO ()
+serveOver :: MeasuredTcp -> IO ()
 serveOver place = do
   _ <- raiseDescriptors
   (host, over) <- case place of

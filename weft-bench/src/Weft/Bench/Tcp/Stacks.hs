@@ -8,7 +8,7 @@ module Weft.Bench.Tcp.Stacks
     stackCommand,
     stackDevice,
     stackAddress,
-    Experiment (..),
+    TcpExperiment (..),
     experimentName,
     offers,
   )
@@ -67,7 +67,7 @@ stackAddress s
   | otherwise = "10.77." <> show (fromMaybe 0 (elemIndex s (map snd stacks))) <> ".2"
 
 -- | An experiment.
-data Experiment
+data TcpExperiment
   = -- | 64 bytes there and back, on this number of connections at once.
     RoundTrips !Int
   | -- | A connection for each 64 bytes, 16 at a time.
@@ -81,7 +81,7 @@ data Experiment
   deriving stock (Eq, Ord, Show)
 
 -- | The name of an experiment in reports.
-experimentName :: Experiment -> Text
+experimentName :: TcpExperiment -> Text
 experimentName = \case
   RoundTrips n -> "round-trips@" <> Text.pack (show n)
   Connections -> "connections"
@@ -90,7 +90,7 @@ experimentName = \case
   Idle n -> "idle@" <> Text.pack (show n)
 
 -- | Does it take part? The floor knows no connections.
-offers :: Stack -> Experiment -> Bool
+offers :: Stack -> TcpExperiment -> Bool
 offers Floor = \case
   RoundTrips _ -> True
   Connections -> True

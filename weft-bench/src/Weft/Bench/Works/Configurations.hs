@@ -16,15 +16,15 @@ import Weft.Bench.Works.Plan
 
 -- | A figure or table of the text: its experiment, the points that are its own, and the field in which a configuration is
 -- shown of which the text states nothing, over C if it is a rate.
-data Place = Place {placeName :: !Text, placeExperiment :: !Text, placeWhere :: ![(Text, Int)], placeField :: !Text}
+data Cited = Cited {citedName :: !Text, citedExperiment :: !Text, citedWhere :: ![(Text, Int)], citedField :: !Text}
 
-places :: [Place]
-places =
-  [ Place "figure 5.4" "disk" [] "per_second",
-    Place "figure 5.5" "select" [] "cpu_ns_per_operation",
-    Place "figure 5.6" "pipes-token" [("pairs", 1)] "per_second",
-    Place "figure 5.7" "pipes-token" [("pairs", 128)] "per_second",
-    Place "table 5.1" "memory" [] "resident_bytes_per_thread"
+citations :: [Cited]
+citations =
+  [ Cited "figure 5.4" "disk" [] "per_second",
+    Cited "figure 5.5" "select" [] "cpu_ns_per_operation",
+    Cited "figure 5.6" "pipes-token" [("pairs", 1)] "per_second",
+    Cited "figure 5.7" "pipes-token" [("pairs", 128)] "per_second",
+    Cited "table 5.1" "memory" [] "resident_bytes_per_thread"
   ]
 
 -- | The configuration with which the others are compared.
@@ -62,19 +62,19 @@ configurationsPage size rounds machine results claims =
 -- | One row for each claim about a configuration, and for each configuration of which the text states nothing.
 configurationRows :: [Result] -> [Claim] -> [Row]
 configurationRows results claims =
-  [ [ ("figure", Name (placeName p)),
+  [ [ ("figure", Name (citedName p)),
       ("of", Name who),
       ("stated", Name states),
       ("there", Name theirs),
       ("here", Name here),
       ("verdict", Name words')
     ]
-    | p <- places,
+    | p <- citations,
       r <- results,
-      plannedName (resultPlanned r) == placeExperiment p,
+      plannedName (resultPlanned r) == citedExperiment p,
       let names = map contenderName (contestContenders (resultContest r)),
       who <- names,
-      let mine = [c | c <- claims, not (isAim c), isOf r c, (placeName p <> ",") `Text.isPrefixOf` claimPlace c, about names who c],
+      let mine = [c | c <- claims, not (isAim c), isOf r c, (citedName p <> ",") `Text.isPrefixOf` claimPlace c, about names who c],
       (states, theirs, (words', here)) <- case mine of
         [] -> [("", "", (if who == base then "the others are compared with it" else "the text states nothing of it", snd (verdictText (judged r (unstated p who)))))]
         _ -> [(claimStates c <> note c, claimTheirs c, labelled c (verdictText (judged r c))) | c <- mine]
@@ -87,8 +87,8 @@ configurationRows results claims =
       Measured _ b -> boundsOf b == who && maybe True (`elem` ("best" : names)) (boundsOver b)
       _ -> False
     unstated p who =
-      Claim "" "" "" "" "" "" . Measured (placeExperiment p) $
-        Bounds (placeField p) who (if placeField p == "per_second" && who /= base then Just base else Nothing) (Map.fromList (placeWhere p)) Map.empty Map.empty Nothing Nothing Nothing
+      Claim "" "" "" "" "" "" . Measured (citedExperiment p) $
+        Bounds (citedField p) who (if citedField p == "per_second" && who /= base then Just base else Nothing) (Map.fromList (citedWhere p)) Map.empty Map.empty Nothing Nothing Nothing
 
 isOf :: Result -> Claim -> Bool
 isOf r c = case claimTest c of

@@ -14,7 +14,7 @@ module Weft.Http.Client.Exchange
     Unanswered (..),
 
     -- * Responses
-    Response (..),
+    ClientResponse (..),
     receivePiece,
   )
 where
@@ -67,7 +67,7 @@ within clock phase body = case (limit, clockEnd clock) of
     timeouts = clockTimeouts clock
 
 -- | A response whose content may still have to be received.
-data Response = Response
+data ClientResponse = ClientResponse
   { -- | The final status; interim responses were skipped.
     responseStatus :: !Status,
     -- | As the server names it in the status line.
@@ -117,7 +117,7 @@ sentAtOnce :: Int
 sentAtOnce = 16 * 1024
 
 -- | Send a request, given its head, and use the response.
-exchange :: Limits -> TimeLimits -> Lease -> Request -> ByteString -> (Response -> Thread a) -> Thread (a, Verdict)
+exchange :: Limits -> TimeLimits -> Lease -> ClientRequest -> ByteString -> (ClientResponse -> Thread a) -> Thread (a, Verdict)
 exchange limits clock lease request h use = do
   state <- newRef Over
   sending <- newRef Unsent
@@ -213,13 +213,13 @@ counted n produce out = do
 
 -- | Receive the head of the final response, and whether the connection may serve another request.
 -- Skips interim responses; the first of them runs the action.
-receiveHead :: Limits -> ResponseInput -> Request -> Thread () -> Thread (Response, Bool)
+receiveHead :: Limits -> ResponseInput -> ClientRequest -> Thread () -> Thread (ClientResponse, Bool)
 receiveHead limits input request interim = do
   (h, rest) <- go (0 :: Int) 0 B.empty
   writeRef (inputState input) $ case headExtent h of
     Framed framing -> content framing rest
     UntilClose -> ToTheEnd rest
-  pure (Response (headStatus h) (headVersion h) (headFields h) (requestUrl request) input, isReusable h)
+  pure (ClientResponse (headStatus h) (headVersion h) (headFields h) (requestUrl request) input, isReusable h)
   where
     content framing rest = case framing of
       NoBody -> Ended rest
@@ -268,7 +268,7 @@ receiveSome input phase = do
 
 -- | Wait for the next piece of the content; empty at its end. Receives nothing before it is asked.
 -- Throws 'HttpError'. Can be cancelled.
-receivePiece :: Response -> Thread ByteString
+receivePiece :: ClientResponse -> Thread ByteString
 receivePiece response =
   readRef state >>= \case
     Over -> throwM ResponseOver

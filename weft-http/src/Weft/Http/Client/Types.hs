@@ -12,8 +12,8 @@ module Weft.Http.Client.Types
     authority,
 
     -- * Requests
-    Request (..),
-    RequestBody (..),
+    ClientRequest (..),
+    ClientRequestBody (..),
     isReplayable,
     isIdempotent,
 
@@ -71,19 +71,19 @@ authority (Target scheme host port)
     name = if B.elem 0x3a host then "[" <> host <> "]" else host
 
 -- | A request.
-data Request = Request
+data ClientRequest = ClientRequest
   { requestMethod :: !Method,
     requestUrl :: !Url,
     -- | Besides @Host@ (by default the target's). @Content-Length@ and @Transfer-Encoding@ are refused.
     requestFields :: [Field],
-    requestBody :: !RequestBody,
+    requestBody :: !ClientRequestBody,
     -- | Send @Expect: 100-continue@ and hold the body until the server agrees, or until
     -- 'timeoutContinue'.
     requestExpectContinue :: !Bool
   }
 
 -- | The body of a request.
-data RequestBody
+data ClientRequestBody
   = -- | No body.
     Empty
   | -- | These bytes.
@@ -94,7 +94,7 @@ data RequestBody
     Streamed !(Maybe Int64) ((ByteString -> Thread ()) -> Thread ())
 
 -- | Can the body be sent again?
-isReplayable :: RequestBody -> Bool
+isReplayable :: ClientRequestBody -> Bool
 isReplayable = \case
   Streamed _ _ -> False
   _ -> True

@@ -43,7 +43,7 @@ import Weft.Http.Server.Whole
 import Weft.Http.Server.Wire
 import Weft.Internal.Core.Buffer (bufferFrom, unsafeSlice)
 import Weft.Internal.Core.Intake (Intake, bufferMemory, intakeBuffer, setIntakeOffset)
-import Weft.Internal.Core.Standing (Received (..))
+import Weft.Internal.Core.Standing (Arrival (..))
 
 -- Note [In the first effect]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~
@@ -77,8 +77,8 @@ data AtOnce
 -- | Answer with what is at hand: Note [In the first effect]. 'Nothing': that was all, the connection is idle, and the next
 -- request goes to the same memory. A copy of the code for each part of the
 -- server would be larger, hence OPAQUE.
-atOnce :: Session -> Received -> IO (Maybe AtOnce)
-atOnce session@(Session context c intake) came@(Received from n) = do
+atOnce :: Session -> Arrival -> IO (Maybe AtOnce)
+atOnce session@(Session context c intake) came@(Arrival from n) = do
   idle <- isIdle c
   draining <- isDraining server
   if not idle || draining || n == 0
@@ -95,8 +95,8 @@ atOnce session@(Session context c intake) came@(Received from n) = do
 {-# OPAQUE atOnce #-}
 
 -- | Send the response that a kept answer has given. A function of its own, so that what it needs is not read before.
-repeated :: Session -> Received -> Reading k -> Response -> IO (Maybe AtOnce)
-repeated session@(Session context c intake) came@(Received from _) reading response = case bytesAtHand response of
+repeated :: Session -> Arrival -> Reading k -> Response -> IO (Maybe AtOnce)
+repeated session@(Session context c intake) came@(Arrival from _) reading response = case bytesAtHand response of
   Nothing -> giving session came reading response (sendQuickly context c response)
   Just bytes -> do
     taken <- tryWrite context c bytes
@@ -108,8 +108,8 @@ repeated session@(Session context c intake) came@(Received from _) reading respo
 {-# OPAQUE repeated #-}
 
 -- | Ask what is at hand, and keep what it finds.
-asking :: Session -> Received -> Reading Answerer -> IO (Maybe AtOnce)
-asking (Session context c intake) came@(Received _ n) reading = case readingParsed reading of
+asking :: Session -> Arrival -> Reading Answerer -> IO (Maybe AtOnce)
+asking (Session context c intake) came@(Arrival _ n) reading = case readingParsed reading of
   Parsed h used
     | used == n,
       isPlain (serverSettings (contextServer context)) h,
@@ -137,7 +137,7 @@ asking (Session context c intake) came@(Received _ n) reading = case readingPars
 type Send = Request -> Input -> Bool -> IO After
 
 -- | Send this response, in this way, to a request that is all that has come.
-giving :: Session -> Received -> Reading k -> Response -> Send -> IO (Maybe AtOnce)
+giving :: Session -> Arrival -> Reading k -> Response -> Send -> IO (Maybe AtOnce)
 giving (Session _ c intake) came reading response send = case readingParsed reading of
   Parsed h _ -> do
     let !request = Request h EmptyBody (connectionClient c)
@@ -149,8 +149,8 @@ giving (Session _ c intake) came reading response send = case readingParsed read
 {-# OPAQUE giving #-}
 
 -- | The input after a head that is all that has come.
-afterAll :: Intake -> Received -> Reading k -> Input
-afterAll intake (Received from n) reading = afterHead reading n (Input (bufferFrom from (intakeBuffer intake)) 0 n)
+afterAll :: Intake -> Arrival -> Reading k -> Input
+afterAll intake (Arrival from n) reading = afterHead reading n (Input (bufferFrom from (intakeBuffer intake)) 0 n)
 {-# INLINE afterAll #-}
 
 -- | In octets: what is kept with a head may hold its response, which the cache of files has given up.

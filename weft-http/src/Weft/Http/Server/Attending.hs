@@ -61,7 +61,7 @@ awake reception m body =
   where
     context = receptionContext reception
     settings = serverSettings (contextServer context)
-    client = Client (peerAddress (memberPeer m)) (receptionLocal reception) Nothing
+    client = ClientInfo (peerAddress (memberPeer m)) (receptionLocal reception) Nothing
     c = Connection m Nothing Nothing client
 
 -- | Wait for the client.

@@ -38,7 +38,7 @@ import Weft.Http.Server.Wire
 import Weft.Http.Status
 import Weft.Internal.Core.Buffer (bufferFrom, unsafeSlice)
 import Weft.Internal.Core.Intake (Intake, bufferMemory, intakeBuffer, newIntake)
-import Weft.Internal.Core.Standing (Received (..))
+import Weft.Internal.Core.Standing (Arrival (..))
 import Weft.Internal.Core.Trace (standingReceive)
 import Weft.Time
 
@@ -87,7 +87,7 @@ receivingInto context c buffer = case connectionTransport c of
 
 -- | Bytes have come. 'Nothing': they were requests, which were answered, and the next goes to what
 -- is left of the buffer.
-received :: Session -> Received -> Thread (Maybe Pause)
+received :: Session -> Arrival -> Thread (Maybe Pause)
 received session came = runOnce $ case contextShortcut (sessionContext session) of
   NoShortcut -> attended session came Unread
   AtHandFirst _ ->
@@ -98,8 +98,8 @@ received session came = runOnce $ case contextShortcut (sessionContext session) 
 {-# INLINE received #-}
 
 -- | Have an application in plain 'IO' answer, if its answer is kept with the head of a request that has come alone.
-plainly :: Session -> Received -> Thread (Maybe Pause)
-plainly session@(Session context c intake) came@(Received from n)
+plainly :: Session -> Arrival -> Thread (Maybe Pause)
+plainly session@(Session context c intake) came@(Arrival from n)
   | n == 0 = attended session came Unread
   | otherwise = runOnce $ case readHead (serverHeads server) unseen (unsafeSlice (intakeBuffer intake) from n) of
       reading@(Known (Parsed h _) (AnswersPlainly answer)) -> do
@@ -115,8 +115,8 @@ plainly session@(Session context c intake) came@(Received from n)
 {-# OPAQUE plainly #-}
 
 -- | Go on after the first effect. Opaque, so that the first effect keeps the intake and not its parts.
-attended :: Session -> Received -> AtOnce -> Thread (Maybe Pause)
-attended (Session context c intake) came@(Received from n) first = runOnce (pausing >>= paused intake came)
+attended :: Session -> Arrival -> AtOnce -> Thread (Maybe Pause)
+attended (Session context c intake) came@(Arrival from n) first = runOnce (pausing >>= paused intake came)
   where
     pausing = case first of
       _ | n == 0 -> pure Over
@@ -128,8 +128,8 @@ attended (Session context c intake) came@(Received from n) first = runOnce (paus
 {-# OPAQUE attended #-}
 
 -- | How the session goes on, which has paused after what has come: 'Nothing' if the same receive can follow.
-paused :: Intake -> Received -> Pause -> Thread (Maybe Pause)
-paused intake (Received from n) pause =
+paused :: Intake -> Arrival -> Pause -> Thread (Maybe Pause)
+paused intake (Arrival from n) pause =
   pure $! case pause of
     -- The intake is after what came by this receive, or at the start of what was given back;
     -- what came by another one, the rest of a head, lies where it would receive next.

@@ -96,23 +96,18 @@ nextOf :: Context -> Connection -> Exchange -> IORef State -> State -> Thread By
 nextOf context c exchange ref state = case stateEnded state of
   Just _ -> B.empty <$ free state
   Nothing -> case gather (stateDecoder state) (statePending state) of
-    ([], _, _) -> case decode (stateDecoder state) (statePending state) of
-      End fields rest -> B.empty <$ free state {stateDecoder = bodyDecoder (serverLimits settings) NoBody, statePending = rest, stateEnded = Just fields}
-      Broken fault -> free state >> throwM (BodyMalformed fault)
-      More decoder -> do
-        phase <- afterPiece <$> liftIO phaseNow
-        told <- informed phase `onException` free state
-        receivedMore phase told decoder `onException` free told >>= nextOf context c exchange ref
-      -- Not reached: 'gather' would have had the piece.
-      Piece _ rest decoder -> nextOf context c exchange ref state {stateDecoder = decoder, statePending = rest}
-    (pieces, rest, decoder) -> do
-      let count = stateCount state + sum (map (fromIntegral . B.length) pieces)
+    End fields rest -> B.empty <$ free state {stateDecoder = bodyDecoder (serverLimits settings) NoBody, statePending = rest, stateEnded = Just fields}
+    Broken fault -> free state >> throwM (BodyMalformed fault)
+    More decoder -> do
+      phase <- afterPiece <$> liftIO phaseNow
+      told <- informed phase `onException` free state
+      receivedMore phase told decoder `onException` free told >>= nextOf context c exchange ref
+    Piece piece rest decoder -> do
+      let count = stateCount state + fromIntegral (B.length piece)
       free state {stateDecoder = decoder, statePending = rest, stateCount = count}
       when (count > serverMaxBody settings) (throwM BodyTooLarge)
-      case pieces of
-        -- It may lie in a large buffer.
-        [piece] -> liftIO (trimmed piece >>= evaluate)
-        _ -> pure $! B.concat pieces
+      -- It may lie in a large buffer.
+      liftIO (trimmed piece >>= evaluate)
   where
     server = contextServer context
     settings = serverSettings server

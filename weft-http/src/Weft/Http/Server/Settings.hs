@@ -74,7 +74,7 @@ data ServerSettings = ServerSettings
     -- | An action around each connection, from before its first byte is received to
     -- after its last, with what the socket says of its client: it runs the session it is
     -- given, or does not, which closes the connection. Default: the session.
-    serverAround :: !(Maybe (Client -> Thread () -> Thread ())),
+    serverAround :: !(Maybe (ClientInfo -> Thread () -> Thread ())),
     -- | Called after each response; default: nothing. It must not block, and what it
     -- raises is lost.
     serverAccessLog :: !(Maybe (Entry -> IO ())),
@@ -172,7 +172,7 @@ defaultTimeouts =
 -- which HTTP is spoken, and what is known then. Its first 'Transport' may be that of
 -- another layer. What it raises ends the connection. It has the time of the first head
 -- ('timeoutHead').
-type Layer = Socket -> Transport -> Client -> Thread (Transport, Client)
+type Layer = Socket -> Transport -> ClientInfo -> Thread (Transport, ClientInfo)
 
 -- | One response, for the access log.
 data Entry = Entry

@@ -51,7 +51,7 @@ import Data.Primitive.PrimVar (PrimVar (..))
 import Weft (Thread, ThreadId)
 import Weft.Attempt (Attempts)
 import Weft.Http.Internal.Address (Address, Peer)
-import Weft.Http.Request (Client, Expectation (..), Framing (..), RequestHead (..))
+import Weft.Http.Request (ClientInfo, Expectation (..), Framing (..), RequestHead (..))
 import Weft.Http.Server.Heads (Heads)
 import Weft.Http.Server.Render (OwnFields)
 import Weft.Http.Server.Types
@@ -223,7 +223,7 @@ data Connection = Connection
     connectionTransport :: !(Maybe Transport),
     -- | The reader of the socket, where there is no layer, and some of a request has come.
     connectionIntake :: !(Maybe Intake),
-    connectionClient :: !Client
+    connectionClient :: !ClientInfo
   }
 
 -- | The socket beneath all layers.

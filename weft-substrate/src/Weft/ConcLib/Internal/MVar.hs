@@ -1,5 +1,5 @@
 {-# OPTIONS_GHC -O2 #-}
-{-# OPTIONS_HADDOCK not-home #-}
+{-# OPTIONS_HADDOCK hide #-}
 
 -- |
 -- Description : MVars of the threads of this library

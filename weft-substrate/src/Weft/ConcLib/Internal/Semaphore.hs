@@ -1,4 +1,4 @@
-{-# OPTIONS_HADDOCK not-home #-}
+{-# OPTIONS_HADDOCK hide #-}
 
 -- |
 -- Description : Semaphores of the threads of both libraries

@@ -60,10 +60,10 @@ setSLS (SLSKey i _) a = do
   writeSmallArray new i (Present (unsafeCoerce a))
   unsafeFreezeSmallArray new >>= setDictionary t
 
-data Entry = Absent | Present Any
+data Binding = Absent | Present Any
 
 -- | Made anew when an entry is set: GHC's collector looks again and again at an array that can be written.
-type Dictionary = SmallArray Entry
+type Dictionary = SmallArray Binding
 
 -- | That of a stack that has set nothing.
 noDictionary :: Dictionary
@@ -78,7 +78,7 @@ setDictionary :: StackId -> Dictionary -> IO ()
 setDictionary t (SmallArray d) = IO (\s -> case writeSmallArray# (dictionaries t) 1# d s of s1 -> (# s1, () #))
 
 -- | The slots of a stack, of which the second has the array itself, without a box.
-dictionaries :: StackId -> SmallMutableArray# RealWorld (SmallArray# Entry)
+dictionaries :: StackId -> SmallMutableArray# RealWorld (SmallArray# Binding)
 dictionaries (StackId a) = unsafeCoerce# a
 
 -- | A new stack, which has set nothing, of which this is to be run, and in which a library keeps something.

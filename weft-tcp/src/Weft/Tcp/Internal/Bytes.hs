@@ -15,8 +15,8 @@ module Weft.Tcp.Internal.Bytes
     word64,
 
     -- * Writing
-    Piece,
-    pieceLength,
+    Builder,
+    builderLength,
     build,
     byte8,
     byte16,
@@ -79,48 +79,48 @@ word64 b i = (fromIntegral (word32 b i) `shiftL` 32) .|. fromIntegral (word32 b 
 {-# INLINE word64 #-}
 
 -- | Bytes to be written: their number, and how.
-data Piece = Piece !Int !(Ptr Word8 -> IO ())
+data Builder = Builder !Int !(Ptr Word8 -> IO ())
 
-instance Semigroup Piece where
-  Piece m f <> Piece n g = Piece (m + n) (\p -> f p *> g (p `plusPtr` m))
+instance Semigroup Builder where
+  Builder m f <> Builder n g = Builder (m + n) (\p -> f p *> g (p `plusPtr` m))
   {-# INLINE (<>) #-}
 
-instance Monoid Piece where
-  mempty = Piece 0 (\_ -> pure ())
+instance Monoid Builder where
+  mempty = Builder 0 (\_ -> pure ())
   {-# INLINE mempty #-}
 
 -- | How many bytes it is.
-pieceLength :: Piece -> Int
-pieceLength (Piece n _) = n
+builderLength :: Builder -> Int
+builderLength (Builder n _) = n
 
 -- | Write pieces one after the other.
-build :: Piece -> ByteString
-build (Piece n f) = B.unsafeCreate n f
+build :: Builder -> ByteString
+build (Builder n f) = B.unsafeCreate n f
 {-# INLINE build #-}
 
 -- | One byte.
-byte8 :: Word8 -> Piece
-byte8 !x = Piece 1 (`poke` x)
+byte8 :: Word8 -> Builder
+byte8 !x = Builder 1 (`poke` x)
 {-# INLINE byte8 #-}
 
 -- | Two bytes.
-byte16 :: Word16 -> Piece
+byte16 :: Word16 -> Builder
 byte16 = swapped 2 byteSwap16
 {-# INLINE byte16 #-}
 
 -- | Four bytes.
-byte32 :: Word32 -> Piece
+byte32 :: Word32 -> Builder
 byte32 = swapped 4 byteSwap32
 {-# INLINE byte32 #-}
 
 -- | Eight bytes.
-byte64 :: Word64 -> Piece
+byte64 :: Word64 -> Builder
 byte64 = swapped 8 byteSwap64
 {-# INLINE byte64 #-}
 
 -- | A number of this many bytes, the highest first.
-swapped :: (Storable a) => Int -> (a -> a) -> a -> Piece
-swapped n swap x = let !y = inNetworkOrder in Piece n (\p -> poke (castPtr p) y)
+swapped :: (Storable a) => Int -> (a -> a) -> a -> Builder
+swapped n swap x = let !y = inNetworkOrder in Builder n (\p -> poke (castPtr p) y)
   where
     inNetworkOrder = case targetByteOrder of
       BigEndian -> x
@@ -128,6 +128,6 @@ swapped n swap x = let !y = inNetworkOrder in Piece n (\p -> poke (castPtr p) y)
 {-# INLINE swapped #-}
 
 -- | A copy of these.
-bytes :: ByteString -> Piece
-bytes b = Piece (B.length b) (\p -> B.unsafeUseAsCStringLen b (\(q, n) -> copyBytes p (castPtr q) n))
+bytes :: ByteString -> Builder
+bytes b = Builder (B.length b) (\p -> B.unsafeUseAsCStringLen b (\(q, n) -> copyBytes p (castPtr q) n))
 {-# INLINE bytes #-}

@@ -43,7 +43,7 @@ import GHC.Float (castDoubleToWord64, castWord64ToDouble)
 import Weft.Tcp.Internal.Bytes
 
 -- | How the part of an @s@ that is an @a@ is written, and an @a@ is read.
-data Form s a = Form !(s -> Piece) !(ByteString -> Maybe (a, ByteString))
+data Form s a = Form !(s -> Builder) !(ByteString -> Maybe (a, ByteString))
 
 instance Functor (Form s) where
   fmap f (Form put get) = Form put (fmap (\(a, rest) -> let !b = f a in (b, rest)) . get)
@@ -94,7 +94,7 @@ tagged variants = Form put get
       case variant of
         Variant _ make (Form _ g) -> first make <$> g rest
 
-fixed :: Int -> (a -> Piece) -> (ByteString -> a) -> Form a a
+fixed :: Int -> (a -> Builder) -> (ByteString -> a) -> Form a a
 fixed n put get = Form put $ \b -> if B.length b < n then Nothing else let !a = get b in Just (a, B.drop n b)
 
 -- | One byte.

@@ -18,9 +18,9 @@ import Weft.Kernel (Outcome (..), Waiter, deliver, suspend)
 import Weft.Tcp.Device
 
 -- | Open or shut. Of any OS thread.
-newtype Gate = Gate (IORef State)
+newtype Gate = Gate (IORef GateState)
 
-data State
+data GateState
   = Open
   | -- | The threads that wait for it to be opened.
     Shut [Waiter ()]

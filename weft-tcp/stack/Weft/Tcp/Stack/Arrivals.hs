@@ -23,7 +23,7 @@ import Weft.Tcp.Device (Device (deviceLoops))
 import Weft.Tcp.Icmp
 import Weft.Tcp.Internal.Small
 import Weft.Tcp.Packet
-import Weft.Tcp.Segment hiding (Malformed, Options)
+import Weft.Tcp.Segment hiding (Malformed)
 import Weft.Tcp.Sequence hiding (isEmpty)
 import Weft.Tcp.Stack.Backlog (waiting)
 import Weft.Tcp.Stack.Deliveries

@@ -34,9 +34,9 @@ import Data.Sequence (Seq, ViewL (..), viewl, (|>))
 import Data.Sequence qualified as Sequence
 
 -- | Of connections @c@ and threads @w@.
-newtype Backlog c w = Backlog (IORef (State c w))
+newtype Backlog c w = Backlog (IORef (BacklogState c w))
 
-data State c w = State
+data BacklogState c w = BacklogState
   { -- By shard, oldest first; no queue is empty.
     queues :: !(IntMap (Seq c)),
     size :: !Int,
@@ -52,7 +52,7 @@ instance Eq (Backlog c w) where
 
 -- | No connections, no threads.
 newBacklog :: IO (Backlog c w)
-newBacklog = Backlog <$> newIORef (State IntMap.empty 0 0 0 [] False)
+newBacklog = Backlog <$> newIORef (BacklogState IntMap.empty 0 0 0 [] False)
 
 -- | How many connections wait, of all shards.
 waiting :: Backlog c w -> IO Int
@@ -78,7 +78,7 @@ next (Backlog ref) shard = look <$> readIORef ref
       | otherwise = Of (inTurn s)
 
 -- The shard whose turn it is among those that have connections, of which there is one.
-inTurn :: State c w -> Int
+inTurn :: BacklogState c w -> Int
 inTurn s = maybe (fst (IntMap.findMin (queues s))) fst (IntMap.lookupGE (cursor s) (queues s))
 
 -- | Take the oldest connection of this shard, and tell whether others wait. In its turn only.

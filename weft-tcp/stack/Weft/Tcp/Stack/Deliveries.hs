@@ -154,7 +154,7 @@ largestTo :: Stack -> Udp -> Instant -> Address -> Int
 largestTo st u now peer = pathMtu st u now peer - headerLength peer - 8
 
 -- | How much memory the datagrams take that a socket keeps, at most, unless it is only one.
-receiveRoom :: Options -> Int
+receiveRoom :: SocketOptions -> Int
 receiveRoom o = if optReceiveBuffer o > 0 then optReceiveBuffer o else 212992
 
 -- | How much a datagram takes of it, with what is kept beside its payload.

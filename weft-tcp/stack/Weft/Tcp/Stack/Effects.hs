@@ -32,7 +32,7 @@ import Weft.Internal.Data.Timers qualified as Timers
 import Weft.Tcp.Connection
 import Weft.Tcp.Device
 import Weft.Tcp.Packet
-import Weft.Tcp.Segment hiding (Malformed, Options)
+import Weft.Tcp.Segment hiding (Malformed)
 import Weft.Tcp.Stack.Flow
 import Weft.Tcp.Stack.Names
 import Weft.Tcp.Stack.State

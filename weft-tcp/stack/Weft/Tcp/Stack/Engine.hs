@@ -50,7 +50,7 @@ import Weft.Tcp.Internal.Bytes (build)
 import Weft.Tcp.Internal.Small (waitingOf)
 import Weft.Tcp.Internal.Tcb
 import Weft.Tcp.Packet
-import Weft.Tcp.Segment hiding (Malformed, Options)
+import Weft.Tcp.Segment hiding (Malformed)
 import Weft.Tcp.Sequence hiding (isEmpty)
 import Weft.Tcp.Stack.Backlog (push)
 import Weft.Tcp.Stack.Effects
@@ -89,7 +89,7 @@ freshNumbers st flow now = do
 
 -- | The settings for connections to this peer. Connections with the same options share them, the last
 -- few of which are kept.
-settingsFor :: Stack -> Options -> Address -> IO Settings
+settingsFor :: Stack -> SocketOptions -> Address -> IO Settings
 settingsFor st o peer = do
   known <- readIORef (stackShared st)
   case lookup key known of
@@ -115,7 +115,7 @@ settingsFor st o peer = do
         }
 
 -- | Enter a connection into the table; no other has its addresses.
-newConn :: Stack -> Flow -> Step -> Owner -> Options -> IO Conn
+newConn :: Stack -> Flow -> Step -> Owner -> SocketOptions -> IO Conn
 newConn st flow first owner options = do
   c <- Conn flow <$> newIORef (Active (newBody (stepTcb first) owner options))
   c <$ Table.insert (stackConns st) c
@@ -235,8 +235,8 @@ sendSegments st c b segments = case deviceSendWhole (stackDevice st) of
   where
     loop = loops st (connPeer c)
     packetOf sums s =
-      build . packetPiece (Packet (connLocal c) (connPeer c) protocolTcp 64 (classOf s) 0 B.empty) $
-        segmentPiece sums (connLocal c) (connPeer c) (Ports (connLocalPort c) (connPeerPort c)) s (slices (segmentSeq s) (fromIntegral (segmentLength s)) (bodyOut b))
+      build . packetBuilder (Packet (connLocal c) (connPeer c) protocolTcp 64 (classOf s) 0 B.empty) $
+        segmentBuilder sums (connLocal c) (connPeer c) (Ports (connLocalPort c) (connPeerPort c)) s (slices (segmentSeq s) (fromIntegral (segmentLength s)) (bodyOut b))
 
 -- | Segments that differ in their place only are one, whose payload is to be cut into pieces of this
 -- length. All but the last piece have it, and only the last may be marked.

@@ -15,7 +15,7 @@ import Weft.Tcp.Connection (Settings (settingKeepAlive, settingMss, settingNoDel
 import Weft.Tcp.Stack.State
 
 -- | The value, but for what the socket's state says.
-readOption :: Settings -> Int -> SocketOption -> Options -> Int
+readOption :: Settings -> Int -> SocketOption -> SocketOptions -> Int
 readOption settings sendBuffer option o
   | option == NoDelay = flag (optNoDelay o)
   | option == KeepAlive = flag (optKeepAlive o)
@@ -33,7 +33,7 @@ readOption settings sendBuffer option o
 
 -- | With an option set. 'Linger' with 0 means that closing resets; there is no other lingering. Buffers
 -- have 4 KB to 1 GB.
-writeOption :: SocketOption -> Int -> Options -> Options
+writeOption :: SocketOption -> Int -> SocketOptions -> SocketOptions
 writeOption option v o
   | option == NoDelay = o {optNoDelay = v /= 0}
   | option == KeepAlive = o {optKeepAlive = v /= 0}

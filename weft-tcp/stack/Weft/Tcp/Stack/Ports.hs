@@ -74,7 +74,7 @@ unbind st sock = do
     Fresh -> pure ()
 
 -- | Does it take IPv4 as well as IPv6?
-isBoth :: Sock -> Options -> Bool
+isBoth :: Sock -> SocketOptions -> Bool
 isBoth sock o = sockFamily sock == AF_INET6 && not (optOnly6 o)
 
 -- | Two sockets have one port only for different addresses, or if both allow it: and none listens

@@ -61,7 +61,7 @@ isFull st = do
   (>= most) <$> openSockets st
 
 -- | Enter a socket of this shard into its table.
-newSock :: Stack -> Family -> SocketType -> Role -> Options -> IO Socket
+newSock :: Stack -> Family -> SocketType -> Role -> SocketOptions -> IO Socket
 newSock st family kind role options = do
   n <- readIORef (stackNextSock st) >>= vacant
   writeIORef (stackNextSock st) (following n)

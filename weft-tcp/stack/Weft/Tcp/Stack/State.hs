@@ -42,7 +42,7 @@ module Weft.Tcp.Stack.State
     Incoming (..),
     Listener (..),
     Binding (..),
-    Options (..),
+    SocketOptions (..),
     defaultOptions,
 
     -- * Waiting threads
@@ -203,7 +203,7 @@ data Stage
   = Active !Body
   | -- | Nothing happens: its control block, threads that wait to read, and of its 'Body' what else may differ from
     -- connection to connection.
-    AtRest {-# UNPACK #-} !Resting ![Wake] !Options !Alarmed {-# UNPACK #-} !Word32
+    AtRest {-# UNPACK #-} !Resting ![Wake] !SocketOptions !Alarmed {-# UNPACK #-} !Word32
 
 -- | The present state of a connection. From any OS thread.
 readBody :: Conn -> IO Body
@@ -266,12 +266,12 @@ data Body = Body
     bodyTold :: !Bool,
     -- | How many segments were sent again.
     bodyRetransmitted :: !Word32,
-    bodyOptions :: !Options,
+    bodyOptions :: !SocketOptions,
     bodyAlarm :: !Alarmed
   }
 
 -- | A connection that begins, or to which nothing has happened.
-newBody :: Tcb -> Owner -> Options -> Body
+newBody :: Tcb -> Owner -> SocketOptions -> Body
 newBody t owner options =
   Body
     { bodyTcb = t,
@@ -339,7 +339,7 @@ data Sock = Sock
     sockSerial :: {-# UNPACK #-} !Word32,
     sockFamily :: {-# UNPACK #-} !Family,
     sockRole :: !Role,
-    sockOptions :: !Options
+    sockOptions :: !SocketOptions
   }
 
 -- | The socket of the stack that this is, if it is open. From any OS thread.
@@ -407,7 +407,7 @@ data Listener = Listener
     listenerBacklog :: !(Backlog Conn Wake),
     -- | Of all shards; written atomically.
     listenerHalfOpen :: !(IORef Int),
-    listenerOptions :: !(IORef Options)
+    listenerOptions :: !(IORef SocketOptions)
   }
 
 instance Eq Listener where
@@ -424,7 +424,7 @@ data Binding = Binding
   }
 
 -- | The options of @setsockopt@.
-data Options = Options
+data SocketOptions = SocketOptions
   { optNoDelay, optKeepAlive, optReuseAddr, optReusePort, optOnly6 :: !Bool,
     -- | Closing resets.
     optResets :: !Bool,
@@ -437,8 +437,8 @@ data Options = Options
   }
 
 -- | As a new socket has them.
-defaultOptions :: Options
-defaultOptions = Options False False False False False False 0 0 0 []
+defaultOptions :: SocketOptions
+defaultOptions = SocketOptions False False False False False False 0 0 0 []
 
 -- | A thread that waits: the worker where it does, its place, and how it tries again.
 data Wake = Wake !Int !(Park.ParkedThread () Resume) Resume

@@ -26,10 +26,10 @@ where
 import Data.IORef
 
 -- | Only the owner of the turn knows that it has it. Jobs are given a @here@, which says where they run.
-newtype Turn here = Turn (IORef (State here))
+newtype Turn here = Turn (IORef (TurnState here))
 
 -- With the jobs that were left, newest first, and their number.
-data State here
+data TurnState here
   = Free !Int [here -> IO ()]
   | Taken !Int [here -> IO ()]
 

@@ -57,7 +57,7 @@ saidBy unparsed h =
     valueOf name = lookup name fields
 
 -- | A request with this head of this client; the action receives the next piece of its body.
-askedBy :: Client -> IO ByteString -> Wai.Request -> Wai.Request
+askedBy :: ClientInfo -> IO ByteString -> Wai.Request -> Wai.Request
 askedBy client receive said =
   said
     { Wai.isSecure = isJust (clientSecurity client),
@@ -67,7 +67,7 @@ askedBy client receive said =
     }
 
 -- | The key of the client in the vault of a request.
-clientKey :: Vault.Key Client
+clientKey :: Vault.Key ClientInfo
 clientKey = unsafePerformIO Vault.newKey
 {-# NOINLINE clientKey #-}
 

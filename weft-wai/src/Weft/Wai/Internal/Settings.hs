@@ -28,7 +28,7 @@ import Network.Wai (Request, Response, responseBuilder)
 import System.IO.Error (ioeGetErrorType)
 import Weft (bracket, liftIO, seconds)
 import Weft qualified
-import Weft.Http.Request (BodyError (..), Client (..))
+import Weft.Http.Request (BodyError (..), ClientInfo (..))
 import Weft.Http.Server (Layer, Limits (..), MinimumRate (..), ServerSettings (..), Timeouts (..), defaultLimits, defaultMinimumRate, defaultServerSettings, defaultTimeouts)
 import Weft.Internal.Os.Report (exceptionText, writeStderr)
 import Weft.Wai.Internal.Perform

@@ -51,7 +51,7 @@ newEventManager source = mask_ do
         <*> Timers.new
         <*> newMVar ()
         <*> newIORef Nothing
-        <*> newIORef nonePending
+        <*> newIORef noCallbacks
         <*> newIORef IntSet.empty
         <*> (newBuffer 256 >>= newIORef)
         <*> newIORef 0

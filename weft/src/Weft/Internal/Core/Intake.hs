@@ -27,7 +27,7 @@ import Data.Primitive.MutVar (MutVar, newMutVar)
 import Data.Word (Word8)
 import Foreign.ForeignPtr (ForeignPtr)
 import Network.Socket (Family, SocketType)
-import Weft.Internal.Core.Standing (Kept (..), Received (..))
+import Weft.Internal.Core.Standing (Arrival (..), Kept (..))
 import Weft.Internal.Os.Descriptor (Descriptor)
 
 -- | A network or Unix-domain socket, non-blocking.
@@ -83,11 +83,11 @@ setIntakeOffset i = writeByteArray (intakeBytes i) 0
 {-# INLINE setIntakeOffset #-}
 
 -- | The answer when the given number of bytes have come. For kernels.
-takeIn :: Intake -> Int -> IO Received
+takeIn :: Intake -> Int -> IO Arrival
 takeIn i n = do
   offset <- intakeOffset i
   when (intakeStays i) $ writeByteArray (intakeBytes i) 0 (offset + n)
-  pure (Received offset n)
+  pure (Arrival offset n)
 {-# INLINE takeIn #-}
 
 -- | Since when the thread waits, by the clock of its home. For kernels.

@@ -10,7 +10,7 @@
 -- 'Weft.Internal.Core.SystemCall.Intake'. On the thread's worker only. See Note [Standing receives].
 module Weft.Internal.Core.Standing
   ( -- * The answer
-    Received (..),
+    Arrival (..),
 
     -- * What is kept
     Kept (..),
@@ -77,14 +77,14 @@ import {-# SOURCE #-} Weft.Internal.Core.Trace (Trace)
 
 -- | The answer of a standing receive: from which offset of the buffer, and how many bytes have come;
 -- none at the end of the stream.
-data Received = Received {receivedFrom :: !Int, receivedCount :: !Int}
+data Arrival = Arrival {arrivalFrom :: !Int, arrivalCount :: !Int}
 
 -- | The part of a receive that waited which a kernel keeps.
 data Kept
   = NothingKept
   | -- | Which worker keeps it, the thread, its continuation (lazy, because evaluating it is the
     -- thread's own affair), its status while it waits, and where.
-    Kept !Int !Tcb (Received -> Trace) !Status {-# UNPACK #-} !Place
+    Kept !Int !Tcb (Arrival -> Trace) !Status {-# UNPACK #-} !Place
 
 -- | Where a waiter stands: the bytes of the descriptor's slot.
 data Place = Place

@@ -23,7 +23,7 @@ module Weft.Internal.Core.SystemCall
     Pipe (..),
     Buffer (..),
     Intake (..),
-    Received (..),
+    Arrival (..),
     newIntake,
     intakeOffset,
     takeIn,
@@ -59,7 +59,7 @@ import Data.Word (Word64)
 import Foreign.C.Types (CInt)
 import Network.Socket (AddrInfo, Family, HostName, ServiceName, SockAddr, SocketOption, SocketType)
 import Weft.Internal.Core.Intake
-import Weft.Internal.Core.Standing (Received (..))
+import Weft.Internal.Core.Standing (Arrival (..))
 import Weft.Internal.Data.Time (Instant (..))
 import Weft.Internal.Os.Descriptor (Descriptor)
 
@@ -77,7 +77,7 @@ data SystemCall a where
   Receive :: !Socket -> !Buffer -> !Int -> !Int -> SystemCall Int
   -- | 'Receive' from the intake's offset on, as much as there is room for. A kernel may keep
   -- something of it for the next one ("Weft.Internal.Core.Standing"), or answer it as the other.
-  ReceiveStanding :: !Intake -> SystemCall Received
+  ReceiveStanding :: !Intake -> SystemCall Arrival
   Send :: !Socket -> !ByteString -> SystemCall Int
   SendVector :: !Socket -> [ByteString] -> SystemCall Int
   ReceiveFrom :: !Socket -> !Buffer -> SystemCall (Int, SockAddr)

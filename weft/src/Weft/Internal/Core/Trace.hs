@@ -58,7 +58,7 @@ import Weft.Internal.Core.Context
 import Weft.Internal.Core.Home
 import Weft.Internal.Core.Parking
 import Weft.Internal.Core.Primitive hiding (Fast (..), VariableState (..), onlyAlone)
-import Weft.Internal.Core.SystemCall (Intake, Received, SystemCall (ReceiveStanding))
+import Weft.Internal.Core.SystemCall (Arrival, Intake, SystemCall (ReceiveStanding))
 import Weft.Internal.Core.Tcb
 
 -- | A sequential program that runs on a Weft scheduler and results in an @a@.
@@ -220,7 +220,7 @@ callAt stack request = Thread (Call stack request)
 -- | Receive from an intake again and again, until the body has a result: a node of the trace that
 -- leads back to itself, made once. Node and continuations are entered as often as there is
 -- something to receive (Note [Standing receives] in "Weft.Internal.Core.Standing").
-standingReceive :: CallStack -> Intake -> (Received -> Thread (Maybe a)) -> Thread a
+standingReceive :: CallStack -> Intake -> (Arrival -> Thread (Maybe a)) -> Thread a
 standingReceive stack !intake body = Thread $ \k ->
   let node = Call stack request received
       !request = ReceiveStanding intake

@@ -30,7 +30,7 @@ import Weft.Internal.Kernel.Network (noRoom)
 -- | Answer a standing receive. Nearly always the control block itself is the same; other functions
 -- look closer, and are not inlined, so that what they need is not read before. It is opaque: GHC would take the
 -- intake apart for it, and make it anew for them.
-receiveStanding :: Env -> Tcb -> SystemCall Received -> Intake -> (Received -> Trace) -> IO Trace
+receiveStanding :: Env -> Tcb -> SystemCall Arrival -> Intake -> (Arrival -> Trace) -> IO Trace
 receiveStanding env !tcb request !intake k =
   readMutVar (intakeKept intake) >>= \case
     Kept worker thread next status place
@@ -42,14 +42,14 @@ receiveStanding env !tcb request !intake k =
     _ -> receiveAnew env tcb request intake k
 {-# OPAQUE receiveStanding #-}
 
-receiveLooking :: Env -> Tcb -> SystemCall Received -> Intake -> (Received -> Trace) -> Tcb -> Status -> Place -> IO Trace
+receiveLooking :: Env -> Tcb -> SystemCall Arrival -> Intake -> (Arrival -> Trace) -> Tcb -> Status -> Place -> IO Trace
 receiveLooking env !tcb request !intake k !thread !status !place
   | sameThread thread tcb = receiveAgain env tcb request intake k status place
   | otherwise = receiveAnew env tcb request intake k
 {-# OPAQUE receiveLooking #-}
 
 -- | The thread and its continuation are those of the waiter that is kept.
-receiveAgain :: Env -> Tcb -> SystemCall Received -> Intake -> (Received -> Trace) -> Status -> Place -> IO Trace
+receiveAgain :: Env -> Tcb -> SystemCall Arrival -> Intake -> (Arrival -> Trace) -> Status -> Place -> IO Trace
 receiveAgain env !tcb request !intake k !status !place = do
   offset <- intakeOffset intake
   let Buffer memory size = intakeBuffer intake
@@ -67,7 +67,7 @@ receiveAgain env !tcb request !intake k !status !place = do
 {-# INLINE receiveAgain #-}
 
 -- | Answer it as any other receive, and keep the wait for the next time.
-receiveAnew :: Env -> Tcb -> SystemCall Received -> Intake -> (Received -> Trace) -> IO Trace
+receiveAnew :: Env -> Tcb -> SystemCall Arrival -> Intake -> (Arrival -> Trace) -> IO Trace
 receiveAnew env !tcb request !intake k = do
   offset <- intakeOffset intake
   moment <- readPrimVar (homeClock home)

@@ -47,26 +47,26 @@ data ForeignWait = ForeignWait
   }
 
 -- | One number: how many threads are closing it, and which wait for it.
-data Waiting = Waiting !Int [ForeignWait]
+data Waits = Waits !Int [ForeignWait]
 
-cells :: Buckets Waiting
+cells :: Buckets Waits
 cells = unsafePerformIO newBuckets
 {-# NOINLINE cells #-}
 
 -- | Change one cell; one with nothing in it is not kept.
-alter :: CInt -> (Waiting -> (Waiting, a)) -> IO a
+alter :: CInt -> (Waits -> (Waits, a)) -> IO a
 alter number change = case bucketOf cells number of
   MutVar bucket ->
     let key = fromIntegral number
         go s = case readMutVar# bucket s of
-          (# s1, known #) -> case change (IntMap.findWithDefault (Waiting 0 []) key known) of
+          (# s1, known #) -> case change (IntMap.findWithDefault (Waits 0 []) key known) of
             (cell, result) -> case stored cell known of
               -- Compared by its address, as it was read.
               !next -> case casMutVar# bucket known next s1 of
                 (# s2, 0#, _ #) -> (# s2, result #)
                 (# s2, _, _ #) -> go s2
         stored cell known = case cell of
-          Waiting 0 [] -> IntMap.delete key known
+          Waits 0 [] -> IntMap.delete key known
           _ -> IntMap.insert key cell known
      in IO go
 {-# INLINE alter #-}
@@ -74,28 +74,28 @@ alter number change = case bucketOf cells number of
 -- | Put a wait in. False, and it is not in: the number is being closed.
 enter :: CInt -> ForeignWait -> IO Bool
 enter number wait = alter number $ \case
-  Waiting 0 waits -> (Waiting 0 (wait : waits), True)
+  Waits 0 waits -> (Waits 0 (wait : waits), True)
   beingClosed -> (beingClosed, False)
 
 -- | Take a wait out. False if it was not there any more: the descriptor was closed.
 withdraw :: CInt -> ForeignWait -> IO Bool
-withdraw number wait = alter number $ \(Waiting n waits) ->
+withdraw number wait = alter number $ \(Waits n waits) ->
   case break ((== foreignName wait) . foreignName) waits of
-    (_, []) -> (Waiting n waits, False)
-    (before, _ : after) -> (Waiting n (before <> after), True)
+    (_, []) -> (Waits n waits, False)
+    (before, _ : after) -> (Waits n (before <> after), True)
 
 -- | How many threads wait for this number.
 waiting :: CInt -> IO Int
 waiting number = do
   known <- readMutVar (bucketOf cells number)
   pure $! case IntMap.lookup (fromIntegral number) known of
-    Just (Waiting _ waits) -> length waits
+    Just (Waits _ waits) -> length waits
     Nothing -> 0
 
 -- | Run the action that closes this number; then the waits for it are ended.
 closing :: CInt -> IO a -> IO a
 closing number close = mask_ $ do
-  waits <- alter number (\(Waiting n waits) -> (Waiting (n + 1) [], waits))
+  waits <- alter number (\(Waits n waits) -> (Waits (n + 1) [], waits))
   close `finally` do
-    alter number (\(Waiting n others) -> (Waiting (n - 1) others, ()))
+    alter number (\(Waits n others) -> (Waits (n - 1) others, ()))
     for_ (reverse waits) foreignEnd

@@ -27,8 +27,8 @@ module Weft.Internal.Backend.Manager.State
     refuseWhenFree,
 
     -- * Callbacks
-    Pending,
-    nonePending,
+    CallbackQueue,
+    noCallbacks,
     enqueue,
     runPending,
     runPendingToTheEnd,
@@ -68,7 +68,7 @@ data EventManager = EventManager
     managerStepping :: !(MVar ()),
     managerStepper :: !(IORef (Maybe ThreadId)),
     -- | Callbacks that are to run, first come first: Note [Exceptions of callbacks]. The stepper's.
-    managerPending :: !(IORef Pending),
+    managerPending :: !(IORef CallbackQueue),
     -- | Numbers that are always ready, regular files. The stepper's.
     managerAlways :: !(IORef IntSet),
     -- | Where the poller puts events, which of them was not handled yet, and how many there
@@ -193,17 +193,17 @@ illegal place reason =
 
 -- | Callbacks that are to run, the first first, and those that came after them, the last first: many closes leave one
 -- each before a step.
-data Pending = Pending [IO Bool] [[IO Bool]]
+data CallbackQueue = CallbackQueue [IO Bool] [[IO Bool]]
 
-nonePending :: Pending
-nonePending = Pending [] []
+noCallbacks :: CallbackQueue
+noCallbacks = CallbackQueue [] []
 
 -- | Have callbacks run after those that are to run already. On the stepper.
 enqueue :: EventManager -> [IO Bool] -> IO ()
 enqueue m actions =
   unless (null actions) . modifyIORef' (managerPending m) $ \case
-    Pending [] [] -> Pending actions []
-    Pending first later -> Pending first (actions : later)
+    CallbackQueue [] [] -> CallbackQueue actions []
+    CallbackQueue first later -> CallbackQueue first (actions : later)
 
 -- | Run the callbacks that are to run, each by the first argument; answers how many have run. On
 -- the stepper, masked.
@@ -212,13 +212,13 @@ runPending restore m = go 0
   where
     go !count =
       readIORef (managerPending m) >>= \case
-        Pending (action : rest) later -> do
+        CallbackQueue (action : rest) later -> do
           -- First, so that an exception does not have it run twice.
-          writeIORef (managerPending m) (Pending rest later)
+          writeIORef (managerPending m) (CallbackQueue rest later)
           ran <- restore action
           go (if ran then count + 1 else count)
-        Pending [] [] -> pure count
-        Pending [] later -> writeIORef (managerPending m) (Pending (concat (reverse later)) []) >> go count
+        CallbackQueue [] [] -> pure count
+        CallbackQueue [] later -> writeIORef (managerPending m) (CallbackQueue (concat (reverse later)) []) >> go count
 
 -- | Run them all, whatever they throw; then throw the first of it. On the stepper.
 runPendingToTheEnd :: EventManager -> IO ()

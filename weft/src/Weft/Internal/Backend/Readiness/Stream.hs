@@ -117,7 +117,7 @@ mustBegin = \case
 
 -- | Note what the result of an attempt says about the stream: (b) in
 -- Note [No wake-up is lost].
-noteTransfer :: Source w -> Slot w -> Direction -> Flag -> Operation -> Result -> IO ()
+noteTransfer :: Source w -> Slot w -> Direction -> Readiness -> Operation -> Result -> IO ()
 noteTransfer src slot direction flag op r =
   when (flag == Ready && provesExhausted op r) do
     registration <- readRegistration slot
@@ -219,7 +219,7 @@ isReadable bits = bits .&. (Sys.invalidBit + Sys.writeHangupBit + Sys.readHangup
 
 -- | An event of one direction. Mostly it is of one without a waiter: a peer that sends to us
 -- makes room for what we send, too.
-wakeDirection :: Source w -> Slot w -> Direction -> Flag -> IO Int
+wakeDirection :: Source w -> Slot w -> Direction -> Readiness -> IO Int
 wakeDirection src slot direction news = do
   flag <- readFlag slot direction
   if flag == Blocked
@@ -231,7 +231,7 @@ wakeDirection src slot direction news = do
 {-# INLINE wakeDirection #-}
 
 -- | Try those that wait to read, the standing one first.
-wakeReaders :: Source w -> Slot w -> Flag -> IO Int
+wakeReaders :: Source w -> Slot w -> Readiness -> IO Int
 wakeReaders src slot news =
   standing slot >>= \case
     NotStanding -> writeFlag slot Reading news >> wakeWaiters src slot Reading 0
@@ -240,7 +240,7 @@ wakeReaders src slot news =
       standingRead src slot news room done r
 
 -- | The standing waiter has read, with this result, after an event of reading.
-standingRead :: Source w -> Slot w -> Flag -> Int -> Completion w -> Result -> IO Int
+standingRead :: Source w -> Slot w -> Readiness -> Int -> Completion w -> Result -> IO Int
 standingRead src slot news room done r
   -- The flag is 'Blocked', and stays so if nothing is left.
   | r == Sys.wouldBlock = pure 0

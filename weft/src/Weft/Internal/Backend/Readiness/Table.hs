@@ -17,7 +17,7 @@ module Weft.Internal.Backend.Readiness.Table
     vacateSlot,
 
     -- ** Directions
-    Flag (..),
+    Readiness (..),
     readFlag,
     writeFlag,
     readWaiters,
@@ -110,7 +110,7 @@ data SlotPhase
   deriving stock (Eq, Show)
 
 -- | The state of a direction, as far as it is known. See Note [No wake-up is lost].
-data Flag
+data Readiness
   = -- | An operation would block: wait for an event.
     Blocked
   | -- | It may succeed: try it.
@@ -177,7 +177,7 @@ flagByte = \case
   Writing -> 8
 {-# INLINE flagByte #-}
 
-readFlag :: Slot w -> Direction -> IO Flag
+readFlag :: Slot w -> Direction -> IO Readiness
 readFlag s d = do
   b <- byteAt s (flagByte d)
   pure case b of
@@ -186,7 +186,7 @@ readFlag s d = do
     _ -> Hangup
 {-# INLINE readFlag #-}
 
-writeFlag :: Slot w -> Direction -> Flag -> IO ()
+writeFlag :: Slot w -> Direction -> Readiness -> IO ()
 writeFlag s d f = setByteAt s (flagByte d) case f of
   Blocked -> 0
   Ready -> 1

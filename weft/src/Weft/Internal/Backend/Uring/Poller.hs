@@ -42,19 +42,19 @@ import Weft.Internal.Os.Sys qualified as Sys
 -- A request belongs to the OS thread that was in the kernel with it. When that thread ends, the kernel
 -- cancels it, unasked: the poller submits it again.
 
-data Watch = Watch
-  { watchKey :: !Key,
-    watchTrigger :: !Trigger,
-    watchInterest :: !Interest,
+data Polled = Polled
+  { polledKey :: !Key,
+    polledTrigger :: !Trigger,
+    polledInterest :: !Interest,
     -- | Its request.
-    watchFlight :: !(Maybe Slots.SlotKey)
+    polledFlight :: !(Maybe Slots.SlotKey)
   }
 
 data Polls = Polls
   { pollsRing :: !Ring,
     -- | The numbers that requests in the kernel are about.
     pollsFlights :: !(Slots CInt),
-    pollsWatches :: !(IORef (IntMap Watch)),
+    pollsByNumber :: !(IORef (IntMap Polled)),
     -- | The numbers to ask for, and the requests to cancel, before the next wait.
     pollsUnasked :: !(IORef IntSet),
     pollsUnwanted :: !(IORef [Slots.SlotKey]),
@@ -87,15 +87,15 @@ ioUring = do
 watch :: Polls -> CInt -> Key -> Trigger -> Interest -> IO Result
 watch polls number key trigger interest = do
   unwatch polls number
-  modifyIORef' (pollsWatches polls) (IntMap.insert (fromIntegral number) (Watch key trigger interest Nothing))
+  modifyIORef' (pollsByNumber polls) (IntMap.insert (fromIntegral number) (Polled key trigger interest Nothing))
   0 <$ modifyIORef' (pollsUnasked polls) (IntSet.insert (fromIntegral number))
 
 unwatch :: Polls -> CInt -> IO ()
 unwatch polls number = do
-  watches <- readIORef (pollsWatches polls)
+  watches <- readIORef (pollsByNumber polls)
   for_ (IntMap.lookup (fromIntegral number) watches) \w -> do
-    writeIORef (pollsWatches polls) $! IntMap.delete (fromIntegral number) watches
-    for_ (watchFlight w) \flight -> modifyIORef' (pollsUnwanted polls) (flight :)
+    writeIORef (pollsByNumber polls) $! IntMap.delete (fromIntegral number) watches
+    for_ (polledFlight w) \flight -> modifyIORef' (pollsUnwanted polls) (flight :)
 
 -- | Hand everything over, and collect what has completed; wait for it for this long.
 collect :: Polls -> Int64 -> Ptr Word64 -> Int -> IO Result
@@ -137,15 +137,15 @@ ask polls = do
     go = \case
       [] -> True <$ writeIORef (pollsUnasked polls) IntSet.empty
       numbers@(number : rest) -> do
-        watches <- readIORef (pollsWatches polls)
+        watches <- readIORef (pollsByNumber polls)
         case IntMap.lookup number watches of
-          Just w@Watch {watchFlight = Nothing} -> do
-            events <- Sys.pollEvents (interestBits (watchInterest w))
+          Just w@Polled {polledFlight = Nothing} -> do
+            events <- Sys.pollEvents (interestBits (polledInterest w))
             flight <- Slots.insert (pollsFlights polls) (fromIntegral number)
             went <- Ring.awaitEvents events (fromIntegral number) (pollsRing polls) flight
             if went
               then do
-                writeIORef (pollsWatches polls) $! IntMap.insert number w {watchFlight = Just flight} watches
+                writeIORef (pollsByNumber polls) $! IntMap.insert number w {polledFlight = Just flight} watches
                 go rest
               else do
                 Slots.remove (pollsFlights polls) flight
@@ -162,19 +162,19 @@ completed :: Polls -> SlotKey -> Int -> IO ()
 completed polls flight r =
   Slots.take (pollsFlights polls) flight >>= mapM_ \number -> do
     let key = fromIntegral number
-        change f = modifyIORef' (pollsWatches polls) (IntMap.alter f key)
-        found w events = modifyIORef' (pollsFound polls) ((watchKey w, events) :)
+        change f = modifyIORef' (pollsByNumber polls) (IntMap.alter f key)
+        found w events = modifyIORef' (pollsFound polls) ((polledKey w, events) :)
         again w = do
-          change (const (Just w {watchFlight = Nothing}))
+          change (const (Just w {polledFlight = Nothing}))
           modifyIORef' (pollsUnasked polls) (IntSet.insert key)
-    watches <- readIORef (pollsWatches polls)
+    watches <- readIORef (pollsByNumber polls)
     for_ (IntMap.lookup key watches) \w ->
-      when (watchFlight w == Just flight) $
+      when (polledFlight w == Just flight) $
         if
           | r >= 0 -> do
               bits <- Sys.pollBits r
               found w (Events (fromIntegral bits))
-              if watchTrigger w == Once then change (const Nothing) else again w
+              if polledTrigger w == Once then change (const Nothing) else again w
           | r == Sys.failureCode eBADF -> found w invalid >> change (const Nothing)
           | otherwise -> again w
 
@@ -182,7 +182,7 @@ completed polls flight r =
 release :: Polls -> IO ()
 release polls = do
   Ring.quiesce (pollsRing polls)
-  writeIORef (pollsWatches polls) IntMap.empty
+  writeIORef (pollsByNumber polls) IntMap.empty
   settle (100 :: Int)
   Ring.close (pollsRing polls)
   where

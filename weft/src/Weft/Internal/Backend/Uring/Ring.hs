@@ -24,7 +24,7 @@ module Weft.Internal.Backend.Uring.Ring
     turn,
     wait,
     eventsAtOnce,
-    Event (..),
+    RingEvent (..),
     event,
     goesOn,
     ends,
@@ -178,14 +178,14 @@ eventsAtOnce :: Int
 eventsAtOnce = 16
 
 -- | What a 'turn' or a 'wait' has found.
-data Event
+data RingEvent
   = -- | The operation with this key has completed, with this result.
     Completed !SlotKey !Int
   | -- | Something has come, of which the watch with this key says, or why it has ended: a negative number.
     Seen !SlotKey !Int !Word32
 
 -- | An event, counted from 0.
-event :: Ring -> Int -> (Event -> IO r) -> IO r
+event :: Ring -> Int -> (RingEvent -> IO r) -> IO r
 event r i act = do
   (about, result, flags) <- with r $ \p -> do
     e <- c_events p
