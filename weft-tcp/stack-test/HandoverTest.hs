@@ -36,7 +36,7 @@ import Weft.Tcp.Segment
 import Weft.Tcp.Sequence (Seq (..), advance)
 import Weft.Tcp.Stack.Ask (Verdict (..))
 import Weft.Tcp.Stack.Closing (closeSock)
-import Weft.Tcp.Stack.Frozen (framed)
+import Weft.Tcp.Stack.Frozen (Record (..), framed)
 import Weft.Tcp.Stack.Moving (adopt, freeze, release)
 import Weft.Tcp.Stack.Names (toSockAddr)
 import Weft.Tcp.Stack.Sockets (bindSock)
@@ -67,7 +67,8 @@ tests =
       testGroup
         "records"
         [ testProperty "a changed bit is refused" changedBit,
-          testCase "a part of them is refused" parts
+          testCase "a part of them is refused" parts,
+          testCase "times that they cannot have are refused" times
         ],
       testCase "six stacks, one after the other, over a good link" (generations perfectLink perfectLink 6 60000),
       testGroup
@@ -258,6 +259,15 @@ parts = do
     forM_ (take 1 after) $ \frame ->
       forM_ [0 .. B.length frame - 1] $ \k ->
         assertBool (show k <> " bytes of number " <> show n) (isNothing (read' (before <> [B.take k frame] <> drop 1 after)))
+
+-- Connections that were there at 1,000 were not written before they began, nor days before their deadlines.
+times :: Assertion
+times = do
+  x <- site id
+  _ <- begins 4000 x (Just 1000)
+  frames <- drop 1 <$> frozenBytes x 1000
+  let at now = isJust (read' (framed (Begin now 0) : frames))
+  (at 1000, at 500000, at (-1), at (-100000000000)) @?= (True, True, False, False)
 
 -- | A connection of the peer's.
 established :: Site -> IO Socket

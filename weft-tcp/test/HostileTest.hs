@@ -4,7 +4,7 @@
 -- Any inputs in any order, with numbers close to the connection's own: what holds in worlds holds
 -- here, too, and the work of a step is bounded. And two ends that do not understand each other
 -- fall silent.
-module HostileTest (tests, Move, Run (..), begin, move, opening) where
+module HostileTest (tests, Move (..), Run (..), begin, move, opening) where
 
 import Data.List qualified as List
 import Data.Word (Word32)

@@ -11,7 +11,7 @@ import Data.Int (Int64)
 import Data.List qualified as List
 import Data.Maybe (isNothing, mapMaybe)
 import Data.Word (Word64)
-import HostileTest (Move, Run (..), begin, move, opening)
+import HostileTest (Move (..), Run (..), begin, move, opening)
 import SmallTest (opened, waiting)
 import Test.Tasty (TestTree, adjustOption, testGroup)
 import Test.Tasty.HUnit (assertBool, testCase, (@?=))
@@ -44,15 +44,16 @@ tests =
       atLeast 300 . testProperty "no part of one is one" $ \state n -> flip onStates state $ \r ->
         let whole = written tcbForm (runTcb r)
          in isNothing (readWith tcbForm (B.take (n `mod` B.length whole) whole)) && isNothing (readWith tcbForm (whole <> B.singleton 0)),
-      atLeast 2000 . testProperty "with a bit changed it is refused, or another one" $ \state place -> flip onStates state $ \r ->
+      atLeast 2000 . testProperty "with a bit changed it is refused, or behaves" $ \state place (moves :: [Move]) -> flip onStates state $ \r ->
         let whole = written tcbForm (runTcb r)
             n = place `mod` (8 * B.length whole)
             (front, back) = B.splitAt (n `div` 8) whole
             changed = front <> B.singleton (B.head back `xor` (1 `shiftL` (n `mod` 8))) <> B.tail back
-         in case written tcbForm <$> readWith tcbForm changed of
-              Nothing -> label "refused" (property True)
-              -- No connection has two forms.
-              Just rewrote -> label "read" (rewrote === changed),
+            -- As a stack does: the bytes to send come with it.
+            accepts t = timely (runNow r) t && bytesToSend t == bytesToSend (runTcb r)
+         in case readWith tcbForm changed of
+              Just t | accepts t -> label "read" (conjoin [written tcbForm t === changed, behaves r {runTcb = readFor (tcbSettings (runTcb r)) 0 t} moves])
+              _ -> label "refused" (property True),
       testCase "half-open and in TIME-WAIT" $ do
         let halves = mapMaybe halfOpenOf opened
             waits = mapMaybe waitingOf waiting
@@ -69,6 +70,19 @@ tests =
     head' = \case
       x : _ -> x
       [] -> noMistake
+
+-- | It keeps what all connections keep, during these moves and while time passes afterwards until nothing is left to
+-- do. It says no more than it has bytes and moves to say it for.
+behaves :: Run -> [Move] -> Property
+behaves r moves = counterexample (show (map (length . fst) (runSteps done))) (conjoin [runWrong done === [], counterexample "a flood" (all (\(segments, _) -> length segments <= most) (runSteps done))])
+  where
+    done = passing (400 :: Int) (List.foldl' move r moves)
+    most = 20 + fromIntegral (bytesToSend (runTcb r) + flight (runTcb r) + 30000 * fromIntegral (length moves)) `div` 16
+    passing n x
+      | n == 0 || at == never = x
+      | otherwise = passing (n - 1) (move x (Passes (fromIntegral (max 0 (at - runNow x)))))
+      where
+        at = deadline (runTcb x)
 
 -- | After each step the connection is what is read of what is written of it.
 rewritten :: Mistake

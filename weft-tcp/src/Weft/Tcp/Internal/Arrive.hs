@@ -63,9 +63,8 @@ negotiated now s t =
     o = segmentOptions s
     scaling = settingScaling settings && isJust (optionScale o)
     timestamps = settingTimestamps settings && isJust (optionTimestamps o)
-    -- A peer may ask for less than any path has; 64 bytes are enough for all options. Without the
-    -- option it is 536 (RFC 9293, section 3.7.1).
-    payload = max 64 (min (settingMss settings) (fromMaybe 536 (optionMss o))) - (if timestamps then 12 else 0)
+    -- Without the option it is 536 (RFC 9293, section 3.7.1).
+    payload = max (leastSegment + 12) (min (settingMss settings) (fromMaybe 536 (optionMss o))) - (if timestamps then 12 else 0)
 
 -- RFC 6928, section 2: SYNs that were lost, one after the other, are a sign of congestion.
 firstWindow :: Tcb -> Word16 -> Window

@@ -9,6 +9,7 @@
 module Weft.Tcp.Internal.Tcb
   ( Instant,
     never,
+    leastSegment,
     State (..),
     Settings (..),
     KeepAlive (..),
@@ -61,6 +62,11 @@ type Instant = Int64
 -- | No time at all.
 never :: Instant
 never = maxBound
+
+-- | The smallest payload of a full segment, with timestamps beside it: a peer may ask for less than any path has, and
+-- 64 bytes are enough for all options.
+leastSegment :: Word16
+leastSegment = 52
 
 -- | The states of RFC 9293, section 3.3.2. LISTEN is no connection but a reason to make one.
 data State

@@ -24,6 +24,12 @@ module Weft.Tcp.Internal.Written
     movedWaiting,
     movedHalfOpen,
     readFor,
+    timely,
+    timelyWaiting,
+    timelyHalfOpen,
+
+    -- * Bytes
+    bytesToSend,
 
     -- * For forms of others
     seqForm,
@@ -93,29 +99,79 @@ tcbForm =
       <*> field dataAt time
       <*> field sentAt time
 
--- The order of numbers, and no division by 0.
+-- The order of numbers, amounts that the protocol has, and no more work than the bytes to send account for: the rest of
+-- that is 'bytesToSend', which the reader compares with what came, and 'timely'.
 isSound :: Tcb -> Bool
 isSound t =
   tcbState t /= Closed
-    && sndMss t > 0
-    && rcvMss t > 0
+    && sndMss t >= leastSegment
+    && rcvMss t >= leastSegment
     && sndScale t <= 14
     && rcvScale t <= 14
     && flight t <= large
     && distance (sndUna t) (sndEnd t) + 1 <= large
-    && sndNxt t `upTo` (sndEnd t `advance` 1)
     && sndWnd t <= large
+    && sndMaxWnd t <= large
     && distance (rcvRead t) (rcvNxt t) <= large
     && (not (synchronized (tcbState t)) || rcvNxt t `upTo` rcvAdv t && distance (rcvRead t) (rcvAdv t) <= large)
-    && joined (sndUna t) (map pieceRange (toList (boardPieces (tcbScoreboard t))))
+    && (flight t == 0 && tcbState t /= TimeWait || timerAt t /= never)
+    && hasItsEnds t
+    && whole (map pieceRange (toList (boardPieces (tcbScoreboard t))))
     && all (\r -> rangeStart r `upTo` rangeEnd r && rcvNxt t `upTo` rangeStart r) (arrivedRanges (tcbReassembly t))
   where
     -- Sums and differences of two keep their order.
     large = 2 ^ (30 :: Int) + 65536
+    -- The book has all that is outstanding, once both ends know each other's numbers.
+    whole ranges = joined (sndUna t) ranges && (if synchronized (tcbState t) then flight t else 0) == sum (map rangeLength ranges)
     joined from = \case
       [] -> True
       [Range a b] -> a == from && a `before` b && b `upTo` sndNxt t
       Range a b : rest -> a == from && a `before` b && joined b rest
+
+-- The state and the numbers agree on what was sent and received of SYN and FIN.
+hasItsEnds :: Tcb -> Bool
+hasItsEnds t
+  | not (synchronized state) = flight t == 1 && not (t `is` FinSent) && not (t `is` FinSeen) && sndNxt t `upTo` sndEnd t && tcbRecovery t == Open
+  | otherwise =
+      t `is` FinQueued == (state `elem` [FinWait1, FinWait2, Closing, LastAck, TimeWait])
+        && (if t `is` FinSent then t `is` FinQueued && sndNxt t == sndEnd t `advance` 1 else sndNxt t `upTo` sndEnd t)
+        && (if state `elem` [FinWait2, TimeWait] then t `is` FinSent && flight t == 0 else not (t `is` FinSent) || flight t > 0)
+        && (if state `elem` [CloseWait, Closing, LastAck, TimeWait] then t `is` FinSeen && rcvNxt t == rcvFin t `advance` 1 else not (t `is` FinSeen) || rcvNxt t `before` rcvFin t && rcvFin t `upTo` rcvAdv t)
+  where
+    state = tcbState t
+
+-- | How many bytes its user has written that the peer has not acknowledged. The SYN has a number and no byte.
+bytesToSend :: Tcb -> Word32
+bytesToSend t = if sndEnd t `before` first then 0 else distance first (sndEnd t)
+  where
+    first = if tcbState t == SynReceived then sndUna t `advance` 1 else sndUna t
+
+-- | Could it have been written at this time? What has happened has happened before, and what is to happen is at most a day off.
+timely :: Instant -> Tcb -> Bool
+timely now t =
+  all past ([progressAt t, heardAt t, dataAt t, sentAt t, rackTime board] <> map pieceTime (toList (boardPieces board)) <> windowTimes)
+    && all (soon now) ([timerAt t, ackAt t] <> maybe [] (\s -> [searchAt s]) (boardSearch board))
+  where
+    board = tcbScoreboard t
+    past = (<= now)
+    windowTimes = [at | w <- tcbWindow t : episodes (tcbRecovery t), Cubic _ at _ _ <- [windowMemory w]]
+    episodes = \case
+      Open -> []
+      Reducing e -> [episodeBefore e]
+      Fast e -> [episodeBefore e]
+      Loss e -> [episodeBefore e]
+
+-- | Could it have been written at this time?
+timelyWaiting :: Instant -> Waiting -> Bool
+timelyWaiting now w = soon now (waitingUntil w)
+
+-- | Could it have been written at this time?
+timelyHalfOpen :: Instant -> HalfOpen -> Bool
+timelyHalfOpen now h = halfOpenSince h <= now && soon now (halfOpenUntil h)
+
+-- Is a deadline none, or at most a day off?
+soon :: Instant -> Instant -> Bool
+soon now at = at == never || at <= now + 86400000000
 
 -- | A connection that was read, with these settings and at a time that is later by this number of microseconds.
 readFor :: Settings -> Int64 -> Tcb -> Tcb
@@ -141,7 +197,7 @@ waitingForm =
 -- | A half-open connection.
 halfOpenForm :: Form HalfOpen HalfOpen
 halfOpenForm =
-  must (\h -> halfOpenMss h > 0 && halfOpenSndScale h <= 14 && halfOpenRcvScale h <= 14) $
+  must (\h -> halfOpenMss h >= leastSegment && halfOpenSndScale h <= 14 && halfOpenRcvScale h <= 14) $
     HalfOpen defaultSettings
       <$> field halfOpenMarks number32
       <*> field halfOpenIss seqForm

@@ -103,14 +103,11 @@ hasItsBytes :: Whole -> Bool
 hasItsBytes w =
   tcbState t `notElem` [SynSent, TimeWait]
     && (tcbState t /= SynReceived || not (wholeWanted w))
-    && toInteger (sum (map B.length (wholeOut w))) == toInteger written'
+    && toInteger (sum (map B.length (wholeOut w))) == toInteger (bytesToSend t)
     && (not (wholeWanted w) || joined [Range s (s `advance` fromIntegral (B.length b)) | (s, b) <- wholeIn w] == joined (Range (readableFrom t) (readableFrom t `advance` readable t) : arrivedRanges (tcbReassembly t)))
     && (wholeWanted w || null (wholeIn w))
   where
     t = wholeTcb w
-    -- The SYN has a number and no byte.
-    first = if tcbState t == SynReceived then sndUna t `advance` 1 else sndUna t
-    written' = if sndEnd t `before` first then 0 else distance first (sndEnd t)
     joined = foldr join' [] . sortOn (distance (readableFrom t) . rangeStart) . filter (not . isEmpty)
     join' (Range a b) = \case
       Range c d : rest | b == c -> Range a d : rest
@@ -163,15 +160,16 @@ data Frozen = Frozen
     frozenWaits :: ![(Flow, Waiting)]
   }
 
--- | The state that these records are, in their order. 'Nothing' if they are not all there.
+-- | The state that these records are, in their order. 'Nothing' if they are not all there, or have times that they cannot
+-- have when the first one was written.
 gathered :: [Record] -> Maybe Frozen
 gathered = \case
-  Begin at flooded : rest -> go (0 :: Word32) (Frozen at flooded [] [] []) rest
+  Begin at flooded : rest -> go at (0 :: Word32) (Frozen at flooded [] [] []) rest
   _ -> Nothing
   where
-    go !n !f = \case
-      WholeRecord w : rest -> go (n + 1) f {frozenWholes = w : frozenWholes f} rest
-      HalfRecord flow h : rest -> go (n + 1) f {frozenHalves = (flow, h) : frozenHalves f} rest
-      WaitRecord flow w : rest -> go (n + 1) f {frozenWaits = (flow, w) : frozenWaits f} rest
+    go now !n !f = \case
+      WholeRecord w : rest | timely now (wholeTcb w) -> go now (n + 1) f {frozenWholes = w : frozenWholes f} rest
+      HalfRecord flow h : rest | timelyHalfOpen now h -> go now (n + 1) f {frozenHalves = (flow, h) : frozenHalves f} rest
+      WaitRecord flow w : rest | timelyWaiting now w -> go now (n + 1) f {frozenWaits = (flow, w) : frozenWaits f} rest
       [End count] | count == n -> Just f {frozenWholes = reverse (frozenWholes f)}
       _ -> Nothing
