@@ -29,7 +29,8 @@
 -- This module holds the everyday operations, each 'await' before the operation of the
 -- same name in "Weft", "Weft.Scope", "Weft.Concurrently", "Weft.Timeout", "Weft.Socket",
 -- "Weft.File", "Weft.Pipe", "Weft.Signal" or "Weft.Time", where it is described; import
--- it qualified, or instead of those. Any other operation is one word longer:
+-- it qualified, or instead of those. Scopes and time limits are for @ReaderT@ over 'IO' too: they come
+-- from "Weft.Unlift". Any other operation is one word longer:
 -- @await ('Weft.Channel.receive' jobs)@. One that takes a thread as argument and is not
 -- here is two words longer: @await ('Weft.Semaphore.withPermit' s (direct body))@.
 --
@@ -82,19 +83,15 @@ module Weft.IO
     randomBytes,
     workerCount,
 
-    -- * Scopes, and several things at once
-    module Weft.IO.Scope,
+    -- * Scopes, several things at once, and time limits
+    module Weft.Unlift,
 
     -- * Locks and transactions
     withMutex,
     atomically,
 
-    -- * Time limits
-    timeout,
-    timeoutAt,
-    deadline,
-
     -- * Time
+    deadline,
     sleep,
     sleepUntil,
     now,
@@ -127,7 +124,6 @@ import Weft (ForkOptions, Label, Priority, Settings, ThreadId)
 import Weft qualified
 import Weft.Descriptor qualified as Descriptor
 import Weft.IO.File
-import Weft.IO.Scope
 import Weft.IO.Socket
 import Weft.Internal.Core.Direct
 import Weft.Mutex (Mutex)
@@ -139,6 +135,7 @@ import Weft.Signal qualified as Signal
 import Weft.Time (Duration, Instant)
 import Weft.Time qualified as Time
 import Weft.Timeout qualified as Timeout
+import Weft.Unlift hiding (Thread)
 
 -- | Run an 'IO' action as the main thread, with the default settings, until it ends. See
 -- 'Weft.run'.
@@ -220,14 +217,6 @@ withMutex m = await . Mutex.withMutex m . direct
 -- | See 'Weft.STM.atomically'.
 atomically :: (HasCallStack) => STM a -> IO a
 atomically tx = await (withFrozenCallStack STM.atomically tx)
-
--- | See 'Weft.Timeout.timeout'.
-timeout :: Duration -> IO a -> IO (Maybe a)
-timeout d = await . Timeout.timeout d . direct
-
--- | See 'Weft.Timeout.timeoutAt'.
-timeoutAt :: Instant -> IO a -> IO (Maybe a)
-timeoutAt t = await . Timeout.timeoutAt t . direct
 
 -- | See 'Weft.Timeout.deadline'.
 deadline :: Duration -> IO Instant

@@ -44,18 +44,27 @@ module Weft.Unlift
 
     -- * Scopes
     withScope,
+    awaitAll,
+    cancelScope,
     forkIn,
     forkIn_,
+    forkInWith,
     forkTryIn,
     forkDaemonIn,
+    forkDaemonInWith,
+    awaitChild,
+    resultOf,
 
     -- * Several things at once
     concurrently,
     concurrently_,
     race,
     race_,
+    mapConcurrently,
+    mapConcurrently_,
     forConcurrently,
     forConcurrently_,
+    mapConcurrentlyN,
     forConcurrentlyN,
     forConcurrentlyN_,
 
@@ -65,7 +74,7 @@ module Weft.Unlift
   )
 where
 
-import Control.Exception (Exception)
+import Control.Exception (Exception, SomeException)
 import Control.Monad.IO.Class (MonadIO)
 import Control.Monad.Trans.Class (lift)
 import Control.Monad.Trans.Except (ExceptT)
@@ -77,7 +86,7 @@ import Control.Monad.Trans.State.Strict qualified as Strict
 import Control.Monad.Trans.Writer.CPS qualified as Cps
 import Weft.Concurrently qualified as Concurrently
 import Weft.Internal.Core.Direct (await, direct)
-import Weft.Internal.Core.Trace (Thread)
+import Weft.Internal.Core.Trace (ForkOptions, Thread)
 import Weft.Scope (Child, Scope)
 import Weft.Scope qualified as Scope
 import Weft.Time (Duration, Instant)
@@ -154,6 +163,11 @@ instance (MonadThread m) => MonadThread (Cps.WriterT w m) where
 withScope :: (MonadUnliftThread m) => (Scope -> m a) -> m a
 withScope body = withRunInThread (\run -> Scope.withScope (run . body))
 
+-- | 'Scope.awaitAll' and 'Scope.cancelScope'.
+awaitAll, cancelScope :: (MonadThread m) => Scope -> m ()
+awaitAll = liftThread . Scope.awaitAll
+cancelScope = liftThread . Scope.cancelScope
+
 -- | 'Scope.forkIn'.
 forkIn :: (MonadUnliftThread m) => Scope -> m a -> m (Child a)
 forkIn scope body = withRunInThread (\run -> Scope.forkIn scope (run body))
@@ -162,6 +176,11 @@ forkIn scope body = withRunInThread (\run -> Scope.forkIn scope (run body))
 forkIn_ :: (MonadUnliftThread m) => Scope -> m () -> m ()
 forkIn_ scope body = withRunInThread (\run -> Scope.forkIn_ scope (run body))
 
+-- | 'Scope.forkInWith' and 'Scope.forkDaemonInWith'.
+forkInWith, forkDaemonInWith :: (MonadUnliftThread m) => Scope -> ForkOptions -> m a -> m (Child a)
+forkInWith scope options body = withRunInThread (\run -> Scope.forkInWith scope options (run body))
+forkDaemonInWith scope options body = withRunInThread (\run -> Scope.forkDaemonInWith scope options (run body))
+
 -- | 'Scope.forkTryIn'.
 forkTryIn :: (MonadUnliftThread m, Exception e) => Scope -> m a -> m (Child (Either e a))
 forkTryIn scope body = withRunInThread (\run -> Scope.forkTryIn scope (run body))
@@ -169,6 +188,14 @@ forkTryIn scope body = withRunInThread (\run -> Scope.forkTryIn scope (run body)
 -- | 'Scope.forkDaemonIn'.
 forkDaemonIn :: (MonadUnliftThread m) => Scope -> m a -> m (Child a)
 forkDaemonIn scope body = withRunInThread (\run -> Scope.forkDaemonIn scope (run body))
+
+-- | 'Scope.awaitChild'.
+awaitChild :: (MonadThread m) => Child a -> m a
+awaitChild = liftThread . Scope.awaitChild
+
+-- | 'Scope.resultOf'.
+resultOf :: (MonadThread m) => Child a -> m (Either SomeException a)
+resultOf = liftThread . Scope.resultOf
 
 -- | 'Concurrently.concurrently'.
 concurrently :: (MonadUnliftThread m) => m a -> m b -> m (a, b)
@@ -186,17 +213,29 @@ race a b = withRunInThread (\run -> Concurrently.race (run a) (run b))
 race_ :: (MonadUnliftThread m) => m a -> m b -> m ()
 race_ a b = withRunInThread (\run -> Concurrently.race_ (run a) (run b))
 
--- | 'Concurrently.forConcurrently'.
+-- | 'Concurrently.mapConcurrently'.
+mapConcurrently :: (MonadUnliftThread m, Traversable t) => (a -> m b) -> t a -> m (t b)
+mapConcurrently f xs = withRunInThread (\run -> Concurrently.mapConcurrently (run . f) xs)
+
+-- | 'mapConcurrently' with its arguments the other way round.
 forConcurrently :: (MonadUnliftThread m, Traversable t) => t a -> (a -> m b) -> m (t b)
-forConcurrently xs f = withRunInThread (\run -> Concurrently.forConcurrently xs (run . f))
+forConcurrently = flip mapConcurrently
 
--- | 'Concurrently.forConcurrently_'.
+-- | 'Concurrently.mapConcurrently_'.
+mapConcurrently_ :: (MonadUnliftThread m, Foldable f) => (a -> m b) -> f a -> m ()
+mapConcurrently_ f xs = withRunInThread (\run -> Concurrently.mapConcurrently_ (run . f) xs)
+
+-- | 'mapConcurrently_' with its arguments the other way round.
 forConcurrently_ :: (MonadUnliftThread m, Foldable f) => f a -> (a -> m b) -> m ()
-forConcurrently_ xs f = withRunInThread (\run -> Concurrently.forConcurrently_ xs (run . f))
+forConcurrently_ = flip mapConcurrently_
 
--- | 'Concurrently.forConcurrentlyN'.
+-- | 'Concurrently.mapConcurrentlyN'.
+mapConcurrentlyN :: (MonadUnliftThread m, Traversable t) => Int -> (a -> m b) -> t a -> m (t b)
+mapConcurrentlyN n f xs = withRunInThread (\run -> Concurrently.mapConcurrentlyN n (run . f) xs)
+
+-- | 'mapConcurrentlyN' with its last arguments the other way round.
 forConcurrentlyN :: (MonadUnliftThread m, Traversable t) => Int -> t a -> (a -> m b) -> m (t b)
-forConcurrentlyN n xs f = withRunInThread (\run -> Concurrently.forConcurrentlyN n xs (run . f))
+forConcurrentlyN n = flip (mapConcurrentlyN n)
 
 -- | 'Concurrently.forConcurrentlyN_'.
 forConcurrentlyN_ :: (MonadUnliftThread m, Foldable f) => Int -> f a -> (a -> m b) -> m ()
