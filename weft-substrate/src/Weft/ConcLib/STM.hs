@@ -1,14 +1,24 @@
 {-# OPTIONS_GHC -O2 #-}
-{-# OPTIONS_HADDOCK not-home #-}
 
 -- |
 -- Description : Transactions that wait
 --
+-- Stands for "Control.Concurrent.STM", for the threads of both libraries. A variable may be shared by
+-- threads of both.
+--
 -- 'retry' and 'orElse' on the transactions of the substrate. A variable has, beside its value, the
 -- threads that wait for it to change; a transaction that retries leaves itself with all that it has read.
 -- (Li 2008, section 6.2, asks whether the substrate is enough for this.)
-module Weft.ConcLib.Internal.STM
+module Weft.ConcLib.STM
   ( STM,
+    atomically,
+    retry,
+    orElse,
+    check,
+    throwSTM,
+    catchSTM,
+
+    -- * Variables
     TVar,
     newTVar,
     newTVarIO,
@@ -16,12 +26,6 @@ module Weft.ConcLib.Internal.STM
     readTVarIO,
     writeTVar,
     modifyTVar',
-    retry,
-    orElse,
-    check,
-    throwSTM,
-    catchSTM,
-    atomically,
   )
 where
 
