@@ -8,21 +8,19 @@
 module HandoverTest (tests) where
 
 import Control.Monad (forM_, replicateM, unless, when)
-import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.IORef
+import Peers
 import Test.Tasty hiding (after)
 import Test.Tasty.HUnit
 import Weft
 import Weft.Concurrently (forConcurrently)
-import Weft.Scope
 import Weft.Sim
 import Weft.Socket
 import Weft.Tcp.Handover
 import Weft.Tcp.Packet (Address (..))
 import Weft.Tcp.Simulated
 import Weft.Tcp.Stack (TcpSettings (..))
-import Weft.Test.Loopback (toEnd)
 
 tests :: TestTree
 tests =
@@ -46,26 +44,11 @@ serverAddress = Address4 0x0a000002
 -- complaint if what comes back is something else.
 transfers :: Handover -> Thread (Maybe String)
 transfers h = do
-  there <- newMachine "server"
-  ready <- liftIO (newIORef False)
-  wrong <- withScope $ \scope -> do
-    server <- forkIn scope . onMachine there . withSocket (listenTcp Nothing "80" 16) $ \l -> do
-      liftIO (writeIORef ready True)
-      serving l 2
-    waitFor ready
-    sleep (milliseconds 100)
-    clients <- mapM (forkIn scope . client there) [1, 2]
-    got <- mapM awaitChild clients
-    times <- awaitChild server
-    pure ([show k <> ": other bytes" | (k, bytes) <- zip [1 :: Int ..] got, bytes /= content size k] <> ["only " <> show times <> " times" | times < 6])
+  (times, got) <- withServer (`serving` 2) (\there -> forConcurrently [1, 2] (connected there . talk . content size))
+  let wrong = [show k <> ": other bytes" | (k, bytes) <- zip [1 :: Int ..] got, bytes /= content size k] <> ["only " <> show times <> " times" | times < 6]
   pure (if null wrong then Nothing else Just (unlines wrong))
   where
     size = 20000
-    client there k = withSocket (openSocket AF_INET Stream) $ \s -> do
-      connect s (SockAddrInet 80 (machineAddress there))
-      withScope $ \scope -> do
-        sending <- forkIn scope (sendAll s (content size k) >> shutdown s ShutdownSend)
-        toEnd s <* awaitChild sending
     -- How often the stack was replaced.
     serving :: Socket -> Int -> Thread Int
     serving _ 0 = pure 0
@@ -92,11 +75,3 @@ transfers h = do
       | otherwise = do
           bytes <- receive s (min 700 left)
           if B.null bytes then pure True else sendAll s bytes >> echo s (left - B.length bytes)
-
-waitFor :: IORef Bool -> Thread ()
-waitFor ready = do
-  there <- liftIO (readIORef ready)
-  if there then pure () else sleep (milliseconds 1) >> waitFor ready
-
-content :: Int -> Int -> ByteString
-content size k = fst (B.unfoldrN size (\x -> Just (fromIntegral (x `div` 65536), (x * 1103515245 + 12345) `mod` 2147483648)) k)

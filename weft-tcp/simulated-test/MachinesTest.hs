@@ -9,10 +9,10 @@
 module MachinesTest (tests) where
 
 import Control.Monad (forM_, replicateM, replicateM_, void, when)
-import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.IORef
 import Data.List (isInfixOf)
+import Peers
 import Test.Tasty hiding (after)
 import Test.Tasty.HUnit
 import Weft
@@ -71,22 +71,9 @@ over ip config = config {configLayer = overSegments ip}
 -- | Both send the given number of bytes at once; a complaint if what comes is something else.
 exchange :: Int -> Thread (Maybe String)
 exchange size = do
-  there <- newMachine "server"
-  ready <- liftIO (newIORef False)
-  wrong <- withScope $ \scope -> do
-    server <- forkIn scope . onMachine there . withSocket (listenTcp Nothing "80" 16) $ \l -> do
-      liftIO (writeIORef ready True)
-      withSocket (fst <$> accept l) (\s -> talk s (content size 2))
-    waitFor ready
-    sleep (milliseconds 100)
-    got <- withSocket (openSocket AF_INET Stream) $ \s -> connect s (SockAddrInet 80 (machineAddress there)) >> talk s (content size 1)
-    other <- awaitChild server
-    pure [name :: String | (name, one, two) <- [("the client", got, content size 2), ("the server", other, content size 1)], one /= two]
+  (other, got) <- withServer (\l -> withSocket (fst <$> accept l) (talk (content size 2))) (\there -> connected there (talk (content size 1)))
+  let wrong = [name :: String | (name, one, two) <- [("the client", got, content size 2), ("the server", other, content size 1)], one /= two]
   pure (if null wrong then Nothing else Just (show wrong <> " read something else"))
-  where
-    talk s bytes = withScope $ \scope -> do
-      sending <- forkIn scope (sendAll s bytes >> shutdown s ShutdownSend)
-      toEnd s <* awaitChild sending
 
 -- | Wait for connections that do not come.
 limits :: Thread (Maybe String)
@@ -122,18 +109,10 @@ questions count = do
   where
     question i = content (7 * i) i
 
-waitFor :: IORef Bool -> Thread ()
-waitFor ready = do
-  there <- liftIO (readIORef ready)
-  if there then pure () else sleep (milliseconds 1) >> waitFor ready
-
-content :: Int -> Int -> ByteString
-content size k = fst (B.unfoldrN size (\x -> Just (fromIntegral (x `div` 65536), (x * 1103515245 + 12345) `mod` 2147483648)) k)
-
 refused :: Thread String
 refused = do
   there <- newMachine "server"
-  r <- try (withSocket (openSocket AF_INET Stream) (\s -> connect s (SockAddrInet 80 (machineAddress there))))
+  r <- try (connected there pure)
   pure (either (\e -> show (e :: IOError)) (const "connected") r)
 
 -- | A server that answers each byte with itself, for as long as its machine lives.
@@ -166,17 +145,9 @@ crashed = do
 -- | A byte by an attempt now, and one an hour later, whose timer must not go by the clock of an hour
 -- ago.
 patient :: Thread ()
-patient = do
-  there <- newMachine "server"
-  withScope $ \scope -> do
-    server <- forkIn scope . onMachine there . withSocket (listenTcp Nothing "80" 16) $ \l ->
-      withSocket (fst <$> accept l) toEnd
-    sleep (milliseconds 10)
-    tries <- attempts
-    withSocket (openSocket AF_INET Stream) $ \s -> do
-      connect s (SockAddrInet 80 (machineAddress there))
-      replicateM_ 2 (liftIO (trySend tries s "x") >> sleep (minutes 60))
-    void (awaitChild server)
+patient = void . withServer (\l -> withSocket (fst <$> accept l) toEnd) $ \there -> do
+  tries <- attempts
+  connected there $ \s -> replicateM_ 2 (liftIO (trySend tries s "x") >> sleep (minutes 60))
 
 timelineOf :: Config -> Thread a -> IO [String]
 timelineOf config program = renderTimeline . resultTimeline <$> simulateRecorded 1 config program
