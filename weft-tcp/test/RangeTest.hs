@@ -105,7 +105,6 @@ tests =
         "ranges"
         [ testProperty "intersect" $ \o x y -> members o (filter (not . isEmpty) [range o x `intersect` range o y]) === S.intersection (set x) (set y),
           testProperty "without" $ \o x y -> let r = range o x `without` range o y in tidy r .&&. members o r === S.difference (set x) (set y),
-          testProperty "overlaps" $ \o x y -> (range o x `overlaps` range o y) === not (S.null (S.intersection (set x) (set y))),
           testProperty "within" $ \o (NonNegative n) x -> n < 100 ==> within (at o n) (range o x) === S.member n (set x)
         ],
       testGroup

@@ -113,18 +113,12 @@ tests =
             checksum (sumBytes (B.pack [0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7])) @?= complement 0xddf2,
           testCase "a header known to be right" $
             checksum (sumBytes header791) @?= 0xb861,
-          testCase "the example of RFC 1624" $ updated 0xdd2f 0x5555 0x3285 @?= 0x0000,
           testProperty "is the naive sum" $ \(Bytes a) (Positive n) ->
             let b = B.concat (replicate (n * 3) a) in checksum (sumBytes b) === naive b,
           testProperty "of all ones" $ \(NonNegative n) ->
             let b = B.replicate (n * 701) 0xff in checksum (sumBytes b) === naive b,
           testProperty "is a sum of parts" $ \(Bytes a) (Bytes b) ->
-            checksum (sumBytes a <> sumAfter (B.length a) b) === naive (a <> b),
-          testProperty "is updated" $ \(Bytes a) (NonNegative at) old new ->
-            let word x = B.pack [fromIntegral (x `shiftR` 8), fromIntegral (x :: Word16)]
-                whole x = B.take (at * 2) a' <> word x <> B.drop (at * 2) a'
-                a' = B.replicate (2 * at) 7 <> a <> B.pack [1]
-             in updated (naive (whole old)) old new === naive (whole new)
+            checksum (sumBytes a <> sumAfter (B.length a) b) === naive (a <> b)
         ],
       testGroup
         "packet"

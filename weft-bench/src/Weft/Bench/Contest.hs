@@ -18,7 +18,6 @@ module Weft.Bench.Contest
     Sample (..),
     runContest,
     rowsOf,
-    measureOnce,
 
     -- * Rows
     contestRows,

@@ -12,7 +12,6 @@ module Weft.Tcp.Checksum
     sumWord32,
     checksum,
     holds,
-    updated,
   )
 where
 
@@ -91,9 +90,3 @@ checksum s = complement (fromIntegral (native (folded s)))
 -- | Does a sum that includes its checksum field hold?
 holds :: Sum -> Bool
 holds s = folded s == 0xffff
-
--- | A checksum after one word under it was changed, by equation 3 of RFC 1624.
---
--- > updated old from to
-updated :: Word16 -> Word16 -> Word16 -> Word16
-updated old from to = checksum (sumWord16 (complement old) <> sumWord16 (complement from) <> sumWord16 to)

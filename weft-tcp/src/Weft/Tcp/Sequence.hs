@@ -21,7 +21,6 @@ module Weft.Tcp.Sequence
     rangeLength,
     isEmpty,
     within,
-    overlaps,
     touches,
     intersect,
     without,
@@ -97,10 +96,6 @@ isEmpty (Range a b) = b `upTo` a
 -- | Is the number in the range?
 within :: Seq -> Range -> Bool
 within s (Range a b) = a `upTo` s && s `before` b
-
--- | Do two ranges share a number?
-overlaps :: Range -> Range -> Bool
-overlaps x y = not (isEmpty (x `intersect` y))
 
 -- | Do two ranges share a number, or is one right after the other?
 touches :: Range -> Range -> Bool

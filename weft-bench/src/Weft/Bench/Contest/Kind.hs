@@ -7,7 +7,6 @@
 module Weft.Bench.Contest.Kind
   ( Kind (..),
     kinds,
-    substrateKinds,
     everyKind,
     kindName,
 

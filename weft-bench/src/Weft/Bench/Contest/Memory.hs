@@ -6,7 +6,6 @@
 module Weft.Bench.Contest.Memory
   ( memoryWork,
     memoryFlags,
-    parseMemory,
   )
 where
 

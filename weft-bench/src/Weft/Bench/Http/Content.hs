@@ -14,7 +14,6 @@ module Weft.Bench.Http.Content
     evictContent,
 
     -- ** Files
-    fileName,
     fileContents,
   )
 where

@@ -13,7 +13,6 @@ module Weft.Bench.Http.Name
     serverName,
     parseServer,
     allServers,
-    briefServers,
     serves,
     isHaskell,
   )
@@ -21,7 +20,7 @@ where
 
 import Data.Text (Text)
 import Weft.Bench.Application (WaiHost (..), waiHosts)
-import Weft.Bench.Contest.Kind (Kind, everyKind, kindName)
+import Weft.Bench.Contest.Kind (Kind, kindName)
 import Weft.Bench.Http.Config (Mpm (..), Sendfile (..))
 import Weft.Bench.Http.Content (Content (..))
 import Weft.Bench.Named (named)
@@ -112,14 +111,6 @@ allServers =
     ++ map Apache [Worker, Event]
     ++ map (Wai . waiHostName) waiHosts
     ++ [GoHttp, Hyper]
-
--- | Servers that are only measured with a connection for each request, or a few.
-briefServers :: [ServerName]
-briefServers =
-  map Scheduled [minBound ..]
-    ++ [Apache Prefork, MiniHttpd]
-    ++ map (Toy . ToyOfC) ["fork", "nptl", "pth", "st"]
-    ++ map (Toy . ToyOfHaskell) everyKind
 
 -- | The inverse of 'serverName', for 'allServers'.
 parseServer :: Text -> Either String ServerName

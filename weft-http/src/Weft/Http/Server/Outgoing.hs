@@ -21,7 +21,6 @@ module Weft.Http.Server.Outgoing
 
     -- * Errors
     refuse,
-    sendError,
     isProtocol,
     leave,
     linger,

@@ -14,7 +14,6 @@ module Weft.Tcp.Simulated.Wire
     newWire,
     sendOver,
     addressesOf,
-    describePacket,
   )
 where
 

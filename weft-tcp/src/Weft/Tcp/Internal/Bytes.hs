@@ -54,8 +54,6 @@ data Malformed
     BadOption !Word8
   | -- | A port is 0.
     BadPort
-  | -- | A protocol that is not the parser's.
-    BadProtocol !Word8
   deriving stock (Eq, Show)
 
 -- | The byte at an offset.

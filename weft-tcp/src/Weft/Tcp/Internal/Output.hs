@@ -13,7 +13,6 @@ module Weft.Tcp.Internal.Output
     probeSegment,
     probeTail,
     sendHeld,
-    arm,
   )
 where
 

@@ -33,7 +33,6 @@ module Weft.Tcp.Internal.Written
 
     -- * For forms of others
     seqForm,
-    rangeForm,
   )
 where
 

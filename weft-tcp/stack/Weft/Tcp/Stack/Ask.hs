@@ -12,7 +12,6 @@ module Weft.Tcp.Stack.Ask
     askThroughQueue,
     asking,
     inTurn,
-    failWith,
   )
 where
 

@@ -17,7 +17,6 @@ module Weft.Tcp.Stack.Effects
     -- * Alarms
     at,
     instead,
-    hasten,
   )
 where
 

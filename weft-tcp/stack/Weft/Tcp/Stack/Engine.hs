@@ -22,7 +22,6 @@ module Weft.Tcp.Stack.Engine
     setAlarm,
 
     -- * The end of a connection
-    retire,
 
     -- * Packets
     joined,
