@@ -9,7 +9,7 @@ import Data.Foldable (toList)
 import Data.Int (Int64)
 import Data.IntSet qualified as S
 import Data.List qualified as List
-import Data.Maybe (listToMaybe)
+import Data.Maybe (fromMaybe, listToMaybe)
 import Data.Word (Word32)
 import System.Mem (getAllocationCounter)
 import Test.Tasty (TestTree, testGroup)
@@ -75,8 +75,8 @@ instance Arbitrary Move where
 moved :: Origin -> Move -> (Int64, Int, Scoreboard) -> (Int64, Int, Scoreboard)
 moved o m (now, una, s) = case m of
   New later' n -> let t = now + fromIntegral later' in (t, una, sentNew t (Range (at o end) (at o (end + n))) s)
-  Arrives (Span a b) -> (now, una, fst (mark now 2 (range o (Span (una + 1 + a `mod` max 1 (end - una)) (min end (una + 1 + b)))) (s, nothingHeard)))
-  Acknowledges n -> let una' = min end (una + n) in (now, una', fst (forget now 2 (at o una') s))
+  Arrives (Span a b) -> (now, una, toldBoard (mark now 2 (range o (Span (una + 1 + a `mod` max 1 (end - una)) (min end (una + 1 + b)))) (Told s nothingHeard)))
+  Acknowledges n -> let una' = min end (una + n) in (now, una', toldBoard (forget now 2 (at o una') s))
   Repairs -> (now, una, maybe s (\(Range a b) -> sentAgain now (Range a (earlier b (a `advance` 5))) s) (firstLost s))
   Finds w -> (now, una, snd (detect now (fromIntegral w) s))
   Misses -> (now, una, if boardSacked s + boardLost s == 0 then loseHead s else s)
@@ -116,6 +116,14 @@ tests =
                 (next, rest) = takeReady (at o n) r
                 end = until (`S.notMember` have) (+ 1) n
              in n < 100 ==> next === at o end .&&. members o (arrivedRanges rest) === S.filter (> end) have,
+          testProperty "a range in order is taken as any other" $ \o spans repeated new (NonNegative n) inTurn alone ->
+            let r0 = List.foldl' (\q s -> maybe q fst (insertRange (range o s) q)) emptyReassembly (if alone then [] else spans :: [Span])
+                r = maybe id (noteRepeated . range o) (repeated :: Maybe Span) (snd (takeReady (at o n) r0))
+                piece = if inTurn then Range (at o n) (at o n `advance` rangeLength (range o new)) else range o new `intersect` Range (at o n) (at o 200)
+                (queue, fresh) = if isEmpty piece then (r, []) else fromMaybe (r, []) (insertRange piece r)
+                (next, rest) = takeReady (at o n) queue
+                simple = isComplete r && rangeStart piece == at o n && not (isEmpty piece)
+             in n < 100 ==> checkCoverage (cover 5 simple "in order" (cover 20 (not (isComplete r)) "something is out of turn" (takeIn (at o n) piece r === Taken next rest fresh))),
           testProperty "the most recent first" $ \o spans s ->
             let r = List.foldl' (\q x -> maybe q fst (insertRange (range o x) q)) emptyReassembly (spans :: [Span])
              in case insertRange (range o s) r of
@@ -133,7 +141,7 @@ tests =
             let s = board o spans in tidy (sackedRanges s) .&&. members o (sackedRanges s) === given spans .&&. boardSacked s === size (given spans),
           testProperty "forgets" $ \o spans (NonNegative n) ->
             n < 100 ==>
-              let (s, h) = forget 5 0 (at o n) (board o spans)
+              let Told s h = forget 5 0 (at o n) (board o spans)
                   left = S.filter (>= n) (given spans)
                in members o (sackedRanges s) === left
                     .&&. boardSacked s === size left
@@ -150,15 +158,15 @@ tests =
             let s = sentAgain 200 (range o x) (loseAll (board o spans))
              in boardLost s === size (everything S.\\ S.union (given spans) (set x)) .&&. boardSacked s === size (given spans),
           testCase "is bounded" $ do
-            let pieces = boardPieces (fst (List.foldl' (\s i -> mark 1 0 (Range (Seq i) (Seq (i + 1))) s) (segments 1 20010, nothingHeard) [2, 4 .. 20000]))
+            let pieces = boardPieces (toldBoard (List.foldl' (\s i -> mark 1 0 (Range (Seq i) (Seq (i + 1))) s) (Told (segments 1 20010) nothingHeard) [2, 4 .. 20000]))
             assertBool (show (length pieces)) (length pieces <= mostPieces + 2),
           testCase "a segment that arrived is known by its own length" $ do
-            let marked r = sackedRanges (fst (mark 1 0 r (segments 100 10, nothingHeard)))
+            let marked r = sackedRanges (toldBoard (mark 1 0 r (Told (segments 100 10) nothingHeard)))
             map marked [Range (Seq 100) (Seq 200), Range (Seq 101) (Seq 299), Range (Seq 150) (Seq 420)]
               @?= [[Range (Seq 100) (Seq 200)], [], [Range (Seq 200) (Seq 400)]],
           testCase "after a part of a segment was acknowledged, too" $ do
-            let (s, _) = forget 1 0 (Seq 130) (segments 100 10)
-            sackedRanges (fst (mark 1 0 (Range (Seq 150) (Seq 420)) (s, nothingHeard))) @?= [Range (Seq 200) (Seq 400)]
+            let Told s _ = forget 1 0 (Seq 130) (segments 100 10)
+            sackedRanges (toldBoard (mark 1 0 (Range (Seq 150) (Seq 420)) (Told s nothingHeard))) @?= [Range (Seq 200) (Seq 400)]
             boardLost (loseHead s) @?= 70,
           testProperty "orders and sums are those of the pieces, and losses those of RFC 8985" $ \o (moves :: [Move]) ->
             let boards = scanl (flip (moved o)) (0, 0, emptyScoreboard) moves
@@ -177,7 +185,7 @@ tests =
   where
     -- Sixty-eight bytes, each sent at the time of its number; these arrived at 100.
     board :: Origin -> [Span] -> Scoreboard
-    board o = fst . List.foldl' (\s x -> mark 100 0 (range o x) s) (List.foldl' (\b i -> sentNew (fromIntegral i) (Range (at o i) (at o (i + 1))) b) emptyScoreboard [0 .. 67], nothingHeard)
+    board o = toldBoard . List.foldl' (\s x -> mark 100 0 (range o x) s) (Told (List.foldl' (\b i -> sentNew (fromIntegral i) (Range (at o i) (at o (i + 1))) b) emptyScoreboard [0 .. 67]) nothingHeard)
     everything = S.fromAscList [0 .. 67]
     -- Segments that were sent at one moment: their length and number.
     segments size' n = List.foldl' (\b i -> sentNew 0 (Range (Seq (size' * i)) (Seq (size' * i + size'))) b) emptyScoreboard [0 .. n - 1]
@@ -205,7 +213,7 @@ tests =
           | lost i = (b, i + 1)
           | otherwise =
               let now = fromIntegral (salt + n + i)
-                  (_, found) = detect now 3 (fst (mark now 0 (segmentAt from (i + 1)) (b, nothingHeard)))
+                  (_, found) = detect now 3 (toldBoard (mark now 0 (segmentAt from (i + 1)) (Told b nothingHeard)))
                in (maybe found (\r -> sentAgain now r found) (firstLost found), from)
     -- Bytes, the same on a busy machine.
     allocated f = do

@@ -4,7 +4,7 @@
 -- At least one for each thing that a connection promises.
 module World.Mistakes (mistakes) where
 
-import Weft.Tcp.Internal.Output (acknowledgement)
+import Weft.Tcp.Internal.Output (Sent (..), acknowledgement)
 import Weft.Tcp.Internal.PathMtu (mostSize)
 import Weft.Tcp.Internal.Scoreboard
 import Weft.Tcp.Internal.Tcb
@@ -28,7 +28,7 @@ mistakes =
     state "acknowledges a byte too many" (\t -> if distance (rcvRead t) (rcvNxt t) > 50 then t {rcvNxt = rcvNxt t `advance` 1} else t),
     state "counts a loss twice" (\t -> t {tcbScoreboard = (tcbScoreboard t) {boardLost = 2 * boardLost (tcbScoreboard t)}}),
     state "forgets what was sent" (\t -> if boardLost (tcbScoreboard t) > 0 then t {tcbScoreboard = emptyScoreboard} else t),
-    state "takes all for arrived" (\t -> if flight t > 3000 then t {tcbScoreboard = fst (mark 0 0 (Range (sndUna t `advance` 1) (sndNxt t)) (tcbScoreboard t, nothingHeard))} else t),
+    state "takes all for arrived" (\t -> if flight t > 3000 then t {tcbScoreboard = toldBoard (mark 0 0 (Range (sndUna t `advance` 1) (sndNxt t)) (Told (tcbScoreboard t) nothingHeard))} else t),
     -- Bytes: once, in order, unchanged.
     Mistake "a segment's bytes one place too far" (\_ s -> s {stepAnswers = map shifted (stepAnswers s)}),
     Mistake "what comes before its turn is forgotten" (\i s -> case i of Arrived g | rcvNxt (stepTcb s) `before` segmentSeq g -> s {stepAnswers = map nothing (stepAnswers s)}; _ -> s),
@@ -59,7 +59,7 @@ mistakes =
           segmentSpan g == 0,
           null (stepSegments s),
           synchronized (tcbState t) ->
-            let (r, _) = acknowledgement 0 t
+            let Sent r _ = acknowledgement 0 t
              in s {stepSegments = [r {segmentOptions = (segmentOptions r) {optionTimestamps = echo <$> optionTimestamps (segmentOptions g)}}]}
       _ -> s
       where

@@ -120,7 +120,7 @@ readableFrom = rcvRead
 deadline :: Tcb -> Instant
 deadline t
   | tcbState t == Closed = never
-  | otherwise = minimum [timerAt t, ackAt t, maybe never fst (asking t), givesUp t]
+  | otherwise = timerAt t `min` ackAt t `min` maybe never fst (asking t) `min` givesUp t
 
 -- When to give up (section 3.8.3). A peer that answers probes of its closed window is there; but a user
 -- that is gone does not wait for it for ever (RFC 6429).
@@ -164,12 +164,12 @@ step now input t = case input of
     -- Section 3.6.1: the peer learns that what it sent is lost.
     | readable t > 0 && synchronized (tcbState t) -> aborted now t
     | tcbState t == SynSent -> Step t {tcbState = Closed} [] []
-    | tcbState t == FinWait2 -> finish now [] (put UserGone True t) {timerAt = now + settingFinWait (tcbSettings t)}
+    | tcbState t == FinWait2 -> transmit now [] (put UserGone True t) {timerAt = now + settingFinWait (tcbSettings t)}
     | otherwise -> shut now (put UserGone True t) {progressAt = if hasSmallWindow t then now else progressAt t}
   Abort -> aborted now t
   ShutRead -> Step (put ReadShut True t) [] []
-  Tune s -> finish now [] t {tcbSettings = s}
-  Hasten yes -> finish now [] (put Interactive (not yes) (put AckNow (t `is` AckNow || yes && ackAt t /= never) t))
+  Tune s -> transmit now [] t {tcbSettings = s}
+  Hasten yes -> transmit now [] (put Interactive (not yes) (put AckNow (t `is` AckNow || yes && ackAt t /= never) t))
   Icmp what number
     -- RFC 5927, section 4.1: only about what is outstanding; any host may have sent it.
     | sndUna t `upTo` number && number `before` sndNxt t -> troubled now what number t
@@ -178,7 +178,7 @@ step now input t = case input of
     -- With nothing outstanding before, the user's patience begins now.
     wrote more n
       | t `is` FinQueued = Step t [] []
-      | otherwise = unhurried (finish now [] (put Unpushed more (put More more (started t {sndEnd = sndEnd t `advance` n}))))
+      | otherwise = unhurried (transmit now [] (put Unpushed more (put More more (started t {sndEnd = sndEnd t `advance` n}))))
     unhurried s = s {stepTcb = put More False (stepTcb s)}
     started x = if flight t == 0 && unsent t == 0 then x {progressAt = now} else x
 
@@ -188,7 +188,7 @@ step now input t = case input of
 troubled :: Instant -> Trouble -> Seq -> Tcb -> Step
 troubled now what number t = case what of
   TooBig mtu
-    | synchronized (tcbState t), not (isVersion6 t && mtu < 1280), Just t' <- pathTakes now size number t -> finish now [] t'
+    | synchronized (tcbState t), not (isVersion6 t && mtu < 1280), Just t' <- pathTakes now size number t -> transmit now [] t'
     where
       -- Routers that do not say how much they take (mtu is 0) and lies are answered with the least.
       size = max 64 (fromIntegral (max 552 (min 65535 mtu)) - fromIntegral (headersOf t))
@@ -221,7 +221,7 @@ aborted now t = Step t {tcbState = Closed, timerAt = never, ackAt = never} [rese
 shut :: Instant -> Tcb -> Step
 shut now t
   | t `is` FinQueued = Step t [] []
-  | otherwise = finish now [] (put FinQueued True t) {tcbState = next, progressAt = if flight t == 0 then now else progressAt t}
+  | otherwise = transmit now [] (put FinQueued True t) {tcbState = next, progressAt = if flight t == 0 then now else progressAt t}
   where
     next = case tcbState t of
       Established -> FinWait1
@@ -233,7 +233,7 @@ shut now t
 -- the user has taken everything and the peer may have no more to send.
 consumed :: Instant -> Tcb -> Step
 consumed now t
-  | synchronized (tcbState t) && not (t `is` FinSeen && rcvFin t `before` rcvNxt t) && (roomy || waited) = finish now [] (put AckNow True t)
+  | synchronized (tcbState t) && not (t `is` FinSeen && rcvFin t `before` rcvNxt t) && (roomy || waited) = transmit now [] (put AckNow True t)
   | otherwise = Step t [] []
   where
     buffer = settingReceiveBuffer (tcbSettings t)
@@ -253,9 +253,9 @@ due now t
   | tcbState t == Closed = Step t [] []
   | givesUp t <= now = gone []
   | timerAt t <= now = fired
-  | Just (at, vain) <- asking t, at <= now = if vain then gone [resetSegment now t] else let (s, t') = probeSegment now t {sndProbes = sndProbes t + 1} in Step t' [s] []
+  | Just (at, vain) <- asking t, at <= now = if vain then gone [resetSegment now t] else let Sent s t' = probeSegment now t {sndProbes = sndProbes t + 1} in Step t' [s] []
   -- The user does not answer, after all.
-  | ackAt t <= now = finish now [] (put Interactive False (put AckNow True t))
+  | ackAt t <= now = transmit now [] (put Interactive False (put AckNow True t))
   | otherwise = Step t [] []
   where
     gone out = Step t {tcbState = Closed, timerAt = never, ackAt = never} out [Failed TimedOut]
@@ -266,15 +266,15 @@ due now t
           let t1 = (put SynAgain True t) {sndBackoff = min 15 (sndBackoff t + 1)}
               t' = t1 {timerAt = now + retransmissionTimeout t1}
            in Step t' [synSegment now t'] []
-      | flight t > 0 && t `is` TimerReorder = finish now [] (reordered now t)
-      | flight t > 0 && t `is` TimerProbe = let (out, t') = probeTail now t in Step t' out []
-      | flight t > 0 = finish now [] (timedOut (blackHole now t))
+      | flight t > 0 && t `is` TimerReorder = transmit now [] (reordered now t)
+      | flight t > 0 && t `is` TimerProbe = probeTail now t
+      | flight t > 0 = transmit now [] (timedOut (blackHole now t))
       | otherwise = probing
     -- The window is closed, or too small to be worth a segment: sections 3.8.6.1 and 3.8.6.2.1 (4).
     probing
-      | usable t > 0 && unsent t > 0 = let (out, t') = sendHeld now t {timerAt = never} in Step t' out []
-      | usable t > 0 = finish now [] t {timerAt = never}
+      | usable t > 0 && unsent t > 0 = sendHeld now t {timerAt = never}
+      | usable t > 0 = transmit now [] t {timerAt = never}
       | otherwise =
           let t1 = t {sndRetries = min 15 (sndRetries t + 1)}
-              (s, t2) = probeSegment now t1 {timerAt = now + probeTimeout t1}
+              Sent s t2 = probeSegment now t1 {timerAt = now + probeTimeout t1}
            in Step t2 [s] []

@@ -180,7 +180,17 @@ packetBuilder p payload = case (packetSource p, packetTarget p) of
             <> byte16 sum16
             <> byte32 (short source)
             <> byte32 (short target)
-     in header (checksum (sumBytes (build (header 0)))) <> payload
+        -- The same, added up: its words, in pairs.
+        summed =
+          foldMap
+            sumWord32
+            [ 0x45000000 .|. (fromIntegral (packetClass p) `shiftL` 16) .|. (fromIntegral (20 + size) .&. 0xffff),
+              ((packetLabel p .&. 0xffff) `shiftL` 16) .|. 0x4000,
+              (fromIntegral (packetHops p) `shiftL` 24) .|. (fromIntegral (packetProtocol p) `shiftL` 16),
+              short source,
+              short target
+            ]
+     in header (checksum summed) <> payload
   where
     size = builderLength payload
     short (Address4 a) = a

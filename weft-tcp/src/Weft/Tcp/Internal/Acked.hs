@@ -9,7 +9,8 @@
 -- needless is undone: by timestamps (Eifel, RFC 3522 and 4015), by the peer's reports of duplicates
 -- (RFC 2883, 3708) or, after a timeout, by F-RTO (RFC 5682).
 module Weft.Tcp.Internal.Acked
-  ( acknowledged,
+  ( Heeded (..),
+    acknowledged,
     timedOut,
     reordered,
     updateWindow,
@@ -41,12 +42,14 @@ data News = News
     newsAdvances, newsOriginal, newsDuplicate :: !Bool
   }
 
--- | Take in an acknowledgement that is not older than 'sndUna' and not of what was never sent. The
--- answer has the number of the user's bytes that were acknowledged.
-acknowledged :: Instant -> Segment -> Tcb -> (Word32, Tcb)
+-- | How many of the user's bytes were acknowledged, and the connection after that.
+data Heeded = Heeded !Word32 !Tcb
+
+-- | Take in an acknowledgement that is not older than 'sndUna' and not of what was never sent.
+acknowledged :: Instant -> Segment -> Tcb -> Heeded
 acknowledged now s t
-  | flight t == 0 = (0, t)
-  | otherwise = (user, probeEnds news (congestionMarked news (recover news (if advances then probeArrived now counted else counted))))
+  | flight t == 0 = Heeded 0 t
+  | otherwise = Heeded user (probeEnds news (congestionMarked news (recover news (if advances then probeArrived now counted else counted))))
   where
     a = segmentAck s
     advances = sndUna t `before` a
@@ -57,8 +60,8 @@ acknowledged now s t
     valid = [r | t `is` SackOn, r <- maybe id (const (drop 1)) again reported, not (isEmpty r), later (sndUna t) a `before` rangeStart r, rangeEnd r `upTo` sndNxt t]
     board = tcbScoreboard t
     shortest = rttLeast t
-    (board1, heard1) = if advances then forget now shortest a board else (board, nothingHeard)
-    (board2, heard) = Foldable.foldl' (flip (mark now shortest)) (board1, if heardAgain heard1 then heard1 {heardTime = Nothing} else heard1) valid
+    !(Told board1 heard1) = if advances then forget now shortest a board else Told board nothingHeard
+    !(Told board2 heard) = Foldable.foldl' (flip (mark now shortest)) (Told board1 (if heardAgain heard1 then heard1 {heardTime = Nothing} else heard1)) valid
     board3 = if isJust again then duplicated board2 else board2
     -- RFC 5681, section 2; with selective acknowledgements, one that says something new.
     duplicates = not advances && segmentSpan s == 0 && (if t `is` SackOn then heardSacked heard else scaled s t == sndWnd t || not (isNewer False s t))

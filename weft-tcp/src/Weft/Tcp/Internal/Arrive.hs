@@ -7,14 +7,13 @@
 module Weft.Tcp.Internal.Arrive
   ( arrived,
     negotiated,
-    finish,
   )
 where
 
 import Data.Bits (unsafeShiftR)
 import Data.Int (Int32)
 import Data.Maybe (fromMaybe, isJust)
-import Data.Word (Word16)
+import Data.Word (Word16, Word32)
 import Weft.Tcp.Congestion
 import Weft.Tcp.Internal.Acked
 import Weft.Tcp.Internal.Output
@@ -29,12 +28,6 @@ arrived now s t = case tcbState t of
   Closed -> Step t [] []
   SynSent -> synSent now s t
   _ -> acceptable now (now - heardAt t > 24 * 86400 * 1000000) s t {heardAt = now, sndProbes = 0}
-
--- | Send what may be sent, with these answers.
-finish :: Instant -> [Answer] -> Tcb -> Step
-finish now answers t = Step t' out answers
-  where
-    (out, t') = transmit now t
 
 -- | The options on which both SYNs agree. The windows of SYNs are not scaled.
 negotiated :: Instant -> Segment -> Tcb -> Tcb
@@ -64,7 +57,7 @@ negotiated now s t =
     scaling = settingScaling settings && isJust (optionScale o)
     timestamps = settingTimestamps settings && isJust (optionTimestamps o)
     -- Without the option it is 536 (RFC 9293, section 3.7.1).
-    payload = max (leastSegment + 12) (min (settingMss settings) (fromMaybe 536 (optionMss o))) - (if timestamps then 12 else 0)
+    payload = fromIntegral (max (fromIntegral leastSegment + 12) (fromIntegral (min (settingMss settings) (fromMaybe 536 (optionMss o)))) - (if timestamps then 12 else 0 :: Word32))
 
 -- RFC 6928, section 2: SYNs that were lost, one after the other, are a sign of congestion.
 firstWindow :: Tcb -> Word16 -> Window
@@ -80,7 +73,7 @@ synSent now s t
   | f `has` ack && not acks = Step t {timerAt = if t `is` SynAgain then timerAt t else min (timerAt t) (now + 5000)} [Segment (segmentAck s) (Seq 0) rst 0 0 noOptions 0] []
   | f `has` rst = if f `has` ack then failed Refused t else Step t [] []
   | not (f `has` syn) = Step t [] []
-  | f `has` ack = finish now [Opened] (put EcnOn (settingEcn (tcbSettings t) == OfferEcn && f `has` ece && not (f `has` cwr)) (put AckNow True (opened known {sndUna = segmentAck s})))
+  | f `has` ack = transmit now [Opened] (put EcnOn (settingEcn (tcbSettings t) == OfferEcn && f `has` ece && not (f `has` cwr)) (put AckNow True (opened known {sndUna = segmentAck s})))
   | otherwise =
       -- Simultaneous open: section 3.5, figure 8.
       let t' = known {tcbState = SynReceived} in Step t' [synSegment now t'] []
@@ -121,7 +114,7 @@ acceptable now outdated s t
   where
     f = segmentFlags s
     ignore = Step t [] []
-    reply = let (x, t') = acknowledgement now (repeated s restarted) in Step t' [x] []
+    reply = let Sent x t' = acknowledgement now (repeated s restarted) in Step t' [x] []
     -- The peer's FIN again (section 3.10.7.4, eighth): this end's acknowledgement of it was lost.
     restarted = if tcbState t == TimeWait && f `has` fin && segmentEnd s == rcvNxt t && not old then waiting now t else t
     old = case optionTimestamps (segmentOptions s) of
@@ -140,7 +133,7 @@ acceptable now outdated s t
 challenge :: Instant -> Tcb -> Step
 challenge now t
   | milliseconds - challengeAt t < 500 = Step t [] []
-  | otherwise = let (x, t') = acknowledgement now t {challengeAt = milliseconds} in Step t' [x] []
+  | otherwise = let Sent x t' = acknowledgement now t {challengeAt = milliseconds} in Step t' [x] []
   where
     milliseconds = fromIntegral (now `div` 1000)
 
@@ -166,7 +159,7 @@ acking now s t
   | sndNxt t `before` a || a `before` (sndUna t `retreat` sndMaxWnd t) = challenge now t
   | otherwise =
       let t0 = recent t
-          (user, t1) = if a `before` sndUna t then (0, t0) else acknowledged now s t0
+          !(Heeded user t1) = if a `before` sndUna t then Heeded 0 t0 else acknowledged now s t0
           t2 = if a `before` sndUna t then t1 else updateWindow (sndUna t `before` a) s t1
           finAcked = t2 `is` FinSent && sndUna t2 == sndNxt t2
           answers = [Acknowledged user | user > 0]
@@ -201,23 +194,21 @@ text now s answers t
   | tcbState t `elem` [CloseWait, Closing, LastAck, TimeWait] =
       -- The peer's FIN came before; what else comes is an old segment. TIME-WAIT starts anew.
       let again' = repeated s (if tcbState t == TimeWait && segmentSpan s > 0 then waiting now t else t)
-       in finish now answers (put AckNow (t `is` AckNow || segmentSpan s > 0 && (tcbState t == TimeWait || segmentSeq s `before` rcvNxt t)) again')
-  | segmentSpan s == 0 = finish now answers t
+       in transmit now answers (put AckNow (t `is` AckNow || segmentSpan s > 0 && (tcbState t == TimeWait || segmentSeq s `before` rcvNxt t)) again')
+  | segmentSpan s == 0 = transmit now answers t
   -- RFC 3168, section 6.1.3: a mark is echoed until the sender says that it has heard of it.
   | t `is` EcnOn && (f `has` cwr || f `has` ce) && t `is` EcnEcho /= f `has` ce = text now s answers (put AckNow True (put EcnEcho (f `has` ce) t))
   -- Section 3.6.1: what came will not be read.
   | not (isEmpty piece) && (t `is` UserGone || t `is` ReadShut && tcbState t `elem` [FinWait1, FinWait2]) =
       Step t {tcbState = Closed, timerAt = never, ackAt = never} [Segment (segmentAck s) (Seq 0) rst 0 0 noOptions 0] (answers ++ [Failed Reset])
-  | otherwise = finish now (answers ++ [Store fresh | not (null fresh)] ++ [EndOfStream | ended]) (closing (noted moved))
+  | otherwise = transmit now (answers ++ [Store fresh | not (null fresh)] ++ [EndOfStream | ended]) (closing (noted moved))
   where
     f = segmentFlags s
     -- The part that is new and in the window, and before the peer's end.
     limit = if t `is` FinSeen then earlier (rcvAdv t) (rcvFin t) else rcvAdv t
     payload = Range (segmentSeq s) (segmentSeq s `advance` segmentLength s)
     piece = payload `intersect` Range (rcvNxt t) limit
-    (queue, fresh)
-      | isEmpty piece = (tcbReassembly t, [])
-      | otherwise = fromMaybe (tcbReassembly t, []) (insertRange piece (tcbReassembly t))
+    !(Taken ready rest fresh) = takeIn (rcvNxt t) piece (tcbReassembly t)
     noted x = case repeated s t of
       o | Just old <- lastRepeated (tcbReassembly o) -> x {tcbReassembly = noteRepeated old (tcbReassembly x)}
       _ -> x
@@ -231,7 +222,6 @@ text now s answers t
         }
     small = segmentLength s > 0 && segmentLength s < fromIntegral (rcvMss t)
     pushed = small || segmentLength s > 0 && f `has` psh
-    (ready, rest) = takeReady (rcvNxt t) queue
     -- Bytes that a peer sent beyond its FIN are ignored.
     next = if seen `is` FinSeen then earlier ready (rcvFin seen) else ready
     ended = seen `is` FinSeen && next == rcvFin seen
@@ -247,12 +237,11 @@ text now s answers t
     -- RFC 5681, section 4.2: at once for what is out of order, old or fills a gap; else when more than
     -- a segment came, or after a while. A FIN in order waits for this end's, if data came before.
     delayed x
-      | finNow && tcbState t /= Established || ended && dataAt x < 0 || not (isComplete queue' && isComplete (tcbReassembly t)) || inOrder == 0 && not ended = put AckNow True x
+      | finNow && tcbState t /= Established || ended && dataAt x < 0 || not (isComplete rest && isComplete (tcbReassembly t)) || inOrder == 0 && not ended = put AckNow True x
       | rcvQuick x > 0 && not (x `is` Interactive) = put AckNow True x {rcvQuick = rcvQuick x - 1}
       | distance (rcvAcked x) (rcvNxt x) > fromIntegral (rcvMss x) && not narrow = put AckNow True x
       | ackAt x == never = x {ackAt = now + settingAckDelay (tcbSettings x)}
       | otherwise = x
-    queue' = rest
     -- The acknowledgement follows the read, which makes room for more.
     narrow = hasNarrowBuffer t
     closing x

@@ -6,7 +6,8 @@
 -- After each input: losses again, then new data, then an acknowledgement if none went along; and
 -- the timer for what remains (RFC 9293, sections 3.8.1 and 3.8.6; RFC 6675, section 5).
 module Weft.Tcp.Internal.Output
-  ( transmit,
+  ( Sent (..),
+    transmit,
     acknowledgement,
     synSegment,
     resetSegment,
@@ -26,11 +27,14 @@ import Weft.Tcp.Internal.Tcb
 import Weft.Tcp.Segment
 import Weft.Tcp.Sequence
 
--- | Send what may be sent.
-transmit :: Instant -> Tcb -> ([Segment], Tcb)
-transmit now t0
-  | tcbState t0 == Closed = ([], t0)
-  | not (synchronized (tcbState t0)) = ([], arm now t0)
+-- | A segment, and the connection that has sent it. Strict, so that neither is a thunk that keeps the state before.
+data Sent = Sent !Segment !Tcb
+
+-- | Send what may be sent, with these answers.
+transmit :: Instant -> [Answer] -> Tcb -> Step
+transmit now answers t0
+  | tcbState t0 == Closed = Step t0 [] answers
+  | not (synchronized (tcbState t0)) = Step (arm now t0) [] answers
   | otherwise = repairs [] (idle (offer t0))
   where
     -- RFC 5681, section 4.1: after a pause the old window says nothing.
@@ -44,7 +48,7 @@ transmit now t0
       | maySend (tcbState t),
         not (trying t),
         Just r <- nextLost t,
-        (s, t') <- again now r t,
+        Sent s t' <- again now r t,
         -- A window of one segment is for one, also if that is small.
         pipe t == 0 || windowBytes (tcbWindow t) > fromIntegral (sndMss t) && pipe t + segmentLength s <= windowBytes (tcbWindow t) =
           repairs (s : out) t'
@@ -57,9 +61,9 @@ transmit now t0
       Loss e -> distance (episodePoint e) (sndNxt t) < 2 * fromIntegral (sndMss t)
       _ -> False
     news n out t
-      | maySend (tcbState t), if trying t then few t else null (nextLost t), Just size <- nextNew now t = let (s, t') = new now size t in news (n + 1) (s : out) t'
-      | t `is` AckNow = let (s, t') = acknowledgement now t in (reverse (s : ending n out), arm now t')
-      | otherwise = (reverse (ending n out), arm now t)
+      | maySend (tcbState t), if trying t then few t else null (nextLost t), Just size <- nextNew now t, Sent s t' <- new now size t = news (n + 1) (s : out) t'
+      | t `is` AckNow, Sent s t' <- acknowledgement now t = Step (arm now t') (reverse (s : ending n out)) answers
+      | otherwise = Step (arm now t) (reverse (ending n out)) answers
     -- The last of several full ones is marked, so that the peer passes on what it put together.
     ending n = \case
       s : rest
@@ -69,11 +73,11 @@ transmit now t0
 
 -- How much payload fits beside the options of this moment.
 room :: Tcb -> Word32
-room t = fromIntegral (sndMss t) - min (fromIntegral (sndMss t) - 1) (fromIntegral (sackSize t))
+room t = fromIntegral (sndMss t) - min (fromIntegral (sndMss t) - 1) sackSize
   where
-    sackSize x = case length (blocks x) of
-      0 -> 0 :: Int
-      n -> 4 + 8 * n
+    sackSize = case blocks t of
+      [] -> 0
+      ranges -> 4 + 8 * fromIntegral (length ranges)
 
 blocks :: Tcb -> [Range]
 blocks t
@@ -91,9 +95,9 @@ nextLost t = case firstLost (tcbScoreboard t) of
   _ -> Nothing
 
 -- Send the beginning of a range again.
-again :: Instant -> Range -> Tcb -> (Segment, Tcb)
+again :: Instant -> Range -> Tcb -> Sent
 again now (Range from to) t =
-  ( segment,
+  Sent segment $
     sentAgainOver now (Range from next) $
       t'
         { tcbScoreboard = sentAgain now (Range from next) (tcbScoreboard t'),
@@ -102,12 +106,11 @@ again now (Range from to) t =
           timerAt = if from == sndUna t then never else timerAt t',
           sentAt = now
         }
-  )
   where
     size = min (room t) (if from `before` sndEnd t then distance from (earlier to (sndEnd t)) else 0)
     finToo = t `is` FinSent && from `advance` size == sndEnd t && sndEnd t `before` to
     next = from `advance` (size + if finToo then 1 else 0)
-    (whole, t') = carrying now from size finToo t
+    !(Sent whole t') = carrying now from size finToo t
     -- A small segment was the end of what its user wrote at once.
     segment = if size > 0 && size < room t then whole {segmentFlags = segmentFlags whole <> psh} else whole
     noted = \case
@@ -140,16 +143,16 @@ nextNew now t
   | size > 0 && 2 * size >= sndMaxWnd t = Just size
   | otherwise = Nothing
   where
-    size = minimum [unsent t, usable t, room t]
+    size = unsent t `min` usable t `min` room t
     finFits = pendingFin t && size == unsent t && usable t > size
 
-new :: Instant -> Word32 -> Tcb -> (Segment, Tcb)
-new now size t = (marked, fresh (if size > fromIntegral (sndMss t) then probeSent (Range from next) t' else t'))
+new :: Instant -> Word32 -> Tcb -> Sent
+new now size t = Sent marked (fresh (if size > fromIntegral (sndMss t) then probeSent (Range from next) t' else t'))
   where
     finToo = pendingFin t && size == unsent t && usable t > size
     from = sndNxt t
     next = from `advance` (size + if finToo then 1 else 0)
-    (segment, sent) = carrying now from size finToo t
+    !(Sent segment sent) = carrying now from size finToo t
     -- RFC 3168, section 6.1.2: new data tell the peer that its echo was heard.
     reduced = t `is` EcnReduced && size > 0
     marked = segment {segmentFlags = segmentFlags segment <> (if reduced then cwr else mempty) <> (if t `is` EcnOn && size > 0 then ect else mempty)}
@@ -171,16 +174,16 @@ new now size t = (marked, fresh (if size > fromIntegral (sndMss t) then probeSen
       | t `is` TimerProbe = (put TimerProbe False x) {timerAt = never}
       | otherwise = x
 
-carrying :: Instant -> Seq -> Word32 -> Bool -> Tcb -> (Segment, Tcb)
-carrying now from size finToo t = (s {segmentLength = size}, t')
+carrying :: Instant -> Seq -> Word32 -> Bool -> Tcb -> Sent
+carrying now from size finToo t = Sent s {segmentLength = size} t'
   where
-    (s, t') = segmentNow now from (ack <> (if finToo then fin else mempty) <> pushed) t
+    !(Sent s t') = segmentNow now from (ack <> (if finToo then fin else mempty) <> pushed) t
     pushed = if size > 0 && from `advance` size == sndEnd t && not (t `is` Unpushed) then psh else mempty
 
 -- Every segment acknowledges.
-segmentNow :: Instant -> Seq -> Flags -> Tcb -> (Segment, Tcb)
+segmentNow :: Instant -> Seq -> Flags -> Tcb -> Sent
 segmentNow now from flags t =
-  (Segment from (rcvNxt t) (if t `is` EcnEcho then flags <> ece else flags) (shown t) 0 options 0, (put Pushed False (put PushedTwice False (put AckNow False t))) {ackAt = never, rcvAcked = rcvNxt t, tcbReassembly = reported (tcbReassembly t)})
+  Sent (Segment from (rcvNxt t) (if t `is` EcnEcho then flags <> ece else flags) (shown t) 0 options 0) ((put Pushed False (put PushedTwice False (put AckNow False t))) {ackAt = never, rcvAcked = rcvNxt t, tcbReassembly = reported (tcbReassembly t)})
   where
     options
       | t `is` TimestampsOn || t `is` SackOn = noOptions {optionTimestamps = stamp now t, optionSack = blocks t}
@@ -197,7 +200,7 @@ shown :: Tcb -> Word16
 shown t = fromIntegral (min 65535 (distance (rcvNxt t) (rcvAdv t) `unsafeShiftR` fromIntegral (rcvScale t)))
 
 -- | An acknowledgement without data.
-acknowledgement :: Instant -> Tcb -> (Segment, Tcb)
+acknowledgement :: Instant -> Tcb -> Sent
 acknowledgement now t = segmentNow now (takenSeq t) ack t
 
 -- A number that the peer takes: after its window shrank, 'sndNxt' may not be. But an edge that is
@@ -209,7 +212,7 @@ takenSeq t
   | otherwise = sndNxt t
 
 -- | A segment that makes the peer answer: its number was acknowledged already.
-probeSegment :: Instant -> Tcb -> (Segment, Tcb)
+probeSegment :: Instant -> Tcb -> Sent
 probeSegment now t = segmentNow now (sndUna t `retreat` 1) ack t
 
 -- | The SYN of this end, with an acknowledgement once the peer's is known.
@@ -262,12 +265,15 @@ arm now t
   where
     timeout = retransmissionTimeout t
     waits = maySend (tcbState t) && (unsent t > 0 || pendingFin t)
+    isOpen = \case
+      Open -> True
+      _ -> False
     board = tcbScoreboard t
     -- RFC 8985, section 7.2: two round trips, and time for a delayed acknowledgement of one segment.
     probes =
       settingTailProbe (tcbSettings t)
         && t `is` SackOn
-        && tcbRecovery t == Open
+        && isOpen (tcbRecovery t)
         && synchronized (tcbState t)
         && rttSmooth t > 0
         && sndRetries t == 0
@@ -276,24 +282,24 @@ arm now t
     probe = 2 * fromIntegral (rttSmooth t) + (if flight t <= fromIntegral (sndMss t) && length (boardPieces board) == 1 then settingMinimumRto (tcbSettings t) else 2000)
 
 -- | Send what was held back: a segment, whatever its size.
-sendHeld :: Instant -> Tcb -> ([Segment], Tcb)
+sendHeld :: Instant -> Tcb -> Step
 sendHeld now t
-  | size > 0 = let (s, t') = new now size t in ([s], arm now t')
-  | otherwise = ([], t)
+  | size > 0, Sent s t' <- new now size t = Step (arm now t') [s] []
+  | otherwise = Step t [] []
   where
-    size = minimum [unsent t, usable t, room t]
+    size = unsent t `min` usable t `min` room t
 
 -- | The probe of the tail (RFC 8985, section 7.3): a new segment if there is one, else the last again.
 -- After it the retransmission timer runs.
-probeTail :: Instant -> Tcb -> ([Segment], Tcb)
+probeTail :: Instant -> Tcb -> Step
 probeTail now t0
-  | maySend (tcbState t), size > 0 = let (s, t') = new now size t in ([s], probing False t')
+  | maySend (tcbState t), size > 0, Sent s t' <- new now size t = Step (probing False t') [s] []
   -- A window that shrank since may end before it.
-  | flight t > 0, sndNxt t `upTo` windowEdge t = let (s, t') = again now (Range from (sndNxt t)) t in ([s], probing True t')
-  | otherwise = ([], t {timerAt = now + retransmissionTimeout t})
+  | flight t > 0, sndNxt t `upTo` windowEdge t, Sent s t' <- again now (Range from (sndNxt t)) t = Step (probing True t') [s] []
+  | otherwise = Step t {timerAt = now + retransmissionTimeout t} [] []
   where
     t = (put TimerProbe False t0) {timerAt = never}
-    size = minimum [unsent t, usable t, room t]
+    size = unsent t `min` usable t `min` room t
     from = sndNxt t `retreat` min (lastSegment (tcbScoreboard t)) (room t + if t `is` FinSent then 1 else 0)
     probing repeated x =
       let x' = x {tcbScoreboard = (tcbScoreboard x) {boardProbe = Just (sndNxt x, repeated)}}

@@ -19,6 +19,8 @@ module Weft.Tcp.Internal.Reassembly
     mostRanges,
     insertRange,
     takeReady,
+    Taken (..),
+    takeIn,
   )
 where
 
@@ -84,6 +86,21 @@ insertRange new (Reassembly old twice)
     -- Sorted by the distance from the first number of all, since there is no order on them.
     fresh = foldl (\pieces cut -> concatMap (`without` cut) pieces) [new] (inOrder joined)
     inOrder = sortOn (distance (rangeStart whole) . rangeStart)
+
+-- | What a range brought: where the bytes that are here without a gap end, what remains out of turn, and the new
+-- ranges.
+data Taken = Taken !Seq !Reassembly ![Range]
+  deriving stock (Eq, Show)
+
+-- | Enter a range that begins at the next number expected or later, or is empty, and take what is ready.
+takeIn :: Seq -> Range -> Reassembly -> Taken
+takeIn next new r
+  -- In order, and nothing is out of turn.
+  | rangeStart new == next, isComplete r, not (isEmpty new) = Taken (rangeEnd new) r [new]
+  | isEmpty new = ready r []
+  | otherwise = maybe (ready r []) (uncurry ready) (insertRange new r)
+  where
+    ready queue fresh = let (end, rest) = takeReady next queue in Taken end rest fresh
 
 -- | Given the next number expected: where the bytes that are here without a gap end, and what
 -- remains out of turn.

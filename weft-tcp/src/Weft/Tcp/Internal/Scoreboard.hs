@@ -29,6 +29,7 @@ module Weft.Tcp.Internal.Scoreboard
     -- * Hearing
     Heard (..),
     nothingHeard,
+    Told (..),
     forget,
     mark,
     duplicated,
@@ -255,13 +256,17 @@ data Heard = Heard
 nothingHeard :: Heard
 nothingHeard = Heard 0 Nothing False False False
 
+-- | A board, and the news that it was told.
+data Told = Told {toldBoard :: !Scoreboard, toldNews :: !Heard}
+
 -- The news of a piece's arrival; RFC 8985, section 6.2, steps 1 to 3. A round trip shorter than any
 -- before is one of the first transmission, not of the second.
-arrives :: Int64 -> Word32 -> (Scoreboard, Heard) -> Piece -> (Scoreboard, Heard)
-arrives now shortest (b, h) p
-  | pieceFate p == Sacked = (b, h)
+arrives :: Int64 -> Word32 -> Told -> Piece -> Told
+arrives now shortest (Told b h) p
+  | pieceFate p == Sacked = Told b h
   | otherwise =
-      ( if newest then b' {rackTime = pieceTime p, rackEnd = end, rackRtt = fromIntegral rtt} else b',
+      Told
+        (if newest then b' {rackTime = pieceTime p, rackEnd = end, rackRtt = fromIntegral rtt} else b')
         Heard
           { heardBytes = heardBytes h + rangeLength (pieceRange p),
             heardTime = case heardTime h of
@@ -271,7 +276,6 @@ arrives now shortest (b, h) p
             heardAgain = heardAgain h || pieceAgain p,
             heardSacked = heardSacked h
           }
-      )
   where
     end = rangeEnd (pieceRange p)
     rtt = min 600000000 (now - pieceTime p)
@@ -283,38 +287,39 @@ arrives now shortest (b, h) p
     overtaken = boardSacked b > 0 && not (pieceAgain p) && end `before` boardHighest b
 
 -- | Everything before this number was acknowledged.
-forget :: Int64 -> Word32 -> Seq -> Scoreboard -> (Scoreboard, Heard)
+forget :: Int64 -> Word32 -> Seq -> Scoreboard -> Told
 forget now shortest una b0 = go b0 nothingHeard
   where
     go b h = case viewl (boardPieces b) of
       p :< rest
         | rangeStart (pieceRange p) `before` una ->
             let Range s e = pieceRange p
-                (b', h') = arrives now shortest (b, h) (part (Range s una) p)
+                !(Told b' h') = arrives now shortest (Told b h) (part (Range s una) p)
                 without' = (leave b' p) {boardPieces = rest}
                 left = part (Range una e) p
-             in if una `before` e then (enter without' {boardPieces = left <| rest} left, h') else go without' h'
-      _ -> (b, h)
+             in if una `before` e then Told (enter without' {boardPieces = left <| rest} left) h' else go without' h'
+      _ -> Told b h
 
 -- | Enter a range that arrived out of turn; it lies in what is outstanding. Only whole segments
 -- count, or a peer could cut the book into single bytes.
 --
 -- > mark now shortestRoundTrip range
-mark :: Int64 -> Word32 -> Range -> (Scoreboard, Heard) -> (Scoreboard, Heard)
-mark now shortest r0 (b, h)
-  | S.length pieces >= mostPieces || isEmpty r || null news = (b, h)
+mark :: Int64 -> Word32 -> Range -> Told -> Told
+mark now shortest r0 told@(Told b _)
+  | S.length pieces >= mostPieces || isEmpty r || null news = told
   | otherwise =
-      ( (Foldable.foldl' enter (Foldable.foldl' leave b' (before' ++ old ++ after')) new)
-          { boardPieces = front' >< S.fromList new >< back',
-            boardHighest = if boardSacked b == 0 then rangeEnd r else later (boardHighest b) (rangeEnd r)
-          },
+      Told
+        ( (Foldable.foldl' enter (Foldable.foldl' leave b' (before' ++ old ++ after')) new)
+            { boardPieces = front' >< S.fromList new >< back',
+              boardHighest = if boardSacked b == 0 then rangeEnd r else later (boardHighest b) (rangeEnd r)
+            }
+        )
         h' {heardSacked = True}
-      )
   where
     pieces = boardPieces b
     (front, old, back) = around r pieces
     news = [part r p | p <- old, pieceFate p /= Sacked]
-    (b', h') = Foldable.foldl' (arrives now shortest) (b, h) news
+    Told b' h' = Foldable.foldl' (arrives now shortest) told news
     (left, right) = outside r (filter ((/= Sacked) . pieceFate) old)
     (front', before') = case viewr front of
       rest :> p | pieceFate p == Sacked, null left -> (rest, [p])

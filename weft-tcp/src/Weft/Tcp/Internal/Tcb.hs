@@ -1,9 +1,10 @@
+{-# LANGUAGE PatternSynonyms #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- |
 -- Description : The state of a connection
 --
--- The control block of RFC 9293, section 3.3.1, as one immutable record. It holds ranges of
+-- The control block of RFC 9293, section 3.3.1, as one immutable value. It holds ranges of
 -- sequence numbers and no payload. What many connections have in common is shared by a pointer
 -- ('Settings', the empty sets); the rest are words, which GHC packs.
 module Weft.Tcp.Internal.Tcb
@@ -17,7 +18,7 @@ module Weft.Tcp.Internal.Tcb
     defaultSettings,
     Recovery (..),
     Episode (..),
-    Tcb (..),
+    Tcb (Tcb, tcbState, tcbMarks, tcbSettings, sndMss, sndScale, rcvScale, tsOffset, challengeAt, rcvFin, sndUna, sndNxt, sndEnd, sndSmall, sndWnd, sndMaxWnd, sndWl1, sndWl2, tcbScoreboard, timerAt, progressAt, sentAt, rcvNxt, rcvAdv, rcvRead, rcvAcked, tsRecent, rcvMss, rcvQuick, sndProbes, tcbReassembly, ackAt, heardAt, dataAt, rttSmooth, rttVar, rttLeast, tcbWindow, tcbRecovery, sndBackoff, sndRetries, sndDups),
     Input (..),
     Answer (..),
     Failure (..),
@@ -53,15 +54,9 @@ import Weft.Tcp.Congestion
 import Weft.Tcp.Icmp (Trouble (..))
 import Weft.Tcp.Internal.Reassembly
 import Weft.Tcp.Internal.Scoreboard
+import Weft.Tcp.Internal.Settings
 import Weft.Tcp.Segment
 import Weft.Tcp.Sequence
-
--- | Microseconds on a clock that only goes forwards.
-type Instant = Int64
-
--- | No time at all.
-never :: Instant
-never = maxBound
 
 -- | The smallest payload of a full segment, with timestamps beside it: a peer may ask for less than any path has, and
 -- 64 bytes are enough for all options.
@@ -82,88 +77,6 @@ data State
   | -- | Nothing more happens; the value may be dropped.
     Closed
   deriving stock (Eq, Ord, Enum, Bounded, Show)
-
--- | The settings that many connections share. Times are in microseconds.
-data Settings = Settings
-  { -- | How many bytes the user's memory for what is received has.
-    settingReceiveBuffer :: !Word32,
-    -- | How large that memory may become; the window scale is offered for it.
-    settingReceiveLimit :: !Word32,
-    -- | The largest payload that this end's link takes: MTU less 40 bytes, or 60 (version 6).
-    settingMss :: !Word16,
-    -- | The length of the headers in front of it: 40 bytes, or 60.
-    settingHeaders :: !Word16,
-    settingControl :: !Control,
-    -- | Send small segments at once (no Nagle's algorithm).
-    settingNoDelay :: !Bool,
-    -- | Hold back what does not fill a segment, for as long as an old peer's window would be probed.
-    settingCork :: !Bool,
-    -- | Options that are offered.
-    settingSack, settingTimestamps, settingScaling :: !Bool,
-    -- | How long an acknowledgement may be kept back. At most half a second (RFC 9293, MUST-40).
-    settingAckDelay :: !Int64,
-    -- | How many segments are acknowledged at once in the beginning, so that a peer in slow start
-    -- is not held up. The first answer ends it.
-    settingQuickAcks :: !Word8,
-    -- | Whether marks of congestion are used (RFC 3168).
-    settingEcn :: !Ecn,
-    -- | Probe the tail before the retransmission timer fires (RFC 8985, section 7).
-    settingTailProbe :: !Bool,
-    -- | Send smaller segments when large ones vanish, and then look for the largest that passes (RFC 4821).
-    settingPathProbing :: !Bool,
-    -- | Bounds of the retransmission timeout: the first is added to the round trip at least, the
-    -- second is never exceeded. RFC 6298 asks for a second; the default is 200 milliseconds, as is
-    -- usual.
-    settingMinimumRto, settingMaximumRto :: !Int64,
-    -- | Give up when nothing was acknowledged for this time (RFC 9293, section 3.8.3). A peer that
-    -- answers probes of its closed window is waited for, and for this time once the user has closed.
-    -- 'never': do not give up.
-    settingUserTimeout :: !Int64,
-    -- | How often a SYN is sent again.
-    settingSynRetries :: !Word8,
-    settingKeepAlive :: !(Maybe KeepAlive),
-    -- | How long TIME-WAIT lasts: twice the lifetime of a segment.
-    settingTimeWait :: !Int64,
-    -- | How long a connection that its user closed waits for the peer's FIN.
-    settingFinWait :: !Int64
-  }
-
--- | Use marks of congestion never, where the peer offers them, or offer them.
-data Ecn = NoEcn | AcceptEcn | OfferEcn
-  deriving stock (Eq, Show)
-
--- | Asking whether a silent peer is there (RFC 9293, section 3.8.4): after how much silence, how
--- often, and after how many questions without an answer to give up.
-data KeepAlive = KeepAlive {keepIdle :: !Int64, keepInterval :: !Int64, keepCount :: !Word8}
-
--- | 256 KB, 1,460 bytes, CUBIC, all options, 40 ms, 200 ms to 60 s, 5 minutes, no keep-alive, a
--- minute each.
-defaultSettings :: Settings
-defaultSettings =
-  Settings
-    { settingReceiveBuffer = 262144,
-      settingReceiveLimit = 262144,
-      settingMss = 1460,
-      settingHeaders = 40,
-      settingControl = cubic,
-      settingNoDelay = False,
-      settingCork = False,
-      settingSack = True,
-      settingTimestamps = True,
-      settingScaling = True,
-      settingAckDelay = 40000,
-      settingQuickAcks = 16,
-      settingEcn = AcceptEcn,
-      settingTailProbe = True,
-      settingPathProbing = True,
-      settingMinimumRto = 200000,
-      settingMaximumRto = 60000000,
-      settingUserTimeout = 300000000,
-      settingSynRetries = 6,
-      settingKeepAlive = Nothing,
-      settingTimeWait = 60000000,
-      settingFinWait = 60000000
-    }
 
 -- | Whether something is being repaired, and how that is going.
 data Recovery
@@ -228,62 +141,106 @@ data Mark
   | PushedTwice
   deriving stock (Eq, Enum, Show)
 
+-- Note [Parts of a connection]
+-- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~
+-- A step changes some fields and keeps the others, several times, on ways that join. As one constructor of all fields GHC
+-- passes each of them to every join, saves each around every call, and copies each for every change. So there are parts,
+-- of fields that change together: what goes out, what comes in, what is known of the path, and what was agreed. The
+-- pattern 'Tcb' is the record of all fields. A change by its field names takes the parts apart and puts them together
+-- again, of which GHC keeps only the part with the field: of others it finds the value that was taken apart (common
+-- subexpressions).
+
 -- | A connection.
-data Tcb = Tcb
-  { -- | As of RFC 9293, section 3.3.2.
-    tcbState :: !State,
-    tcbSettings :: !Settings,
-    tcbMarks :: !Word32,
-    sndUna, sndNxt :: !Seq,
-    -- | After the last byte that the user wrote. The FIN has this number.
-    sndEnd :: !Seq,
-    -- | As the peer offers it, scaled; and the largest it ever offered.
-    sndWnd, sndMaxWnd :: !Word32,
-    sndWl1, sndWl2 :: !Seq,
-    -- | The largest payload beside the options of every segment.
-    sndMss :: !Word16,
-    -- | The largest payload that came: the peer's segment, as far as is known.
-    rcvMss :: !Word16,
-    sndScale, rcvScale :: !Word8,
-    -- | How often the timeout was doubled since the last measurement of a round trip (Karn's
+data Tcb = Parts !State !Word32 !Agreed !Outgoing !Incoming !Path
+
+-- What stays the same, mostly.
+data Agreed = Agreed !Settings !Word16 !Word8 !Word8 !Word32 !Word32 !Seq
+
+data Outgoing = Outgoing !Seq !Seq !Seq !Seq !Word32 !Word32 !Seq !Seq !Scoreboard !Instant !Instant !Instant
+
+data Incoming = Incoming !Seq !Seq !Seq !Seq !Word32 !Word16 !Word8 !Word8 !Reassembly !Instant !Instant !Instant
+
+data Path = Path !Word32 !Word32 !Word32 {-# UNPACK #-} !Window !Recovery !Word8 !Word8 !Word8
+
+{-# COMPLETE Tcb #-}
+
+-- | All fields of a connection. Note [Parts of a connection].
+pattern Tcb :: State -> Settings -> Word32 -> Seq -> Seq -> Seq -> Word32 -> Word32 -> Seq -> Seq -> Word16 -> Word16 -> Word8 -> Word8 -> Word8 -> Word8 -> Word8 -> Word8 -> Word8 -> Seq -> Seq -> Seq -> Seq -> Seq -> Word32 -> Word32 -> Word32 -> Seq -> Word32 -> Word32 -> Word32 -> Window -> Recovery -> Scoreboard -> Reassembly -> Instant -> Instant -> Instant -> Instant -> Instant -> Instant -> Tcb
+pattern Tcb
+  { -- As of RFC 9293, section 3.3.2.
+    tcbState,
+    tcbSettings,
+    tcbMarks,
+    sndUna,
+    sndNxt,
+    -- After the last byte that the user wrote. The FIN has this number.
+    sndEnd,
+    -- As the peer offers it, scaled; and the largest it ever offered.
+    sndWnd,
+    sndMaxWnd,
+    sndWl1,
+    sndWl2,
+    -- The largest payload beside the options of every segment.
+    sndMss,
+    -- The largest payload that came: the peer's segment, as far as is known.
+    rcvMss,
+    sndScale,
+    rcvScale,
+    -- How often the timeout was doubled since the last measurement of a round trip (Karn's
     -- algorithm), how often the timer fired in a row, and how many duplicate acknowledgements came.
-    sndBackoff, sndRetries, sndDups :: !Word8,
-    -- | Keep-alive probes without an answer.
-    sndProbes :: !Word8,
-    -- | How many more segments are acknowledged at once.
-    rcvQuick :: !Word8,
-    rcvNxt :: !Seq,
-    -- | The right edge that the peer was offered. It never goes back.
-    rcvAdv :: !Seq,
-    -- | Until where the user has taken what came.
-    rcvRead :: !Seq,
-    -- | The number of the peer's FIN, once 'FinSeen'.
-    rcvFin :: !Seq,
-    -- | The last number acknowledged.
-    rcvAcked :: !Seq,
-    -- | Microseconds; 0 before the first measurement. The last is the shortest of all.
-    rttSmooth, rttVar, rttLeast :: !Word32,
-    -- | The end of the last segment that was sent without being full.
-    sndSmall :: !Seq,
-    -- | The peer's timestamp to echo, and what is added to this end's clock (RFC 7323).
-    tsRecent, tsOffset :: !Word32,
-    -- | When the last challenge was sent, in milliseconds that wrap: a word of half the size.
-    challengeAt :: !Word32,
-    tcbWindow :: {-# UNPACK #-} !Window,
-    tcbRecovery :: !Recovery,
-    tcbScoreboard :: !Scoreboard,
-    tcbReassembly :: !Reassembly,
-    -- | Retransmission while anything is outstanding; else the wait of FIN-WAIT-2 or TIME-WAIT;
+    sndBackoff,
+    sndRetries,
+    sndDups,
+    -- Keep-alive probes without an answer.
+    sndProbes,
+    -- How many more segments are acknowledged at once.
+    rcvQuick,
+    rcvNxt,
+    -- The right edge that the peer was offered. It never goes back.
+    rcvAdv,
+    -- Until where the user has taken what came.
+    rcvRead,
+    -- The number of the peer's FIN, once 'FinSeen'.
+    rcvFin,
+    -- The last number acknowledged.
+    rcvAcked,
+    -- Microseconds; 0 before the first measurement. The last is the shortest of all.
+    rttSmooth,
+    rttVar,
+    rttLeast,
+    -- The end of the last segment that was sent without being full.
+    sndSmall,
+    -- The peer's timestamp to echo (RFC 7323).
+    tsRecent,
+    -- What is added to this end's clock (RFC 7323).
+    tsOffset,
+    -- When the last challenge was sent, in milliseconds that wrap: a word of half the size.
+    challengeAt,
+    tcbWindow,
+    tcbRecovery,
+    tcbScoreboard,
+    tcbReassembly,
+    -- Retransmission while anything is outstanding; else the wait of FIN-WAIT-2 or TIME-WAIT;
     -- else a probe of the peer's window.
-    timerAt :: !Instant,
-    -- | When the acknowledgement that is kept back goes out.
-    ackAt :: !Instant,
-    -- | When something was last acknowledged, or everything had been, or the user closed while the
+    timerAt,
+    -- When the acknowledgement that is kept back goes out.
+    ackAt,
+    -- When something was last acknowledged, or everything had been, or the user closed while the
     -- peer's window was small.
-    progressAt :: !Instant,
-    -- | When something came, when payload came, and when something was sent.
-    heardAt, dataAt, sentAt :: !Instant
-  }
+    progressAt,
+    -- When something came, when payload came, and when something was sent.
+    heardAt,
+    dataAt,
+    sentAt
+  } =
+  Parts
+    tcbState
+    tcbMarks
+    (Agreed tcbSettings sndMss sndScale rcvScale tsOffset challengeAt rcvFin)
+    (Outgoing sndUna sndNxt sndEnd sndSmall sndWnd sndMaxWnd sndWl1 sndWl2 tcbScoreboard timerAt progressAt sentAt)
+    (Incoming rcvNxt rcvAdv rcvRead rcvAcked tsRecent rcvMss rcvQuick sndProbes tcbReassembly ackAt heardAt dataAt)
+    (Path rttSmooth rttVar rttLeast tcbWindow tcbRecovery sndBackoff sndRetries sndDups)
+{-# INLINE Tcb #-}
 
 -- | An event for a connection.
 data Input
@@ -337,7 +294,7 @@ data Answer
   deriving stock (Eq, Show)
 
 -- | The next value, segments to send in this order, and answers.
-data Step = Step {stepTcb :: !Tcb, stepSegments :: [Segment], stepAnswers :: [Answer]}
+data Step = Step {stepTcb :: !Tcb, stepSegments :: ![Segment], stepAnswers :: ![Answer]}
 
 -- | Is it marked?
 is :: Tcb -> Mark -> Bool
@@ -408,7 +365,13 @@ synchronized s = s >= Established && s /= Closed
 
 -- | May data or a FIN go out, for the first time or again?
 maySend :: State -> Bool
-maySend s = s `elem` [Established, CloseWait, FinWait1, Closing, LastAck]
+maySend = \case
+  Established -> True
+  CloseWait -> True
+  FinWait1 -> True
+  Closing -> True
+  LastAck -> True
+  _ -> False
 
 -- | Is there room for few segments only? Then each is acknowledged when it was read: one that waits
 -- for the next would hold up a good part of what the peer may send in a round trip.
