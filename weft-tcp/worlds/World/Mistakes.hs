@@ -4,7 +4,7 @@
 -- At least one for each thing that a connection promises.
 module World.Mistakes (mistakes) where
 
-import Weft.Tcp.Internal.Output (Sent (..), acknowledgement)
+import Weft.Tcp.Internal.Output (Departing (..), acknowledgement)
 import Weft.Tcp.Internal.PathMtu (mostSize)
 import Weft.Tcp.Internal.Scoreboard
 import Weft.Tcp.Internal.Tcb
@@ -59,7 +59,7 @@ mistakes =
           segmentSpan g == 0,
           null (stepSegments s),
           synchronized (tcbState t) ->
-            let Sent r _ = acknowledgement 0 t
+            let Departing r _ = acknowledgement 0 t
              in s {stepSegments = [r {segmentOptions = (segmentOptions r) {optionTimestamps = echo <$> optionTimestamps (segmentOptions g)}}]}
       _ -> s
       where

@@ -253,7 +253,7 @@ due now t
   | tcbState t == Closed = Step t [] []
   | givesUp t <= now = gone []
   | timerAt t <= now = fired
-  | Just (at, vain) <- asking t, at <= now = if vain then gone [resetSegment now t] else let Sent s t' = probeSegment now t {sndProbes = sndProbes t + 1} in Step t' [s] []
+  | Just (at, vain) <- asking t, at <= now = if vain then gone [resetSegment now t] else let Departing s t' = probeSegment now t {sndProbes = sndProbes t + 1} in Step t' [s] []
   -- The user does not answer, after all.
   | ackAt t <= now = transmit now [] (put Interactive False (put AckNow True t))
   | otherwise = Step t [] []
@@ -276,5 +276,5 @@ due now t
       | usable t > 0 = transmit now [] t {timerAt = never}
       | otherwise =
           let t1 = t {sndRetries = min 15 (sndRetries t + 1)}
-              Sent s t2 = probeSegment now t1 {timerAt = now + probeTimeout t1}
+              Departing s t2 = probeSegment now t1 {timerAt = now + probeTimeout t1}
            in Step t2 [s] []

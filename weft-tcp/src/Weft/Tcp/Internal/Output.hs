@@ -6,7 +6,7 @@
 -- After each input: losses again, then new data, then an acknowledgement if none went along; and
 -- the timer for what remains (RFC 9293, sections 3.8.1 and 3.8.6; RFC 6675, section 5).
 module Weft.Tcp.Internal.Output
-  ( Sent (..),
+  ( Departing (..),
     transmit,
     acknowledgement,
     synSegment,
@@ -28,7 +28,7 @@ import Weft.Tcp.Segment
 import Weft.Tcp.Sequence
 
 -- | A segment, and the connection that has sent it. Strict, so that neither is a thunk that keeps the state before.
-data Sent = Sent !Segment !Tcb
+data Departing = Departing !Segment !Tcb
 
 -- | Send what may be sent, with these answers.
 transmit :: Instant -> [Answer] -> Tcb -> Step
@@ -48,7 +48,7 @@ transmit now answers t0
       | maySend (tcbState t),
         not (trying t),
         Just r <- nextLost t,
-        Sent s t' <- again now r t,
+        Departing s t' <- again now r t,
         -- A window of one segment is for one, also if that is small.
         pipe t == 0 || windowBytes (tcbWindow t) > fromIntegral (sndMss t) && pipe t + segmentLength s <= windowBytes (tcbWindow t) =
           repairs (s : out) t'
@@ -61,8 +61,8 @@ transmit now answers t0
       Loss e -> distance (episodePoint e) (sndNxt t) < 2 * fromIntegral (sndMss t)
       _ -> False
     news n out t
-      | maySend (tcbState t), if trying t then few t else null (nextLost t), Just size <- nextNew now t, Sent s t' <- new now size t = news (n + 1) (s : out) t'
-      | t `is` AckNow, Sent s t' <- acknowledgement now t = Step (arm now t') (reverse (s : ending n out)) answers
+      | maySend (tcbState t), if trying t then few t else null (nextLost t), Just size <- nextNew now t, Departing s t' <- new now size t = news (n + 1) (s : out) t'
+      | t `is` AckNow, Departing s t' <- acknowledgement now t = Step (arm now t') (reverse (s : ending n out)) answers
       | otherwise = Step (arm now t) (reverse (ending n out)) answers
     -- The last of several full ones is marked, so that the peer passes on what it put together.
     ending n = \case
@@ -95,9 +95,9 @@ nextLost t = case firstLost (tcbScoreboard t) of
   _ -> Nothing
 
 -- Send the beginning of a range again.
-again :: Instant -> Range -> Tcb -> Sent
+again :: Instant -> Range -> Tcb -> Departing
 again now (Range from to) t =
-  Sent segment $
+  Departing segment $
     sentAgainOver now (Range from next) $
       t'
         { tcbScoreboard = sentAgain now (Range from next) (tcbScoreboard t'),
@@ -110,7 +110,7 @@ again now (Range from to) t =
     size = min (room t) (if from `before` sndEnd t then distance from (earlier to (sndEnd t)) else 0)
     finToo = t `is` FinSent && from `advance` size == sndEnd t && sndEnd t `before` to
     next = from `advance` (size + if finToo then 1 else 0)
-    !(Sent whole t') = carrying now from size finToo t
+    !(Departing whole t') = carrying now from size finToo t
     -- A small segment was the end of what its user wrote at once.
     segment = if size > 0 && size < room t then whole {segmentFlags = segmentFlags whole <> psh} else whole
     noted = \case
@@ -146,13 +146,13 @@ nextNew now t
     size = unsent t `min` usable t `min` room t
     finFits = pendingFin t && size == unsent t && usable t > size
 
-new :: Instant -> Word32 -> Tcb -> Sent
-new now size t = Sent marked (fresh (if size > fromIntegral (sndMss t) then probeSent (Range from next) t' else t'))
+new :: Instant -> Word32 -> Tcb -> Departing
+new now size t = Departing marked (fresh (if size > fromIntegral (sndMss t) then probeSent (Range from next) t' else t'))
   where
     finToo = pendingFin t && size == unsent t && usable t > size
     from = sndNxt t
     next = from `advance` (size + if finToo then 1 else 0)
-    !(Sent segment sent) = carrying now from size finToo t
+    !(Departing segment sent) = carrying now from size finToo t
     -- RFC 3168, section 6.1.2: new data tell the peer that its echo was heard.
     reduced = t `is` EcnReduced && size > 0
     marked = segment {segmentFlags = segmentFlags segment <> (if reduced then cwr else mempty) <> (if t `is` EcnOn && size > 0 then ect else mempty)}
@@ -174,16 +174,16 @@ new now size t = Sent marked (fresh (if size > fromIntegral (sndMss t) then prob
       | t `is` TimerProbe = (put TimerProbe False x) {timerAt = never}
       | otherwise = x
 
-carrying :: Instant -> Seq -> Word32 -> Bool -> Tcb -> Sent
-carrying now from size finToo t = Sent s {segmentLength = size} t'
+carrying :: Instant -> Seq -> Word32 -> Bool -> Tcb -> Departing
+carrying now from size finToo t = Departing s {segmentLength = size} t'
   where
-    !(Sent s t') = segmentNow now from (ack <> (if finToo then fin else mempty) <> pushed) t
+    !(Departing s t') = segmentNow now from (ack <> (if finToo then fin else mempty) <> pushed) t
     pushed = if size > 0 && from `advance` size == sndEnd t && not (t `is` Unpushed) then psh else mempty
 
 -- Every segment acknowledges.
-segmentNow :: Instant -> Seq -> Flags -> Tcb -> Sent
+segmentNow :: Instant -> Seq -> Flags -> Tcb -> Departing
 segmentNow now from flags t =
-  Sent (Segment from (rcvNxt t) (if t `is` EcnEcho then flags <> ece else flags) (shown t) 0 options 0) ((put Pushed False (put PushedTwice False (put AckNow False t))) {ackAt = never, rcvAcked = rcvNxt t, tcbReassembly = reported (tcbReassembly t)})
+  Departing (Segment from (rcvNxt t) (if t `is` EcnEcho then flags <> ece else flags) (shown t) 0 options 0) ((put Pushed False (put PushedTwice False (put AckNow False t))) {ackAt = never, rcvAcked = rcvNxt t, tcbReassembly = reported (tcbReassembly t)})
   where
     options
       | t `is` TimestampsOn || t `is` SackOn = noOptions {optionTimestamps = stamp now t, optionSack = blocks t}
@@ -200,7 +200,7 @@ shown :: Tcb -> Word16
 shown t = fromIntegral (min 65535 (distance (rcvNxt t) (rcvAdv t) `unsafeShiftR` fromIntegral (rcvScale t)))
 
 -- | An acknowledgement without data.
-acknowledgement :: Instant -> Tcb -> Sent
+acknowledgement :: Instant -> Tcb -> Departing
 acknowledgement now t = segmentNow now (takenSeq t) ack t
 
 -- A number that the peer takes: after its window shrank, 'sndNxt' may not be. But an edge that is
@@ -212,7 +212,7 @@ takenSeq t
   | otherwise = sndNxt t
 
 -- | A segment that makes the peer answer: its number was acknowledged already.
-probeSegment :: Instant -> Tcb -> Sent
+probeSegment :: Instant -> Tcb -> Departing
 probeSegment now t = segmentNow now (sndUna t `retreat` 1) ack t
 
 -- | The SYN of this end, with an acknowledgement once the peer's is known.
@@ -284,7 +284,7 @@ arm now t
 -- | Send what was held back: a segment, whatever its size.
 sendHeld :: Instant -> Tcb -> Step
 sendHeld now t
-  | size > 0, Sent s t' <- new now size t = Step (arm now t') [s] []
+  | size > 0, Departing s t' <- new now size t = Step (arm now t') [s] []
   | otherwise = Step t [] []
   where
     size = unsent t `min` usable t `min` room t
@@ -293,9 +293,9 @@ sendHeld now t
 -- After it the retransmission timer runs.
 probeTail :: Instant -> Tcb -> Step
 probeTail now t0
-  | maySend (tcbState t), size > 0, Sent s t' <- new now size t = Step (probing False t') [s] []
+  | maySend (tcbState t), size > 0, Departing s t' <- new now size t = Step (probing False t') [s] []
   -- A window that shrank since may end before it.
-  | flight t > 0, sndNxt t `upTo` windowEdge t, Sent s t' <- again now (Range from (sndNxt t)) t = Step (probing True t') [s] []
+  | flight t > 0, sndNxt t `upTo` windowEdge t, Departing s t' <- again now (Range from (sndNxt t)) t = Step (probing True t') [s] []
   | otherwise = Step t {timerAt = now + retransmissionTimeout t} [] []
   where
     t = (put TimerProbe False t0) {timerAt = never}

@@ -151,16 +151,16 @@ data Mark
 -- subexpressions).
 
 -- | A connection.
-data Tcb = Parts !State !Word32 !Agreed !Outgoing !Incoming !Path
+data Tcb = Parts !State !Word32 !Agreed !Sending !Receiving !Route
 
 -- What stays the same, mostly.
 data Agreed = Agreed !Settings !Word16 !Word8 !Word8 !Word32 !Word32 !Seq
 
-data Outgoing = Outgoing !Seq !Seq !Seq !Seq !Word32 !Word32 !Seq !Seq !Scoreboard !Instant !Instant !Instant
+data Sending = Sending !Seq !Seq !Seq !Seq !Word32 !Word32 !Seq !Seq !Scoreboard !Instant !Instant !Instant
 
-data Incoming = Incoming !Seq !Seq !Seq !Seq !Word32 !Word16 !Word8 !Word8 !Reassembly !Instant !Instant !Instant
+data Receiving = Receiving !Seq !Seq !Seq !Seq !Word32 !Word16 !Word8 !Word8 !Reassembly !Instant !Instant !Instant
 
-data Path = Path !Word32 !Word32 !Word32 {-# UNPACK #-} !Window !Recovery !Word8 !Word8 !Word8
+data Route = Route !Word32 !Word32 !Word32 {-# UNPACK #-} !Window !Recovery !Word8 !Word8 !Word8
 
 {-# COMPLETE Tcb #-}
 
@@ -237,9 +237,9 @@ pattern Tcb
     tcbState
     tcbMarks
     (Agreed tcbSettings sndMss sndScale rcvScale tsOffset challengeAt rcvFin)
-    (Outgoing sndUna sndNxt sndEnd sndSmall sndWnd sndMaxWnd sndWl1 sndWl2 tcbScoreboard timerAt progressAt sentAt)
-    (Incoming rcvNxt rcvAdv rcvRead rcvAcked tsRecent rcvMss rcvQuick sndProbes tcbReassembly ackAt heardAt dataAt)
-    (Path rttSmooth rttVar rttLeast tcbWindow tcbRecovery sndBackoff sndRetries sndDups)
+    (Sending sndUna sndNxt sndEnd sndSmall sndWnd sndMaxWnd sndWl1 sndWl2 tcbScoreboard timerAt progressAt sentAt)
+    (Receiving rcvNxt rcvAdv rcvRead rcvAcked tsRecent rcvMss rcvQuick sndProbes tcbReassembly ackAt heardAt dataAt)
+    (Route rttSmooth rttVar rttLeast tcbWindow tcbRecovery sndBackoff sndRetries sndDups)
 {-# INLINE Tcb #-}
 
 -- | An event for a connection.

@@ -137,37 +137,45 @@ advanceConn st here now c input payload = do
   applyStep st here c (firstByte input) payload b (step now input (bodyTcb b))
 
 applyStep :: Stack -> Maybe Home -> Conn -> Seq -> ByteString -> Body -> Step -> IO ()
-applyStep st here c start payload before' (Step reached segments answers) = do
-  b1 <- foldM answered before' {bodyTcb = t} answers
-  let closed = tcbState t == Closed
-      told = any isNews answers
-      readersGo = not (null (bodyReaders b1)) && (closed || told && (readable t > 0 || ended b1))
-      -- A writer that waits is told that another thread has ended the stream.
-      writersGo = not (null (bodyWriters b1)) && (closed || Opened `elem` answers || t `is` FinQueued || roomy st b1)
-      b2 =
-        b1
-          { bodyReaders = if readersGo then [] else bodyReaders b1,
-            bodyWriters = if writersGo then [] else bodyWriters b1,
-            bodyRetransmitted = bodyRetransmitted b1 + fromIntegral (length (filter isAgain segments)),
-            -- Nothing more is sent, and what a user that has gone might have read is of no use.
-            bodyOut = if closed then heldNothing else bodyOut b1,
-            bodyIn = if closed && bodyOwner b1 == Orphan then heldNothing else bodyIn b1
-          }
-  b3 <- setAlarm st (Deadline c) b2
-  writeBody c b3
-  forM_ segments $ \s -> do
-    count st SegmentsOut
-    when (isAgain s) (count st Retransmitted)
-  sendSegments st c b1 segments
-  -- First, for other shards that look (Note [Shards] in "Weft.Tcp.Stack.Shards").
-  mapM_ (enterTimeWait st (connFlow c)) waits
-  when closed (retire st c b3)
-  when readersGo (wakeAll here (bodyReaders b1))
-  when writersGo (wakeAll here (bodyWriters b1))
+applyStep st here c start payload before' (Step reached segments answers) = case waitingOf reached of
+  Nothing -> settle st here c start payload before' reached segments answers (pure ())
+  -- For its socket a connection has ended when TIME-WAIT begins. It enters the other table first, for other shards that
+  -- look (Note [Shards] in "Weft.Tcp.Stack.Shards").
+  Just w -> settle st here c start payload before' reached {tcbState = Closed, timerAt = never} segments answers (enterTimeWait st (connFlow c) w)
+
+-- The next state of a connection, and all that follows. The action comes before a closed one leaves its table.
+settle :: Stack -> Maybe Home -> Conn -> Seq -> ByteString -> Body -> Tcb -> [Segment] -> [Answer] -> IO () -> IO ()
+settle st here c start payload before' t segments answers leaving
+  -- Most of the time nobody waits to write, and nothing ends.
+  | [] <- answers, [] <- segments, tcbState t /= Closed, [] <- bodyWriters before' = setAlarm st (Deadline c) before' {bodyTcb = t} >>= writeBody c
+  | otherwise = do
+      b1 <- foldM answered before' {bodyTcb = t} answers
+      let closed = tcbState t == Closed
+          told = any isNews answers
+          readersGo = not (null (bodyReaders b1)) && (closed || told && (readable t > 0 || ended b1))
+          -- A writer that waits is told that another thread has ended the stream.
+          writersGo = not (null (bodyWriters b1)) && (closed || Opened `elem` answers || t `is` FinQueued || roomy st b1)
+          again = length (filter isAgain segments)
+          b2 =
+            b1
+              { bodyReaders = if readersGo then [] else bodyReaders b1,
+                bodyWriters = if writersGo then [] else bodyWriters b1,
+                bodyRetransmitted = bodyRetransmitted b1 + fromIntegral again,
+                -- Nothing more is sent, and what a user that has gone might have read is of no use.
+                bodyOut = if closed then heldNothing else bodyOut b1,
+                bodyIn = if closed && bodyOwner b1 == Orphan then heldNothing else bodyIn b1
+              }
+      b3 <- setAlarm st (Deadline c) b2
+      writeBody c b3
+      forM_ segments $ \s -> do
+        count st SegmentsOut
+        when (isAgain s) (count st Retransmitted)
+      sendSegments st c b1 segments
+      leaving
+      when closed (retire st c b3)
+      when readersGo (wakeAll here (bodyReaders b1))
+      when writersGo (wakeAll here (bodyWriters b1))
   where
-    waits = waitingOf reached
-    -- For its socket a connection has ended when TIME-WAIT begins.
-    t = if null waits then reached else reached {tcbState = Closed, timerAt = never}
     isAgain s = segmentLength s > 0 && segmentSeq s `before` sndNxt (bodyTcb before')
     isNews = \case
       Acknowledged _ -> False
