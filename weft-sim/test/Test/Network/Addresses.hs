@@ -119,7 +119,7 @@ loopback = inCalm $ \rig -> do
   listen l 5
   residingAt a $ withSocket tcp (\s -> failsWith [eCONNREFUSED] (connect s (localhost 80)))
   -- Nor does it listen on the machine's own address.
-  home <- liftIO (homeMachine (rigWorld rig))
+  let home = worldHome (rigWorld rig)
   withSocket tcp $ \s -> failsWith [eCONNREFUSED] (connect s (SockAddrInet 80 (addressOf home)))
   withSocket tcp $ \s -> do
     -- 0.0.0.0 is this machine.
@@ -134,7 +134,7 @@ loopback = inCalm $ \rig -> do
 dualStack :: Assertion
 dualStack = inCalm $ \rig -> do
   a <- machine rig "a"
-  home <- liftIO (homeMachine (rigWorld rig))
+  let home = worldHome (rigWorld rig)
   l <- openSocket AF_INET6 Stream
   failsWith [eINVAL] (bind l (SockAddrInet 80 0))
   bind l (SockAddrInet6 80 0 (0, 0, 0, 0) 0)

@@ -32,7 +32,8 @@ import Weft.Sim.Internal.Disk (newDisks)
 import Weft.Sim.Internal.Network (describeWait, newNetwork)
 import Weft.Sim.Internal.Network.Links (Path (..))
 import Weft.Sim.Internal.Network.Streams (sendFileToEnd)
-import Weft.Sim.Internal.Network.Types (End (..), Flow (..), Phase (..), newEnd, newFlow)
+import Weft.Sim.Internal.Network.Types (End (..), Flow (..), FlowWord (Held), Phase (..), newEnd, newFlow)
+import Weft.Sim.Internal.Words
 import Weft.Sim.Internal.World
 import Weft.Socket
 import Weft.Time
@@ -324,7 +325,7 @@ files :: Assertion
 files = do
   world <- newWorld calm 1 byChance (\_ -> pure ())
   net <- newDisks world >>= newNetwork world
-  home <- homeMachine world
+  let home = worldHome world
   outgoing <- newFlow Through 10
   incoming <- newFlow Through 10
   let here = SockAddrUnix "x"
@@ -343,7 +344,7 @@ files = do
   attempt file 0 50 >>= (@?= Nothing)
   attempt file 20 1 >>= (@?= Just 0)
   attempt (\_ _ -> pure (Left eBADF)) 0 1 >>= (@?= Just (-1))
-  readIORef (flowHeld outgoing) >>= (@?= 10)
+  wordOf (flowWords outgoing) Held >>= (@?= 10)
 
 described :: Assertion
 described = inCalm $ \rig -> do

@@ -9,7 +9,7 @@ module Weft.Bench.Tcp.Server
   )
 where
 
-import Control.Monad (forever, unless)
+import Control.Monad (forever)
 import Data.ByteString qualified as Bytes
 import Weft
 import Weft.Bench.Machine (raiseDescriptors)
@@ -52,12 +52,9 @@ listening host port session = do
     gone _ = pure ()
 
 echo, discard :: Socket -> Thread ()
-echo s = do
-  bytes <- receive s 4096
-  unless (Bytes.null bytes) (sendAll s bytes >> echo s)
-discard s = do
-  bytes <- receive s 65_536
-  unless (Bytes.null bytes) (discard s)
+echo s = receiveEach s 4096 $ \bytes ->
+  if Bytes.null bytes then pure (Just ()) else Nothing <$ sendAll s bytes
+discard s = receiveEach s 65_536 $ \bytes -> pure (if Bytes.null bytes then Just () else Nothing)
 
 generate :: Socket -> Bytes.ByteString -> Thread ()
 generate s zeros = forever (sendAll s zeros)

@@ -19,6 +19,7 @@ import Control.Monad (forM_, unless, when)
 import Data.IORef
 import Data.IntMap.Strict qualified as IntMap
 import Data.IntSet qualified as IntSet
+import Data.Maybe (isJust)
 import Data.Primitive.Array
 import Data.Primitive.PrimVar
 import Data.Sequence qualified as Seq
@@ -36,6 +37,7 @@ import Weft.Sim.Internal.Homes
 import Weft.Sim.Internal.Kernel
 import Weft.Sim.Internal.Random
 import Weft.Sim.Internal.Ready
+import Weft.Sim.Internal.Words
 import Weft.Sim.Internal.World
 
 -- Note [A step]
@@ -79,20 +81,18 @@ drive plan program = do
       <*> (arrayFromList <$> mapM (const (newIORef Seq.empty)) [1 .. planWorkers plan])
       <*> newPrimVar 0
       <*> newEmptyMVar
-      <*> newPrimVar 0
-      <*> newPrimVar 5381
+      <*> newWords
+      <*> newStreaks
+      <*> pure (isJust (planDetector plan) || isJust (planRecord plan))
       <*> pure start
       <*> newIORef IntMap.empty
-      <*> newPrimVar 0
-      <*> newPrimVar 0
       <*> newIORef IntSet.empty
       <*> newIORef []
-      <*> newStreaks
-      <*> newPrimVar 0
+  setWord (driverWords d) Digest 5381
   workers <- newWorkers (planWorkers plan) (planKernel plan) (watcherOf d)
   writeIORef (driverWorkers d) (Just workers)
   result <- newIORef Nothing
-  let finish r = writeIORef result (Just r) >> writePrimVar (driverOver d) 1
+  let finish r = writeIORef result (Just r) >> setFlag (driverWords d) Over True
       main' = toTrace (program >>= effect . finish . Right)
   startThread (indexArray (workerSchedulers workers) 0) (newTcb Nobody rootContext) $ \_ ->
     Catch (\_ -> main') (\e -> Effect (Done <$ finish (Left e)))
@@ -100,7 +100,7 @@ drive plan program = do
   end <- loop d workers ending result
   when (planWorkers plan > 0) $ runAll (homeAtEnd (indexArray (workerHomes workers) 0))
   now <- clock (worldEvents world)
-  Conclusion end <$> readPrimVar (driverSteps d) <*> pure (now - start) <*> stuckThreads d workers <*> readPrimVar (driverDigest d)
+  Conclusion end <$> wordOf (driverWords d) Steps <*> pure (now - start) <*> stuckThreads d workers <*> wordOf (driverWords d) Digest
 
 -- The loop ---------------------------------------------------------------------
 
@@ -113,7 +113,7 @@ loop d workers ending result = turn False
 
     -- The flag: the last of the ready threads is the one that ran, and may go on.
     turn goesOn = do
-      steps <- readPrimVar (driverSteps d)
+      steps <- wordOf (driverWords d) Steps
       over <- readIORef result
       stop <- if steps `rem` 16 == 15 then planStop plan else pure False
       if stop
@@ -152,7 +152,7 @@ loop d workers ending result = turn False
     -- The same when the main thread has ended, until all others have.
     closing limit goesOn looked = do
       living <- countLiving ending
-      steps <- readPrimVar (driverSteps d)
+      steps <- wordOf (driverWords d) Steps
       stop <- if steps `rem` 16 == 15 then planStop plan else pure False
       when (living > 0 && steps < planMaxSteps plan && not stop) $ do
         ran <- advance d workers goesOn

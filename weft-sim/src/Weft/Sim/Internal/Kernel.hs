@@ -130,7 +130,7 @@ startSim sim operator = do
   modifyIORef' (simHost sim) (maybe (Just host) Just)
   pure
     Instance
-      { instanceAnswer = AnswerCall (answerCall sim host),
+      { instanceAnswer = AnswerCall (\ !tcb request k -> answerCall sim host tcb request k),
         instancePoll = pollSim sim host bell,
         instanceWake = void (tryPutMVar bell ()),
         instanceAdopt = pure (),
@@ -160,18 +160,18 @@ pollSim sim host bell mayBlock
 showTime :: Sim -> Host -> IO ()
 showTime sim host = clock (worldEvents (simWorld sim)) >>= writePrimVar (homeClock (hostHome host)) . fromIntegral
 
-{- HLINT ignore answerCall "Redundant lambda" -}
-
--- Inlined, so that the scheduler calls no partial application.
+-- Out of line: in a function of its own for each worker, GHC would keep the thirty fields of the
+-- simulation and the world, and save them around each call that it makes.
 answerCall :: Sim -> Host -> Tcb -> SystemCall a -> (a -> Trace) -> IO Trace
-answerCall sim host = \tcb request k -> case request of
+answerCall sim host !tcb !request k = case request of
   Now -> clock (worldEvents (simWorld sim)) >>= \t -> pure (k (Instant t))
   Suspend _ action -> answerSuspend host request action tcb k
   _ -> do
     !machine <- machineOf (simWorld sim) tcb
     !moment <- readPrimVar (homeClock (hostHome host))
-    answerAsk sim (Ask (simWorld sim) (simTickets sim) host machine (Wait tcb request moment)) request k
-{-# INLINE answerCall #-}
+    let !ask = Ask (simWorld sim) (simTickets sim) host machine (Wait tcb request moment)
+    answerAsk sim ask request k
+{-# OPAQUE answerCall #-}
 
 answerAsk :: Sim -> Ask -> SystemCall a -> (a -> Trace) -> IO Trace
 answerAsk sim ask request k = case request of

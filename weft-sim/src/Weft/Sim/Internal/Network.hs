@@ -57,7 +57,18 @@ waiting line what = standIn Completed line what Nothing
 
 -- | Answer a call about a socket or a pipe; no other is expected.
 answerNetwork :: Network -> SystemCall a -> Answering a
-answerNetwork net request = case request of
+answerNetwork net request ask k = case request of
+  Receive s buffer offset count -> receive net s buffer offset count ask k
+  ReceiveStanding i -> do
+    offset <- intakeOffset i
+    receive net (intakeSocket i) (intakeBuffer i) offset maxBound ask (\n -> internally (\_ _ -> k <$> takeIn i n))
+  Send s bytes -> send net s [bytes] ask k
+  SendVector s pieces -> send net s pieces ask k
+  _ -> answerOther net request ask k
+
+-- | The calls that need not be quick.
+answerOther :: Network -> SystemCall a -> Answering a
+answerOther net request = case request of
   OpenSocket family kind -> \ask -> instantly "socket" (openSocket net family kind (askMachine ask)) ask
   -- No program outside of the world opens a descriptor in it.
   AdoptSocket _ -> refuse "adopt a socket" eBADF
@@ -76,12 +87,6 @@ answerNetwork net request = case request of
     Datagrams _ -> refuse "accept" eOPNOTSUPP
     _ -> refuse "accept" eINVAL
   Connect s address limit -> connectSocket net s address (instantNanoseconds <$> limit)
-  Receive s buffer offset count -> receive net s buffer offset count
-  ReceiveStanding i -> \ask k -> do
-    offset <- intakeOffset i
-    receive net (intakeSocket i) (intakeBuffer i) offset maxBound ask (\n -> internally (\_ _ -> k <$> takeIn i n))
-  Send s bytes -> send net s [bytes]
-  SendVector s pieces -> send net s pieces
   ReceiveFrom _ buffer | bufferSize buffer == 0 -> refuse "receive from" eINVAL
   ReceiveFrom s buffer -> withRole net "receive from" s $ \sock -> \case
     Datagrams box -> waiting (boxReaders box) "receive from" (receiveDatagram box "receive from" buffer 0 (bufferSize buffer))
@@ -199,7 +204,7 @@ connectSocket net s address limit = withRole net what s $ \sock -> \case
 receive :: Network -> Socket -> Buffer -> Int -> Int -> Answering Int
 receive _ _ buffer offset count ask k | hasNoRoom buffer offset count = refuse "receive" eINVAL ask k
 -- With all arguments, here and below: a function that returns a function is slow to call.
-receive net s buffer offset count ask k = withRole net "receive" s use ask k
+receive net s !buffer !offset !count !ask k = withRole net "receive" s use ask k
   where
     use sock = \case
       Streaming end -> waiting (endReaders end) "receive" (receiveFromEnd net end "receive" buffer offset count)
@@ -215,7 +220,7 @@ notConnected sock = if sockFamily sock == AF_UNIX then eINVAL else eNOTCONN
 
 {- HLINT ignore send "Eta reduce" -}
 send :: Network -> Socket -> [ByteString] -> Answering Int
-send net s pieces ask k = withRole net "send" s use ask k
+send net s !pieces !ask k = withRole net "send" s use ask k
   where
     use sock = \case
       Streaming end -> waiting (endWriters end) "send" (sendToEnd net end "send" pieces)

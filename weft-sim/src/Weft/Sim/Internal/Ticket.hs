@@ -109,7 +109,7 @@ answer why ask k result = do
   if late
     then park ask k $ \ticket -> pure () <$ settleLate ticket why result
     else answerNow ask k result
-{-# INLINE answer #-}
+{-# OPAQUE answer #-}
 
 isLate :: World -> IO Bool
 isLate world

@@ -16,6 +16,8 @@ module Weft.Sim.Internal.Timeline
     isYield,
     isEffect,
     isSystemCall,
+    Traits (..),
+    traitsOf,
     mayWait,
     nodeTag,
     placeOf,
@@ -103,6 +105,19 @@ isEffect = \case
     Resumes -> True
     _ -> False
   _ -> False
+
+-- | 'isYield', 'isSystemCall' and 'isEffect' of a node.
+data Traits = Traits {yields, calls, acts :: !Bool}
+
+-- | Looks at the node once.
+traitsOf :: Trace -> Traits
+traitsOf trace = case trace of
+  Effect _ -> Traits False False True
+  Enter _ -> Traits False False True
+  Call {} -> Traits False True False
+  Yield _ -> Traits True True False
+  Perform {} -> Traits (isYield trace) (isSystemCall trace) (isEffect trace)
+  _ -> Traits False False False
 
 -- | A node in words, in a run that began at this time; 'Nothing' for what is of no interest.
 describeNode :: Int64 -> Trace -> Maybe String

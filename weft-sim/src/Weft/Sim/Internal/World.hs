@@ -22,7 +22,6 @@ module Weft.Sim.Internal.World
     -- * Machines
     Machine (..),
     addMachine,
-    homeMachine,
     machineNamed,
     machinesOf,
     wallClockOf,
@@ -74,6 +73,8 @@ data World = World
     worldDecide :: !(Decision -> IO Int),
     -- | By number; 0 is the home machine.
     worldMachines :: !(IORef (IntMap Machine)),
+    -- | The machine on which the main thread is.
+    worldHome :: !Machine,
     -- | How many machines have crashed so far: while it is 0 every machine is alive.
     worldDeaths :: !(PrimVar RealWorld Int),
     -- | Told what happens in the world, a line each, while the run is recorded.
@@ -114,9 +115,9 @@ newWorld conditions seed decision warning = do
   events <- newEvents worldStart (decision forDecisions Ordering >>= \n -> pure $! n)
   machines <- newIORef IntMap.empty
   deaths <- newPrimVar 0
-  let world = World conditions events random choose machines deaths Nothing warning
   -- 127.0.0.1 is every machine; this is what others know it by.
-  world <$ addMachine world (Text.pack "home") [addressOfMachine 0]
+  home <- added machines (Text.pack "home") [addressOfMachine 0]
+  pure (World conditions events random choose machines home deaths Nothing warning)
 
 -- | Record something that has happened, if the run is recorded. The text is only made then.
 note :: World -> String -> IO ()
@@ -161,8 +162,11 @@ addressOfMachine n = 10 + shiftL (byte 16) 8 + shiftL (byte 8) 16 + shiftL (byte
 
 -- | One more machine, up and running; with no addresses given it gets the next of 10.0.0.0.
 addMachine :: World -> Text -> [HostAddress] -> IO Machine
-addMachine world name addresses = do
-  known <- readIORef (worldMachines world)
+addMachine = added . worldMachines
+
+added :: IORef (IntMap Machine) -> Text -> [HostAddress] -> IO Machine
+added machines name addresses = do
+  known <- readIORef machines
   -- The size is a matter of counting.
   let number = maybe 0 ((+ 1) . fst) (IntMap.lookupMax known)
   machine <-
@@ -173,11 +177,7 @@ addMachine world name addresses = do
       <*> newIORef IntSet.empty
       <*> newShortage
       <*> newIORef Nothing
-  machine <$ writeIORef (worldMachines world) (IntMap.insert number machine known)
-
--- | The machine on which the main thread is.
-homeMachine :: World -> IO Machine
-homeMachine world = (IntMap.! 0) <$> readIORef (worldMachines world)
+  machine <$ writeIORef machines (IntMap.insert number machine known)
 
 machinesOf :: World -> IO [Machine]
 machinesOf world = IntMap.elems <$> readIORef (worldMachines world)
@@ -218,10 +218,12 @@ residing !r context =
     here = unsafeCoerce r :: Any
 
 machineOf :: World -> Tcb -> IO Machine
-machineOf world tcb = do
-  machines <- readIORef (worldMachines world)
-  case residenceOf tcb of
-    Residence number _ -> pure $! machines IntMap.! number
+machineOf world tcb
+  | IntMap.null (contextLocals (stateContext (tcbState tcb))) = pure (worldHome world)
+  | otherwise = do
+      machines <- readIORef (worldMachines world)
+      case residenceOf tcb of
+        Residence number _ -> pure $! machines IntMap.! number
 
 -- | Is the thread's machine up, in the life in which the thread was started?
 isAlive :: World -> Tcb -> IO Bool

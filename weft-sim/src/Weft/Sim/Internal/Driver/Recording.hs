@@ -16,7 +16,6 @@ import Data.IORef
 import Data.List (intercalate, isSuffixOf, sortOn, (\\))
 import Data.Maybe (fromMaybe)
 import Data.Primitive.Array
-import Data.Primitive.PrimVar
 import System.Posix.Directory qualified as Posix
 import System.Posix.Files (readSymbolicLink)
 import Weft.Internal.Core.SystemCall (Reason (..), SystemCall (..))
@@ -30,6 +29,7 @@ import Weft.Sim.Internal.Network (describeWait)
 import Weft.Sim.Internal.Race
 import Weft.Sim.Internal.Ready
 import Weft.Sim.Internal.Timeline
+import Weft.Sim.Internal.Words
 import Weft.Sim.Internal.World
 
 -- | The step that follows is by this one; its line, if it has one.
@@ -44,14 +44,14 @@ record d who line = for_ (planRecord (driverPlan d)) $ \ref -> do
 moment :: Driver -> Who -> String -> IO Moment
 moment d who text = do
   now <- clock (worldEvents (simWorld (planSim (driverPlan d))))
-  step <- readPrimVar (driverSteps d)
+  step <- wordOf (driverWords d) Steps
   pure (Moment step (now - driverStart d) who text)
 
 -- | The objects that were touched belong to the line of the step. The flag: its thread waits now.
 finishRecord :: Driver -> Bool -> IO ()
 finishRecord d waits = for_ (planRecord (driverPlan d)) $ \ref -> do
   touches <- reverse <$> readIORef (driverTouches d)
-  step <- readPrimVar (driverSteps d)
+  step <- wordOf (driverWords d) Steps
   let did text = case [t | Did t <- touches] of
         [] -> [text | not (null text)]
         several -> several

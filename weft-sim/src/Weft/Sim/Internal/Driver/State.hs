@@ -17,6 +17,7 @@ module Weft.Sim.Internal.Driver.State
     Driver (..),
     Actor (..),
     Touch (..),
+    DriverWord (..),
     newStreaks,
     endless,
     isTiring,
@@ -31,7 +32,7 @@ import Control.Concurrent.MVar
 import Control.Exception (SomeException)
 import Control.Monad (forM_, unless)
 import Control.Monad.Primitive (RealWorld)
-import Data.Bits (shiftR, xor)
+import Data.Bits (shiftR, xor, (.&.))
 import Data.Foldable (for_)
 import Data.IORef
 import Data.Int (Int64)
@@ -54,6 +55,7 @@ import Weft.Sim.Internal.Kernel
 import Weft.Sim.Internal.Race
 import Weft.Sim.Internal.Ready
 import Weft.Sim.Internal.Timeline
+import Weft.Sim.Internal.Words
 import Weft.Sim.Internal.World
 
 -- | The program's world, and how to run it.
@@ -142,23 +144,32 @@ data Driver = Driver
     driverInboxes :: !(Array (IORef (Seq (Clock, IO ())))),
     driverMessages :: !(PrimVar RealWorld Int),
     driverBell :: !(MVar ()),
-    driverSteps :: !(PrimVar RealWorld Int),
-    driverDigest :: !(PrimVar RealWorld Int),
+    driverWords :: !(Words DriverWord),
+    -- | By thread (modulo their number here), how many nodes since its last system call.
+    driverStreaks :: !(MutablePrimArray RealWorld Int),
+    -- | Is the run recorded, or looked through for races?
+    driverSees :: !Bool,
     driverStart :: !Int64,
     -- | Transactions that wait.
     driverRetries :: !(IORef (IntMap.IntMap (Waiter ()))),
-    driverRetryKey :: !(PrimVar RealWorld Int),
-    -- | Whether an effect has run since they were last tried.
-    driverStirred :: !(PrimVar RealWorld Int),
     -- | Threads of machines that have crashed, which were counted as ended.
     driverDead :: !(IORef IntSet.IntSet),
     -- | The effects of the step that runs, for the record, latest first.
-    driverTouches :: !(IORef [Touch]),
-    -- | By thread (modulo their number here), how many nodes since its last system call.
-    driverStreaks :: !(MutablePrimArray RealWorld Int),
-    -- | Not 0 if the main thread has ended.
-    driverOver :: !(PrimVar RealWorld Int)
+    driverTouches :: !(IORef [Touch])
   }
+
+data DriverWord
+  = Steps
+  | Digest
+  | -- | The key of the next transaction that waits.
+    RetryKey
+  | -- | A flag: an effect has run since transactions that wait were last tried.
+    Stirred
+  | -- | A flag: the main thread has ended.
+    Over
+  | -- | A flag: the node that runs gives way to other threads.
+    GivesWay
+  deriving stock (Enum, Bounded)
 
 -- | A part of a step's record that is known only when the step is over.
 data Touch
@@ -179,37 +190,41 @@ newStreaks = do
   streaks <- newPrimArray streakCount
   streaks <$ setPrimArray streaks 0 streakCount 0
 
+-- A power of two.
 streakCount :: Int
 streakCount = 64
+
+streakOf :: Int -> Int
+streakOf number = number .&. (streakCount - 1)
 
 -- | After this number of steps without a system call a thread counts as endless.
 tiringSteps :: Int
 tiringSteps = 1000
 
--- | Has the thread made 'tiringSteps' without a system call? Counts this one. Threads
+-- | Has the thread made 'tiringSteps' without a system call? Counts this one (the flag: it is one). Threads
 -- that share a counter only make each other look tired.
-endless :: Driver -> Int -> Trace -> IO Bool
-endless d number trace
-  | isSystemCall trace = False <$ writePrimArray (driverStreaks d) i 0
+endless :: Driver -> Int -> Bool -> IO Bool
+endless d number calls
+  | calls = False <$ writePrimArray (driverStreaks d) i 0
   | otherwise = do
       n <- readPrimArray (driverStreaks d) i
       writePrimArray (driverStreaks d) i (if n >= tiringSteps then 0 else n + 1)
       pure (n >= tiringSteps)
   where
-    i = number `rem` streakCount
+    i = streakOf number
 
 -- | The answer of 'endless', without counting a step.
 isTiring :: Driver -> Int -> Trace -> IO Bool
-isTiring d number trace = (\n -> n >= tiringSteps && not (isSystemCall trace)) <$> readPrimArray (driverStreaks d) (number `rem` streakCount)
+isTiring d number trace = (\n -> n >= tiringSteps && not (isSystemCall trace)) <$> readPrimArray (driverStreaks d) (streakOf number)
 
 bumpStep :: Driver -> IO ()
-bumpStep d = readPrimVar (driverSteps d) >>= writePrimVar (driverSteps d) . (+ 1)
+bumpStep d = addTo (driverWords d) Steps 1
 
 digest :: Driver -> Int -> Int -> IO ()
 digest d number tag = do
-  before <- readPrimVar (driverDigest d)
+  before <- wordOf (driverWords d) Digest
   let x = (before `xor` (number * 64 + tag)) * 0x100000001b3
-  writePrimVar (driverDigest d) (x `xor` (x `shiftR` 29))
+  setWord (driverWords d) Digest (x `xor` (x `shiftR` 29))
 
 -- | A thread of a machine that has crashed ends without a finalizer.
 bury :: Driver -> Workers -> Int -> Tcb -> IO ()

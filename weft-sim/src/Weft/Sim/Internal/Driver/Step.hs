@@ -13,10 +13,10 @@ module Weft.Sim.Internal.Driver.Step (Ran (..), advance, mayGoOn, hasReady) wher
 
 import Control.Exception (SomeException, try)
 import Control.Monad (filterM, unless, void, when)
+import Data.Bits ((.&.))
 import Data.Foldable (for_)
 import Data.IORef
 import Data.IntMap.Strict qualified as IntMap
-import Data.Maybe (isJust)
 import Data.Primitive.Array
 import Data.Primitive.PrimVar
 import Data.Sequence qualified as Seq
@@ -31,6 +31,7 @@ import Weft.Sim.Internal.Kernel
 import Weft.Sim.Internal.Race
 import Weft.Sim.Internal.Ready
 import Weft.Sim.Internal.Timeline
+import Weft.Sim.Internal.Words
 import Weft.Sim.Internal.World
 
 -- | The result of a step.
@@ -135,7 +136,7 @@ runPaused d workers entry = do
   readIORef (driverActor d) >>= \case
     -- Its latest node.
     Running _ trace -> do
-      when (isSeen d) (seenAfter d number trace same)
+      when (driverSees d) (seenAfter d number trace same)
       unless same $ for_ (planInterrupts (driverPlan d)) $ \i -> strikeWaiting d workers i entry trace
       pure $! if same && not (isYield trace) then GoesOn else GaveWay
     _ -> pure GaveWay
@@ -148,18 +149,16 @@ runPaused d workers entry = do
 -- Called by the scheduler in the middle of a slice. If not, the thread becomes ready, and what
 -- the chooser has chosen instead is the driver's next.
 --
--- Inlined where the scheduler gets it, which calls a partial application in twice the time.
+-- Out of line, and the arguments are evaluated before the driver: what GHC has read of that it
+-- would save around each test of whether something is evaluated.
 mayGoOn :: Driver -> Tcb -> Trace -> IO Bool
-mayGoOn d = \(!tcb) trace -> do
-  steps <- readPrimVar (driverSteps d)
-  over <- readPrimVar (driverOver d)
-  alive <- isAlive (simWorld (planSim plan)) tcb
+mayGoOn d !tcb !trace = do
+  steps <- wordOf (driverWords d) Steps
+  over <- wordOf (driverWords d) Over
+  gaveWay <- wordOf (driverWords d) GivesWay
+  alive <- isAlive (simWorld (planSim (driverPlan d))) tcb
   tiring <- isTiring d (tcbNumber tcb) trace
-  gaveWay <-
-    readIORef (driverActor d) >>= \case
-      Running _ before -> pure (isYield before)
-      _ -> pure True
-  if steps `rem` 16 == 15 || steps >= planMaxSteps plan || over > 0 || not alive || tiring || gaveWay
+  if steps .&. 15 == 15 || steps >= planMaxSteps (driverPlan d) || over + gaveWay > 0 || not alive || tiring
     then pure False
     else do
       n <- count (driverReady d)
@@ -167,36 +166,43 @@ mayGoOn d = \(!tcb) trace -> do
       if
         | n + m == 0 || not (isVisible trace) -> True <$ onward d tcb trace
         | m > 0 -> pure False
-        | otherwise ->
-            chooseThread (planChooser plan) True (n + 1) (threadOf tcb) >>= \case
-              0 -> True <$ onward d tcb trace
-              choice -> do
-                when (isSeen d) (finishRecord d False)
-                other <- takeAt (driverReady d) (choice - 1)
-                False <$ writeIORef (driverNext d) (Just other)
+        | otherwise -> mayGoFirst d tcb trace n
+{-# OPAQUE mayGoOn #-}
+
+-- | 'mayGoOn' where this number of others could run instead.
+mayGoFirst :: Driver -> Tcb -> Trace -> Int -> IO Bool
+mayGoFirst d tcb trace n =
+  chooseThread (planChooser (driverPlan d)) True (n + 1) thread >>= \case
+    0 -> True <$ onward d tcb trace
+    choice -> do
+      when (driverSees d) (finishRecord d False)
+      other <- takeAt (driverReady d) (choice - 1)
+      False <$ writeIORef (driverNext d) (Just other)
   where
-    plan = driverPlan d
-    threadOf tcb i = tcbNumber <$> if i == 0 then pure tcb else entryTcb <$> entryAt (driverReady d) (i - 1)
-{-# INLINE mayGoOn #-}
+    thread i = tcbNumber <$> if i == 0 then pure tcb else entryTcb <$> entryAt (driverReady d) (i - 1)
+{-# OPAQUE mayGoFirst #-}
 
 -- | A step of a thread has ended, and the next begins.
 onward :: Driver -> Tcb -> Trace -> IO ()
 onward d tcb trace = do
-  when (isSeen d) (finishRecord d False)
+  when (driverSees d) (finishRecord d False)
   void (begin d tcb trace)
 {-# INLINE onward #-}
 
 -- | A step begins. Is the thread tired ('endless')?
 begin :: Driver -> Tcb -> Trace -> IO Bool
-begin d !tcb trace = do
+begin d !tcb !trace = do
+  -- Evaluated before anything is read of the driver.
+  let !tag = nodeTag trace
+      !traits = traitsOf trace
+      !number = tcbNumber tcb
   writeIORef (driverActor d) (Running tcb trace)
   bumpStep d
-  digest d number (nodeTag trace)
-  when (isSeen d) (seen d tcb trace)
-  when (isEffect trace) $ writePrimVar (driverStirred d) 1
-  endless d number trace
-  where
-    !number = tcbNumber tcb
+  setFlag (driverWords d) GivesWay (yields traits)
+  digest d number tag
+  when (acts traits) $ setFlag (driverWords d) Stirred True
+  tired <- endless d number (calls traits)
+  tired <$ when (driverSees d) (seen d tcb trace)
 {-# OPAQUE begin #-}
 
 -- | Does the thread with this number go on? Then it is the last that is ready.
@@ -211,7 +217,7 @@ wentOn d number = do
 slice :: Driver -> Scheduler -> Tcb -> Trace -> Bool -> IO ()
 slice d scheduler tcb trace tired = case planAudit (driverPlan d) of
   Just tell | isEffect trace -> do
-    step <- readPrimVar (driverSteps d)
+    step <- wordOf (driverWords d) Steps
     audited (tell . ((named <> ", step " <> show step <> ": ") <>)) act
   _ -> act
   where
@@ -219,14 +225,10 @@ slice d scheduler tcb trace tired = case planAudit (driverPlan d) of
     act = runReady (if tired then scheduler {schedulerFuelEnd = Preempts} else scheduler) tcb trace
 {-# OPAQUE slice #-}
 
--- | Is the run recorded, or looked through for races?
-isSeen :: Driver -> Bool
-isSeen d = isJust (planDetector (driverPlan d)) || isJust (planRecord (driverPlan d))
-
 -- | Tell the race detector and the recording of a step that follows.
 seen :: Driver -> Tcb -> Trace -> IO ()
 seen d tcb trace = do
-  step <- readPrimVar (driverSteps d)
+  step <- wordOf (driverWords d) Steps
   for_ (planDetector (driverPlan d)) $ \detector -> observe detector (tcbNumber tcb) step trace
   record d (ByThread (tcbNumber tcb) (tcbLabel tcb)) (describeNode (driverStart d) trace)
 {-# OPAQUE seen #-}
@@ -317,12 +319,12 @@ quicken d workers = do
 -- their knowing.
 retryTransactions :: Driver -> IO Bool
 retryTransactions d = do
-  stirred <- readPrimVar (driverStirred d)
+  stirred <- isSet (driverWords d) Stirred
   waiting <- readIORef (driverRetries d)
-  if stirred == 0 || IntMap.null waiting
+  if not stirred || IntMap.null waiting
     then pure False
     else do
-      writePrimVar (driverStirred d) 0
+      setFlag (driverWords d) Stirred False
       writeIORef (driverActor d) TheWorldItself
       wakeRetries d
       hasReady d

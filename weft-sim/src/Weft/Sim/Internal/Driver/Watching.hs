@@ -30,6 +30,7 @@ import Weft.Sim.Internal.Kernel
 import Weft.Sim.Internal.Race
 import Weft.Sim.Internal.Ready
 import Weft.Sim.Internal.Timeline (placeOf)
+import Weft.Sim.Internal.Words
 import Weft.Sim.Internal.World
 
 watcherOf :: Driver -> Watcher
@@ -37,7 +38,7 @@ watcherOf d =
   Watcher
     { watchReady = BecomesReady . becomesReady d,
       watchNext = \w -> fmap (\e -> Ready (entryTcb e) (entryResume e)) <$> takeWhere ((== w) . entryWorker) (driverReady d),
-      watchPause = if isJust (planInterrupts plan) || isJust (planAudit plan) then Pauses else Asks (mayGoOn d),
+      watchPause = if isJust (planInterrupts plan) || isJust (planAudit plan) then Pauses else Asks (\ !tcb trace -> mayGoOn d tcb trace),
       watchVisit = \w -> map entryTcb . filter ((== w) . entryWorker) <$> entries (driverReady d),
       watchPost = \w act -> do
         known <- knowledge
@@ -49,8 +50,8 @@ watcherOf d =
       watchProbe =
         Probe
           { probeRetry = \waiter -> do
-              key <- readPrimVar (driverRetryKey d)
-              writePrimVar (driverRetryKey d) (key + 1)
+              key <- wordOf (driverWords d) RetryKey
+              setWord (driverWords d) RetryKey (key + 1)
               modifyIORef' (driverRetries d) (IntMap.insert key waiter)
               pure (modifyIORef' (driverRetries d) (IntMap.delete key)),
             probeCommit = \stack -> do

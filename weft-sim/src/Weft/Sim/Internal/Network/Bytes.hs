@@ -24,20 +24,20 @@ import Data.ByteString (ByteString)
 import Data.ByteString qualified as ByteString
 import Data.ByteString.Internal (ByteString (BS))
 import Data.IORef
-import Data.Sequence (Seq (..), (|>))
-import Data.Sequence qualified as Seq
 import Data.Word (Word8)
 import Foreign.Marshal.Utils (copyBytes)
 import Foreign.Ptr (Ptr, plusPtr)
 import GHC.ForeignPtr (unsafeWithForeignPtr)
 import Weft.Internal.Core.SystemCall (Buffer (..))
+import Weft.Sim.Internal.Network.Fifo (Fifo, First (..))
+import Weft.Sim.Internal.Network.Fifo qualified as Fifo
 
 newtype Bytes = Bytes (IORef Pieces)
 
-data Pieces = Pieces !Int !(Seq ByteString)
+data Pieces = Pieces !Int !(Fifo ByteString)
 
 newBytes :: IO Bytes
-newBytes = Bytes <$> newIORef (Pieces 0 Seq.empty)
+newBytes = Bytes <$> newIORef (Pieces 0 Fifo.empty)
 
 sizeOf :: Bytes -> IO Int
 sizeOf (Bytes ref) = readIORef ref >>= \(Pieces n _) -> pure n
@@ -46,10 +46,10 @@ sizeOf (Bytes ref) = readIORef ref >>= \(Pieces n _) -> pure n
 append :: Bytes -> ByteString -> IO ()
 append (Bytes ref) bytes
   | ByteString.null bytes = pure ()
-  | otherwise = modifyIORef' ref (\(Pieces n pieces) -> Pieces (n + ByteString.length bytes) (pieces |> bytes))
+  | otherwise = modifyIORef' ref (\(Pieces n pieces) -> Pieces (n + ByteString.length bytes) (Fifo.snoc pieces bytes))
 
 clear :: Bytes -> IO ()
-clear (Bytes ref) = writeIORef ref (Pieces 0 Seq.empty)
+clear (Bytes ref) = writeIORef ref (Pieces 0 Fifo.empty)
 
 -- | Move at most the given number of bytes from the beginning into a buffer, from an offset: how many
 -- they were.
@@ -63,17 +63,17 @@ takeInto (Bytes ref) (Buffer memory _) offset wanted = do
     writeIORef ref $! Pieces (size - count) left
   pure count
   where
-    move :: Ptr Word8 -> Int -> Seq ByteString -> IO (Seq ByteString)
+    move :: Ptr Word8 -> Int -> Fifo ByteString -> IO (Fifo ByteString)
     move !to !n pieces
       | n <= 0 = pure pieces
-      | otherwise = case pieces of
-          piece :<| rest
+      | otherwise = case Fifo.first pieces of
+          First piece rest
             | n >= ByteString.length piece -> do
                 copyTo to piece
                 let !next = to `plusPtr` ByteString.length piece
                 move next (n - ByteString.length piece) rest
-            | otherwise -> copyTo to (ByteString.take n piece) >> pure (ByteString.drop n piece :<| rest)
-          Empty -> pure pieces
+            | otherwise -> copyTo to (ByteString.take n piece) >> pure (Fifo.cons (ByteString.drop n piece) rest)
+          NoFirst -> pure pieces
 
 copyTo :: Ptr Word8 -> ByteString -> IO ()
 copyTo to (BS from n) = unsafeWithForeignPtr from (\p -> copyBytes to p n)

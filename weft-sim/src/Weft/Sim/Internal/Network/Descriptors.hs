@@ -56,9 +56,10 @@ strike net d =
 entryAt :: Network -> Descriptor -> IO (Maybe DescriptorEntry)
 entryAt net d = do
   entries <- readIORef (netEntries net)
-  pure $ case IntMap.lookup (fromIntegral (descriptorNumber d)) entries of
+  pure $! case IntMap.lookup (fromIntegral (descriptorNumber d)) entries of
     Just entry@(DescriptorEntry serial _ _) | serial == descriptorSerial d -> Just entry
     _ -> Nothing
+{-# OPAQUE entryAt #-}
 
 -- | The thing of a descriptor, on any machine; 'Nothing' if it is closed.
 thingAt :: Network -> Descriptor -> IO (Maybe Thing)

@@ -40,6 +40,7 @@ import Weft.Sim.Internal.Network.Paths
 import Weft.Sim.Internal.Network.Ports
 import Weft.Sim.Internal.Network.Segments (cancelAlarm, die)
 import Weft.Sim.Internal.Network.Types
+import Weft.Sim.Internal.Words
 import Weft.Sim.Internal.World
 
 -- | Change what is between two machines, in the direction from the first to the second.
@@ -104,7 +105,7 @@ crashMachine net machine = do
   forgetPaths net machine
   where
     forget end = do
-      writeIORef (endClosed end) True
+      setFlag (endFlags end) Closed True
       cancelAlarm net end
       mapM_ desert [endReaders end, endWriters end]
 

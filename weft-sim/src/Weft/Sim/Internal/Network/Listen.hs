@@ -50,6 +50,7 @@ import Weft.Sim.Internal.Network.Segments
 import Weft.Sim.Internal.Network.Types
 import Weft.Sim.Internal.Random
 import Weft.Sim.Internal.Ticket
+import Weft.Sim.Internal.Words
 import Weft.Sim.Internal.World
 
 -- | A bound socket accepts connections from now on. As on Linux one more may wait than
@@ -72,7 +73,7 @@ stopListening net l = do
   waiting <- readIORef (listenerQueue l)
   writeIORef (listenerQueue l) Seq.empty
   for_ waiting $ \end -> do
-    writeIORef (endClosed end) True
+    setFlag (endFlags end) Closed True
     phase <- readIORef (endPhase end)
     unless (isGone phase) (push net end Reset)
   sweep (listenerConnecting l)
@@ -137,7 +138,7 @@ connectInet net s address to port limit ask k = do
     giveUp end e =
       readIORef (endPhase end) >>= \case
         Connecting -> do
-          closed <- readIORef (endClosed end)
+          closed <- isSet (endFlags end) Closed
           unless closed $ note world (endName end <> ": no connection to " <> showAddress address <> (if e == eTIMEDOUT then ": timed out" else ": unreachable"))
           die net end e
         _ -> pure ()
@@ -165,7 +166,7 @@ knock net end there back ip port pause = do
     path = flowPath (endOut end)
     told text = note world (endName end <> " -> " <> show there <> " " <> show (endRemote end) <> ": connection request " <> text)
     stillWanted = do
-      closed <- readIORef (endClosed end)
+      closed <- isSet (endFlags end) Closed
       here <- isThere end
       phase <- readIORef (endPhase end)
       pure $ case phase of
@@ -197,7 +198,7 @@ knock net end there back ip port pause = do
               told "is heard"
               modifyIORef' (listenerPending l) (+ 1)
               limit <- bufferOf net s
-              writeIORef (flowLimit (endIn end)) limit
+              setWord (flowWords (endIn end)) Capacity limit
               let local = toProgram (sockFamily s) ip port
                   remote = sameIn (sockFamily s) (endLocal end)
               server <- newEnd there local remote (endOut end) (endIn end) (Just end) (HalfOpen l)

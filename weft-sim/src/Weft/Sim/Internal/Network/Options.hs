@@ -16,6 +16,7 @@ import Network.Socket (Family (..), SocketOption (..), SocketType (..), packFami
 import Weft.Sim.Internal.Conditions
 import Weft.Sim.Internal.Network.Line (serve)
 import Weft.Sim.Internal.Network.Types
+import Weft.Sim.Internal.Words
 import Weft.Sim.Internal.World
 
 readOption :: Network -> Sock -> SocketOption -> IO (Either Errno Int)
@@ -81,7 +82,7 @@ writeOption s (SockOpt level name) value = case (level, name) of
   (1, 7) -> do
     let room = max 4_608 (2 * min 212_992 value)
     readIORef (sockRole s) >>= \case
-      Streaming end -> writeIORef (flowLimit (endOut end)) room >> serve (endWriters end)
+      Streaming end -> setWord (flowWords (endOut end)) Capacity room >> serve (endWriters end)
       _ -> pure ()
     keep room
   (1, 8) -> keep (max 2_304 (2 * min 212_992 value))

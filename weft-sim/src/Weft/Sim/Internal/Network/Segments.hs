@@ -26,17 +26,19 @@ import Data.Foldable (for_)
 import Data.IORef
 import Data.Int (Int64)
 import Data.Maybe (fromMaybe)
-import Data.Sequence (Seq (..), (|>))
-import Data.Sequence qualified as Seq
+import Data.Sequence ((|>))
 import Foreign.C.Error (Errno, eCONNRESET, ePIPE, eTIMEDOUT)
 import Weft.Internal.Data.Time (Duration (..))
 import Weft.Sim.Internal.Conditions
 import Weft.Sim.Internal.Events
 import Weft.Sim.Internal.Network.Bytes
+import Weft.Sim.Internal.Network.Fifo (First (..))
+import Weft.Sim.Internal.Network.Fifo qualified as Fifo
 import Weft.Sim.Internal.Network.Line
 import Weft.Sim.Internal.Network.Links
 import Weft.Sim.Internal.Network.Types
 import Weft.Sim.Internal.Random
+import Weft.Sim.Internal.Words
 import Weft.Sim.Internal.World
 
 -- Note [One event for a flow]
@@ -45,10 +47,18 @@ import Weft.Sim.Internal.World
 -- arrive in theirs. So the order is that of the queue `flowFlight`, whose times never
 -- decrease, and an event delivers whatever is first and due. Invariants:
 --
---   (1) `flowPumping` is set exactly while an event for the flow exists or runs;
+--   (1) `Pumping` is set exactly while an event for the flow exists or runs;
 --   (2) if the queue is not empty, (1) holds.
 --
 -- A delivery may make others send on the same flow; they find (1) and only append.
+
+-- Note [Small functions]
+-- ~~~~~~~~~~~~~~~~~~~~~~
+-- What a segment passes through takes the records of world, network and ends as they are, and is split where
+-- a rare case begins. Of a larger function, or one whose callees are inlined or get the fields, GHC
+-- reads all fields at the beginning (thirty of them) and saves them around each test of whether a value is
+-- evaluated, which was half of what `pump` did. Hence the OPAQUE here and in
+-- "Weft.Sim.Internal.Network.Streams".
 
 -- | Send a segment from an end to its peer.
 push :: Network -> End -> Segment -> IO ()
@@ -58,19 +68,26 @@ push net from segment =
     Just to -> case flowPath (endOut from) of
       Through -> arrive net from to segment
       path -> do
-        let flow = endOut from
-            world = netWorld net
-        arrival <- arrivalOver world path (sizeOfSegment segment)
-        lastOne <- readIORef (flowLast flow)
-        now <- clock (worldEvents world)
-        pumping <- readIORef (flowPumping flow)
-        let due = max arrival lastOne
-        writeIORef (flowLast flow) due
-        if due <= now && not pumping && path == Loopback
-          then arrive net from to segment
-          else do
-            modifyIORef' (flowFlight flow) (|> (due, segment))
-            unless pumping (schedule net from to due)
+        arrival <- arrivalOver (netWorld net) path (sizeOfSegment segment)
+        travel net from to segment arrival
+{-# OPAQUE push #-}
+
+-- | On its way until then, or until what was sent before it has arrived.
+travel :: Network -> End -> End -> Segment -> Int64 -> IO ()
+travel net from to segment arrival = do
+  lastOne <- wordOf (flowWords flow) LastArrival
+  pumping <- isSet (flowWords flow) Pumping
+  let due = max arrival (fromIntegral lastOne)
+  setWord (flowWords flow) LastArrival (fromIntegral due)
+  now <- clock (worldEvents (netWorld net))
+  if due <= now && not pumping && flowPath flow == Loopback
+    then arrive net from to segment
+    else do
+      modifyIORef' (flowFlight flow) (`Fifo.snoc` Flying due segment)
+      unless pumping (schedule net from to due)
+  where
+    flow = endOut from
+{-# OPAQUE travel #-}
 
 sizeOfSegment :: Segment -> Int
 sizeOfSegment = \case
@@ -91,68 +108,93 @@ pushBytes net from bytes
     random = worldRandom (netWorld net)
     isOnNetwork = flowPath (endOut from) /= Through
     pushPiece piece = do
-      modifyIORef' (flowHeld (endOut from)) (+ ByteString.length piece)
+      addTo (flowWords (endOut from)) Held (ByteString.length piece)
       breaks <- if isOnNetwork then chance random (connectionResets conditions) else pure False
       push net from (if breaks then Broken else Data piece)
+{-# OPAQUE pushBytes #-}
 
 schedule :: Network -> End -> End -> Int64 -> IO ()
 schedule net from to instant = do
-  writeIORef (flowPumping (endOut from)) True
+  setFlag (flowWords (endOut from)) Pumping True
   void (at (worldEvents (netWorld net)) instant (pump net from to))
+{-# OPAQUE schedule #-}
 
 -- | Deliver what is due.
 pump :: Network -> End -> End -> IO ()
 pump net from to = do
   flight <- readIORef (flowFlight flow)
+  case Fifo.first flight of
+    NoFirst -> setFlag (flowWords flow) Pumping False
+    First (Flying due segment) rest -> do
+      now <- clock (worldEvents (netWorld net))
+      if due > now
+        then schedule net from to due
+        else
+          crosses net from to >>= \case
+            Passes -> do
+              writeIORef (flowFlight flow) rest
+              arrive net from to segment
+              pump net from to
+            Fails -> stall net from to segment
+            Orphaned -> stopFlow flow
+  where
+    flow = endOut from
+{-# OPAQUE pump #-}
+
+-- | What becomes of a segment that is due.
+data Crossing
+  = Passes
+  | Fails
+  | -- | It did not get through before, and its sender has crashed and does not send it again.
+    Orphaned
+
+crosses :: Network -> End -> End -> IO Crossing
+crosses net from to = do
+  stalled <- readIORef (flowStalled flow)
+  alive <- maybe (pure True) (\_ -> isThere from) stalled
+  up <- readIORef (machineUp (endMachine to))
+  whole <- isPassable (flowPath flow)
+  passes <- if up && whole then not <$> isLossy (netWorld net) (flowPath flow) else pure False
+  if
+    | not alive -> pure Orphaned
+    | passes -> Passes <$ for_ stalled (\_ -> writeIORef (flowStalled flow) Nothing)
+    | otherwise -> pure Fails
+  where
+    flow = endOut from
+{-# OPAQUE crosses #-}
+
+-- | It did not get through. A reset is not sent again, and neither is anything by
+-- a machine that has crashed.
+stall :: Network -> End -> End -> Segment -> IO ()
+stall net from to segment = do
   now <- clock (worldEvents world)
-  case flight of
-    Empty -> writeIORef (flowPumping flow) False
-    (due, segment) :<| rest
-      | due > now -> schedule net from to due
+  alive <- isThere from
+  (since, pause) <- fromMaybe (now, 200_000_000) <$> readIORef (flowStalled flow)
+  let patience = since + durationNanoseconds (retransmissionPatience (worldConditions world))
+  case segment of
+    Reset -> lost "is lost" >> stopFlow flow
+    _
+      | not alive -> stopFlow flow
+      | now >= patience -> do
+          lost "was sent again for too long"
+          stopFlow flow
+          die net from eTIMEDOUT
       | otherwise -> do
-          stalled <- readIORef (flowStalled flow)
-          -- Only a machine that has not crashed sends again.
-          alive <- maybe (pure True) (\_ -> isThere from) stalled
-          passes <- crosses
-          if
-            | not alive -> stop
-            | not passes -> stall now segment
-            | otherwise -> do
-                writeIORef (flowFlight flow) rest
-                writeIORef (flowStalled flow) Nothing
-                arrive net from to segment
-                pump net from to
+          lost ("is lost; it is sent again in " <> show (pause `div` 1_000_000) <> " ms")
+          writeIORef (flowStalled flow) (Just (since, min 120_000_000_000 (2 * pause)))
+          schedule net from to (min patience (now + pause))
   where
     world = netWorld net
     flow = endOut from
-    crosses = do
-      up <- readIORef (machineUp (endMachine to))
-      whole <- isPassable (flowPath flow)
-      if up && whole then not <$> isLossy world (flowPath flow) else pure False
-    stop = do
-      writeIORef (flowFlight flow) Seq.empty
-      writeIORef (flowPumping flow) False
-      writeIORef (flowStalled flow) Nothing
-    -- It did not get through. A reset is not sent again, and neither is anything by
-    -- a machine that has crashed.
-    stall now segment = do
-      alive <- isThere from
-      (since, pause) <- fromMaybe (now, 200_000_000) <$> readIORef (flowStalled flow)
-      let patience = since + durationNanoseconds (retransmissionPatience (worldConditions world))
-      case segment of
-        Reset -> lost "is lost" >> stop
-        _
-          | not alive -> stop
-          | now >= patience -> do
-              lost "was sent again for too long"
-              stop
-              die net from eTIMEDOUT
-          | otherwise -> do
-              lost ("is lost; it is sent again in " <> show (pause `div` 1_000_000) <> " ms")
-              writeIORef (flowStalled flow) (Just (since, min 120_000_000_000 (2 * pause)))
-              schedule net from to (min patience (now + pause))
-      where
-        lost what = note world (endName from <> " -> " <> endName to <> ": " <> describe segment <> " " <> what)
+    lost what = note world (endName from <> " -> " <> endName to <> ": " <> describe segment <> " " <> what)
+{-# OPAQUE stall #-}
+
+-- | Nothing is on its way any more.
+stopFlow :: Flow -> IO ()
+stopFlow flow = do
+  writeIORef (flowFlight flow) Fifo.empty
+  setFlag (flowWords flow) Pumping False
+  writeIORef (flowStalled flow) Nothing
 
 describe :: Segment -> String
 describe = \case
@@ -171,40 +213,66 @@ isThere end = do
 
 -- | A segment has come to an end.
 arrive :: Network -> End -> End -> Segment -> IO ()
-arrive net from to segment = do
+arrive net from to segment = case segment of
+  Data bytes -> do
+    here <- isThere to
+    closed <- isSet (endFlags to) Closed
+    phase <- readIORef (endPhase to)
+    if here && not closed && not (isGone phase)
+      then do
+        told net from to segment
+        append (flowUnread (endIn to)) bytes
+        serve (endReaders to)
+      else do
+        when here (addTo (flowWords (endIn to)) Held (negate (ByteString.length bytes)))
+        answerReset net from to segment
+  _ -> arriveElse net from to segment
+{-# OPAQUE arrive #-}
+
+told :: Network -> End -> End -> Segment -> IO ()
+told net from to segment = for_ (worldNote (netWorld net)) $ \_ ->
+  note (netWorld net) (endName from <> " -> " <> endName to <> ": " <> describe segment)
+{-# OPAQUE told #-}
+
+-- | There is no such connection.
+answerReset :: Network -> End -> End -> Segment -> IO ()
+answerReset net from to = \case
+  Reset -> pure ()
+  Broken -> pure ()
+  segment -> do
+    note (netWorld net) (endName from <> " -> " <> endName to <> ": " <> describe segment <> " for a connection that is gone")
+    push net to Reset
+{-# OPAQUE answerReset #-}
+
+-- | A segment without bytes has come to an end.
+arriveElse :: Network -> End -> End -> Segment -> IO ()
+arriveElse net from to segment = do
   here <- isThere to
-  closed <- readIORef (endClosed to)
+  closed <- isSet (endFlags to) Closed
   phase <- readIORef (endPhase to)
   case segment of
-    _ | not here -> answerReset
+    _ | not here -> reset
+    Data _ -> pure ()
     Reset -> do
-      told
+      told net from to segment
       -- An end whose peer has ended its direction only learns that it cannot send.
-      ended <- readIORef (flowEnded flow)
+      ended <- isSet (flowWords flow) Ended
       unless closed (die net to (if ended then ePIPE else eCONNRESET))
     Broken -> do
-      told
+      told net from to segment
       unless closed (die net to eCONNRESET)
       there <- isThere from
-      left <- readIORef (endClosed from)
+      left <- isSet (endFlags from) Closed
       when (there && not left) (die net from eCONNRESET)
-    Data bytes
-      | closed || isGone phase -> do
-          modifyIORef' (flowHeld flow) (subtract (ByteString.length bytes))
-          answerReset
-      | otherwise -> do
-          told
-          append (flowUnread flow) bytes
-          serve (endReaders to)
     Finished
       | closed || isGone phase -> pure ()
       | otherwise -> do
-          told
-          writeIORef (flowEnded flow) True
+          told net from to segment
+          setFlag (flowWords flow) Ended True
           serve (endReaders to)
     Opened -> case phase of
       Connecting
-        | closed -> answerReset
+        | closed -> reset
         | otherwise -> do
             note (netWorld net) (endName to <> ": connected to " <> show (endRemote to))
             writeIORef (endPhase to) Established
@@ -218,24 +286,19 @@ arrive net from to segment = do
         if gone
           then do
             writeIORef (endPhase to) Dead
-            answerReset
+            reset
           else do
             writeIORef (endPhase to) Established
             modifyIORef' (listenerQueue listener) (|> to)
             serve (listenerAccepting listener)
       -- Its listener was closed.
-      Dead -> answerReset
-      Unconnected -> answerReset
+      Dead -> reset
+      Unconnected -> reset
       Established -> pure ()
   where
     flow = endIn to
-    told = note (netWorld net) (endName from <> " -> " <> endName to <> ": " <> describe segment)
-    answerReset = case segment of
-      Reset -> pure ()
-      Broken -> pure ()
-      _ -> do
-        note (netWorld net) (endName from <> " -> " <> endName to <> ": " <> describe segment <> " for a connection that is gone")
-        push net to Reset
+    reset = answerReset net from to segment
+{-# OPAQUE arriveElse #-}
 
 -- | The attempt to connect is over.
 cancelAlarm :: Network -> End -> IO ()
@@ -258,14 +321,14 @@ die net end e = do
     writeIORef (endError end) (Just e)
     -- Bytes that were sent and not acknowledged are not sent again.
     stalled <- readIORef (flowStalled (endOut end))
-    for_ stalled $ \_ -> writeIORef (flowFlight (endOut end)) Seq.empty
+    for_ stalled $ \_ -> writeIORef (flowFlight (endOut end)) Fifo.empty
     serve (endReaders end)
     serve (endWriters end)
 
 -- | The given number of bytes were read at an end: its peer, if it waits for room, hears of it.
 roomFreed :: Network -> End -> Int -> IO ()
 roomFreed net to n = do
-  modifyIORef' (flowHeld (endIn to)) (subtract n)
+  addTo (flowWords (endIn to)) Held (negate n)
   readIORef (endPeer to)
     >>= mapM_
       ( \from -> do
@@ -278,3 +341,4 @@ roomFreed net to n = do
       )
   where
     world = netWorld net
+{-# OPAQUE roomFreed #-}

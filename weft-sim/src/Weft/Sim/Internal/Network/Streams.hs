@@ -26,43 +26,51 @@ import Data.Foldable (for_)
 import Data.IORef
 import Data.Int (Int64)
 import Data.Maybe (isJust)
-import Data.Sequence qualified as Seq
 import Foreign.C.Error
 import Weft.Internal.Core.SystemCall (Buffer, ShutdownHow (..))
 import Weft.Sim.Internal.Network.Bytes
 import Weft.Sim.Internal.Network.Descriptors (canceled)
+import Weft.Sim.Internal.Network.Fifo qualified as Fifo
 import Weft.Sim.Internal.Network.Line
 import Weft.Sim.Internal.Network.Links
 import Weft.Sim.Internal.Network.Segments
 import Weft.Sim.Internal.Network.Types
+import Weft.Sim.Internal.Words
 
 -- | Take bytes that have arrived. What came before an error or the end comes before it; an
 -- error is told once, and then the stream is at its end.
 receiveFromEnd :: Network -> End -> String -> Buffer -> Int -> Int -> Attempt Int
 receiveFromEnd net end what buffer offset count = do
   there <- sizeOf (flowUnread (endIn end))
-  if there > 0
-    then do
-      let (from, room) = roomOf buffer offset count
-      n <- takeInto (flowUnread (endIn end)) buffer from room
-      when (n > 0) (roomFreed net end n)
-      success n
-    else do
-      -- An end that has come is not taken back by an error.
-      ended <- readIORef (flowEnded (endIn end))
-      failed <- if ended then pure Nothing else takeError (endError end)
-      case failed of
-        Just e -> refusal what e
-        Nothing -> do
-          over <- isOver end
-          if over then success 0 else blocked
-{-# INLINE receiveFromEnd #-}
+  if there > 0 then takeArrived net end buffer offset count else receiveEnding end what
+{-# OPAQUE receiveFromEnd #-}
+
+takeArrived :: Network -> End -> Buffer -> Int -> Int -> Attempt Int
+takeArrived net end buffer offset count = do
+  let (from, room) = roomOf buffer offset count
+  n <- takeInto (flowUnread (endIn end)) buffer from room
+  when (n > 0) (roomFreed net end n)
+  success n
+{-# OPAQUE takeArrived #-}
+
+-- | There is nothing to receive.
+receiveEnding :: End -> String -> Attempt Int
+receiveEnding end what = do
+  -- An end that has come is not taken back by an error.
+  ended <- isSet (flowWords (endIn end)) Ended
+  failed <- if ended then pure Nothing else takeError (endError end)
+  case failed of
+    Just e -> refusal what e
+    Nothing -> do
+      over <- isOver end
+      if over then success 0 else blocked
+{-# OPAQUE receiveEnding #-}
 
 -- Will nothing more come?
 isOver :: End -> IO Bool
 isOver end = do
-  ended <- readIORef (flowEnded (endIn end))
-  shut <- readIORef (endInShut end)
+  ended <- isSet (flowWords (endIn end)) Ended
+  shut <- isSet (endFlags end) InShut
   phase <- readIORef (endPhase end)
   pure (isGone phase || ended || shut)
 
@@ -74,7 +82,7 @@ sending end =
   takeError (endError end) >>= \case
     Just e -> pure (Refused e)
     Nothing -> do
-      shut <- readIORef (endOutShut end)
+      shut <- isSet (endFlags end) OutShut
       phase <- readIORef (endPhase end)
       case phase of
         _ | isGone phase || shut -> pure (Refused ePIPE)
@@ -84,8 +92,8 @@ sending end =
           if unread
             then pure (Refused ePIPE)
             else do
-              limit <- readIORef (flowLimit (endOut end))
-              held <- readIORef (flowHeld (endOut end))
+              limit <- wordOf (flowWords (endOut end)) Capacity
+              held <- wordOf (flowWords (endOut end)) Held
               pure $! Room (limit - held)
   where
     -- On one machine that is known at once.
@@ -93,7 +101,7 @@ sending end =
       Through ->
         readIORef (endPeer end) >>= \case
           Nothing -> pure True
-          Just peer -> (||) <$> readIORef (endClosed peer) <*> readIORef (endInShut peer)
+          Just peer -> (||) <$> isSet (endFlags peer) Closed <*> isSet (endFlags peer) InShut
       _ -> pure False
 
 -- | Send as many of the bytes as there is room for, or as it pleases the world.
@@ -115,7 +123,7 @@ sendToEnd net end what pieces =
           success n
   where
     !total = sum (map ByteString.length pieces)
-{-# INLINE sendToEnd #-}
+{-# OPAQUE sendToEnd #-}
 
 -- | Send bytes of a file, given how to get at most a number of them from an offset.
 sendFileToEnd :: Network -> End -> (Int64 -> Int -> IO (Either Errno ByteString)) -> Int64 -> Int -> Attempt Int
@@ -163,13 +171,13 @@ shutEnd net end how =
   readIORef (endPhase end) >>= \case
     Established -> do
       when (how /= ShutdownSend) $ do
-        writeIORef (endInShut end) True
+        setFlag (endFlags end) InShut True
         serve (endReaders end)
         when (flowPath (endIn end) == Through) $ readIORef (endPeer end) >>= mapM_ (serve . endWriters)
       when (how /= ShutdownReceive) $ do
-        before <- readIORef (endOutShut end)
+        before <- isSet (endFlags end) OutShut
         unless before $ do
-          writeIORef (endOutShut end) True
+          setFlag (endFlags end) OutShut True
           push net end Finished
           serve (endWriters end)
       pure (Right ())
@@ -181,11 +189,11 @@ closeEnd :: Network -> End -> Bool -> IO ()
 closeEnd net end abruptly = do
   phase <- readIORef (endPhase end)
   unread <- sizeOf (flowUnread (endIn end))
-  shut <- readIORef (endOutShut end)
-  writeIORef (endClosed end) True
+  shut <- isSet (endFlags end) OutShut
+  setFlag (endFlags end) Closed True
   cancelAlarm net end
   clear (flowUnread (endIn end))
-  modifyIORef' (flowHeld (endIn end)) (subtract unread)
+  addTo (flowWords (endIn end)) Held (negate unread)
   case phase of
     Connecting -> pure ()
     _
@@ -193,7 +201,7 @@ closeEnd net end abruptly = do
       | abruptly || unread > 0 -> do
           -- Bytes that could not be delivered yet are given up.
           stalled <- readIORef (flowStalled (endOut end))
-          for_ stalled $ \_ -> writeIORef (flowFlight (endOut end)) Seq.empty
+          for_ stalled $ \_ -> writeIORef (flowFlight (endOut end)) Fifo.empty
           push net end Reset
       | shut -> pure ()
       | otherwise -> push net end Finished

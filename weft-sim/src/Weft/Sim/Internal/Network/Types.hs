@@ -22,7 +22,10 @@ module Weft.Sim.Internal.Network.Types
     End (..),
     Phase (..),
     isGone,
+    EndFlag (..),
     Flow (..),
+    FlowWord (..),
+    Flying (..),
     Segment (..),
     newFlow,
     newEnd,
@@ -50,6 +53,7 @@ module Weft.Sim.Internal.Network.Types
 where
 
 import Data.ByteString (ByteString)
+import Data.Foldable (for_)
 import Data.IORef
 import Data.Int (Int64)
 import Data.IntMap.Strict (IntMap)
@@ -68,9 +72,12 @@ import Weft.Sim.Internal.Disk (Disks)
 import Weft.Sim.Internal.Events
 import Weft.Sim.Internal.Network.Address
 import Weft.Sim.Internal.Network.Bytes
+import Weft.Sim.Internal.Network.Fifo (Fifo)
+import Weft.Sim.Internal.Network.Fifo qualified as Fifo
 import Weft.Sim.Internal.Network.Line
 import Weft.Sim.Internal.Network.Links
 import Weft.Sim.Internal.Random
+import Weft.Sim.Internal.Words
 import Weft.Sim.Internal.World
 
 data Network = Network
@@ -165,14 +172,19 @@ data End = End
     endPhase :: !(IORef Phase),
     -- | The error of the next operation.
     endError :: !(IORef (Maybe Errno)),
-    -- | Its socket is closed.
-    endClosed :: !(IORef Bool),
-    -- | This direction was shut down here.
-    endInShut, endOutShut :: !(IORef Bool),
+    endFlags :: !(Words EndFlag),
     -- | It ends the attempt to connect.
     endAlarm :: !(IORef (Maybe EventKey)),
     endReaders, endWriters :: !Line
   }
+
+data EndFlag
+  = -- | Its socket is closed.
+    Closed
+  | -- | This direction was shut down here.
+    InShut
+  | OutShut
+  deriving stock (Enum, Bounded)
 
 -- | How far a connection is, as one end sees it.
 data Phase
@@ -196,22 +208,29 @@ isGone = \case
 -- | One direction of a connection.
 data Flow = Flow
   { flowPath :: !Path,
-    -- | How many bytes it may hold.
-    flowLimit :: !(IORef Int),
-    -- | How many it holds, on their way or unread.
-    flowHeld :: !(IORef Int),
+    flowWords :: !(Words FlowWord),
     flowUnread :: !Bytes,
-    -- | Has the end of the stream arrived (after what is unread)?
-    flowEnded :: !(IORef Bool),
     -- | The segments on their way, oldest first, with their times of arrival.
-    flowFlight :: !(IORef (Seq (Int64, Segment))),
-    -- | When the last one arrives that was sent: none overtakes another.
-    flowLast :: !(IORef Int64),
-    -- | There is an event for what is on its way.
-    flowPumping :: !(IORef Bool),
+    flowFlight :: !(IORef (Fifo Flying)),
     -- | Since when nothing gets through, and after how long it is tried again.
     flowStalled :: !(IORef (Maybe (Int64, Int64)))
   }
+
+data FlowWord
+  = -- | How many bytes it may hold.
+    Capacity
+  | -- | How many it holds, on their way or unread.
+    Held
+  | -- | A flag: the end of the stream has arrived (after what is unread).
+    Ended
+  | -- | When the last segment arrives that was sent: none overtakes another.
+    LastArrival
+  | -- | A flag: there is an event for what is on its way.
+    Pumping
+  deriving stock (Enum, Bounded)
+
+-- | A segment, and when it arrives.
+data Flying = Flying !Int64 !Segment
 
 data Segment
   = Data !ByteString
@@ -226,16 +245,10 @@ data Segment
 
 -- | Nothing on its way.
 newFlow :: Path -> Int -> IO Flow
-newFlow path limit =
-  Flow path
-    <$> newIORef limit
-    <*> newIORef 0
-    <*> newBytes
-    <*> newIORef False
-    <*> newIORef Seq.empty
-    <*> newIORef 0
-    <*> newIORef False
-    <*> newIORef Nothing
+newFlow path limit = do
+  numbers <- newWords
+  setWord numbers Capacity limit
+  Flow path numbers <$> newBytes <*> newIORef Fifo.empty <*> newIORef Nothing
 
 -- | An end between two flows, the incoming and the outgoing.
 newEnd :: Machine -> SockAddr -> SockAddr -> Flow -> Flow -> Maybe End -> Phase -> IO End
@@ -245,9 +258,7 @@ newEnd machine local remote incoming outgoing peer phase = do
     <$> newIORef peer
     <*> newIORef phase
     <*> newIORef Nothing
-    <*> newIORef False
-    <*> newIORef False
-    <*> newIORef False
+    <*> newWords
     <*> newIORef Nothing
     <*> newLine
     <*> newLine
@@ -257,7 +268,7 @@ endName e = show (endMachine e) <> " " <> show (endLocal e)
 
 -- | The pending error, which is told once.
 takeError :: IORef (Maybe Errno) -> IO (Maybe Errno)
-takeError ref = readIORef ref <* writeIORef ref Nothing
+takeError ref = readIORef ref >>= \e -> e <$ for_ e (\_ -> writeIORef ref Nothing)
 
 -- | How many of these bytes, at least one, are sent at once: all, or as it pleases the world.
 shortened :: Network -> Int -> IO Int
