@@ -152,7 +152,6 @@ forkWith library act = do
   number <- atomicModifyIORef' numbers (\n -> (n + 1, n))
   t <- newThread number library
   stack <- newStackIn (Just t) id (unsafeUnmask act)
-  lastRites stack t
   atomicPTM (enqueue (libraryReady library) stack)
   pure t
 
@@ -256,6 +255,7 @@ succeedsIf so = if so then Right () else Left ()
 -- | Perform it, or wait until the waiter has its result, was interrupted, or would have been at once.
 performSwitching :: PTM (Either b a) -> (b -> Waiter a -> PTM ()) -> HEC -> StackId -> ThreadId -> IO (Waiter a)
 performSwitching attempt leave h here !me = do
+  lastRites here me
   masking <- getMaskingState
   v <- newPVarIO $! OnStack (libraryReady (threadLibrary me)) here
   switchFrom h here $
