@@ -123,7 +123,7 @@ bench-http: setup-bench build peers ## HTTP beside nginx, Apache, warp, Go, ... 
 bench-http-figures: setup-bench build peers ## the same, and leave rows, tables and figures in docs/figures
 	@bin/weft-bench http --weft bin/weft --out docs/figures $(ARGS)
 
-bench-substrate: setup-figures build select peers ## Li's six configurations, and docs/figures/substrate.md of them; 40 minutes [ARGS=--tiny: one]
+bench-substrate: setup-figures build select peers ## Li's six configurations, and docs/figures/substrate.md of them; 12 minutes [ARGS=--tiny: one]
 	@bin/weft-bench substrate --json --page docs/figures/substrate.md $(or $(ARGS),--whole --rounds 3) > docs/figures/substrate.json
 
 figures: setup-figures build select peers ## the works' experiments, and docs/figures.md of them; two hours [ARGS=--quick: ten minutes]

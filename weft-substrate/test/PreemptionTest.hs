@@ -110,9 +110,9 @@ lazyWait = do
   m <- newEmptyMVar
   begun <- newEmptyMVar
   end <- newEmptyMVar
-  let value = unsafePerformIO (putMVar begun () >> MP.yield >> takeMVar m) :: Int
-      {-# NOINLINE value #-}
-  replicateM_ 3 (MP.forkIO (evaluate value >>= putMVar end))
+  -- In a variable, so that GHC does not move it into what is forked, and it is a value for each thread.
+  shared <- newIORef (unsafePerformIO (putMVar begun () >> MP.yield >> takeMVar m) :: Int)
+  replicateM_ 3 (MP.forkIO (readIORef shared >>= evaluate >>= putMVar end))
   takeMVar begun
   putMVar m 7
   replicateM 3 (takeMVar end) >>= (@?= [7, 7, 7])

@@ -19,8 +19,9 @@ import System.Posix.IO.ByteString (closeFd, createPipe, fdRead, fdWrite)
 import Test.Tasty
 import Test.Tasty.HUnit
 import Weft.Substrate
-import Weft.Substrate.Internal.Stack (inCallEnding)
+import Weft.Substrate.Internal.Hec (inCallEnding)
 import Weft.Substrate.Internal.Takeover (displace, reasonOf)
+import Weft.Substrate.Internal.Types (Ended (..))
 
 tests :: TestTree
 tests =
@@ -227,9 +228,16 @@ thrownBack = do
   either (\(ErrorCall e) -> e @?= "thrown") (const (assertFailure "no exception")) r
 endsElsewhere = do
   told <- newEmptyMVar
-  r <- onItsOwnThread (inCallEnding (\_ -> pure (Just (putMVar told . show)))) (throwIO (ErrorCall "thrown"))
-  r @?= Nothing
-  takeMVar told >>= (@?= "thrown")
+  first <- newEmptyMVar
+  let follow stack here = tryReadMVar first >>= \t -> pure (if t == Just here then Just (Ended (putMVar told . show) (pure stack)) else Nothing)
+      ends how = do
+        stack <- newStack (modifyMVar_ told (pure . (<> ", and followed")))
+        r <- onItsOwnThread (inCallEnding (follow stack)) (atomicPTM getStackId >>= putMVar first >> how)
+        r <$ takeMVar first
+  ends (throwIO (ErrorCall "thrown")) >>= (@?= Nothing)
+  takeMVar told >>= (@?= "thrown, and followed")
+  ends (putMVar told "returned") >>= (@?= Nothing)
+  takeMVar told >>= (@?= "returned, and followed")
 
 -- The HEC from which it was displaced sleeps for ever.
 byAnother :: IO ()

@@ -66,6 +66,7 @@ module Weft.Substrate
   )
 where
 
+import Weft.Substrate.Internal.Hec (forkHEC, inCall)
 import Weft.Substrate.Internal.Local
 import Weft.Substrate.Internal.Place
 import Weft.Substrate.Internal.Stack

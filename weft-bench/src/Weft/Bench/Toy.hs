@@ -41,7 +41,10 @@ serveToy kind port backlog root = case kind of
   Ghc -> web
   ConcOs -> web
   ConcMp _ -> web
+  Bound -> none
+  Stacks -> none
   where
+    none = errorWithoutStackTrace (Text.unpack (kindName kind) <> " serves nothing")
     settingsOf source = defaultSettings {settingWorkers = Just 1, settingKernel = systemKernel defaultSystemSettings {systemBackend = source}}
     weft settings begin
       | isJust root = errorWithoutStackTrace (Text.unpack (kindName kind) <> " serves no files here; weft serve does")

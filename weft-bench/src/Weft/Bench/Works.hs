@@ -130,7 +130,9 @@ compareConfigurations extent rounds only peers work = do
     forM [p | p <- substrateExperiments extent, null only || plannedName p `elem` only] $ \p ->
       withPlaces work (pointsPlanned p) $ \places -> do
         let able = contendersFor programs places p
-            contest = Contest (plannedName p) [c | n <- plannedContenders p, c <- able, contenderName c == n] (pointsPlanned p) rounds 300
+            -- Where the whole takes one round, more would show nothing else.
+            often = if extent == Whole && plannedRounds p == 1 then 1 else rounds
+            contest = Contest (plannedName p) [c | n <- plannedContenders p, c <- able, contenderName c == n] (pointsPlanned p) often 300
         Result p contest <$> runContest nursery [] (const (pure ())) contest
 
 -- | Leave the page of what 'compareConfigurations' has measured, judged by the claims of these files.

@@ -90,8 +90,8 @@ tiny = \case
   "spread" -> (at [("processors", 1), ("threads", 8), ("turns", 5), ("steps", 10), ("counter", 1)], 40)
   "memory" -> (at [("threads", 3), ("buffer", 100)], 3)
   name
-    | name `elem` ["yields", "fork-join"] -> (at [("processors", 1), ("threads", 5), ("total", 20)], 20)
-    | name `elem` ["ping-pong", "put-take"] -> (at [("processors", 1), ("threads", 2), ("total", 20)], 20)
+    | name `elem` ["yields", "switches", "fork-join", "kept"] -> (at [("processors", 1), ("threads", 5), ("total", 20)], 20)
+    | name `elem` ["ping-pong", "os-ping-pong", "put-take", "exchanges"] -> (at [("processors", 1), ("threads", 2), ("total", 20)], 20)
   other -> error ("no size for " ++ Text.unpack other)
   where
     at = map (fmap (Text.pack . show @Int))

@@ -24,9 +24,9 @@ substrateCommand =
     parser =
       measure
         <$> formatOption
-        <*> (flag' Whole (long "whole" <> help "all sizes: some twenty minutes for a round") <|> flag' Tiny (long "tiny" <> help "one size of each experiment") <|> pure Quick)
+        <*> (flag' Whole (long "whole" <> help "all sizes: some four minutes for a round") <|> flag' Tiny (long "tiny" <> help "one size of each experiment") <|> pure Quick)
         <*> roundsOption 1
-        <*> option (commaSeparated Right) (long "experiments" <> metavar "LIST" <> value [] <> help "of disk, select, pipes-token, memory, yields, ping-pong, put-take and fork-join (default: all)")
+        <*> option (commaSeparated Right) (long "experiments" <> metavar "LIST" <> value [] <> help "of disk, select, pipes-token, memory, yields, ping-pong, os-ping-pong, switches, exchanges, kept, put-take and fork-join (default: all)")
         <*> peersOption "weft-bench/peers/bin"
         <*> strOption (long "work" <> metavar "DIR" <> value "/var/tmp" <> showDefault <> help "where a file and FIFOs are made for as long as this runs, on a disk")
         <*> optional (strOption (long "page" <> metavar "FILE" <> help "leave a page there: what the text states, what is measured here, and verdicts"))

@@ -21,7 +21,7 @@ module Weft.Bench.Contest.Kind
   )
 where
 
-import Control.Concurrent (forkIO, forkOn)
+import Control.Concurrent (forkIO, forkOS, forkOn)
 import Control.Concurrent.MVar
 import Control.Exception (SomeException, throwIO, try)
 import Control.Monad (forM_, void, when)
@@ -47,12 +47,16 @@ data Kind
     Direct !BackendChoice
   | -- | @forkIO@
     Ghc
+  | -- | @forkOS@
+    Bound
   | -- | Weft's in the monad, its workers started by ConcLib_OS
     MonadicOnHecs !BackendChoice
   | -- | of "Weft.ConcLib.OS"
     ConcOs
   | -- | of "Weft.ConcLib.MP", and what collects their events
     ConcMp !MP.Collecting
+  | -- | stacks of "Weft.Substrate", of no library
+    Stacks
   deriving stock (Eq, Show)
 
 -- | By their names.
@@ -77,10 +81,12 @@ kindName = \case
   Monadic b -> "weft-" <> source b
   Direct b -> "direct-" <> source b
   Ghc -> "forkIO"
+  Bound -> "forkOS"
   MonadicOnHecs b -> "weft-" <> source b <> "-on-ConcLib_OS"
   ConcOs -> "ConcLib_OS"
   ConcMp MP.ByScheduler -> "ConcLib_MP"
   ConcMp MP.ByOwnHEC -> "ConcLib_MP-epoll-HEC"
+  Stacks -> "stacks"
   where
     source = \case
       Uring -> "io_uring"
@@ -96,6 +102,8 @@ data Bodies
     InWeftOnHecs !BackendChoice (Thread [Thread ()])
   | -- | GHC's
     InGhc !Bool (IO [IO ()])
+  | -- | GHC's, each with an OS thread
+    InBound (IO [IO ()])
   | -- | Those of a library on the substrate
     InConcLib !ConcLib (IO [IO ()])
 
@@ -123,15 +131,17 @@ runKind processors operations bodies = do
       forM_ threads (\body -> forkConcLib library (body >> over))
       MP.outside wait
       since operations begin
-    InGhc apart make -> inThread $ do
+    InGhc apart make -> ghc (if apart then forkOn . (`mod` processors) else const forkIO) make
+    InBound make -> ghc (const forkOS) make
+  where
+    ghc :: (Int -> IO () -> IO a) -> IO [IO ()] -> IO Work
+    ghc start make = inThread $ do
       threads <- make
       (over, wait) <- countdown (length threads)
       begin <- snapshot
-      forM_ (zip [0 ..] threads) $ \(i, body) ->
-        (if apart then forkOn (i `mod` processors) else forkIO) (body >> over)
+      forM_ (zip [0 ..] threads) $ \(i, body) -> void (start i (body >> over))
       wait
       since operations begin
-  where
     settingsOf backend = defaultSettings {settingWorkers = Just processors, settingKernel = systemKernel defaultSystemSettings {systemBackend = backend}}
     weft :: Settings -> Bool -> Thread [Thread ()] -> IO Work
     weft settings apart make = do

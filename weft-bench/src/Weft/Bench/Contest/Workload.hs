@@ -127,10 +127,14 @@ workloads =
       "Virtual and resident memory of threads that wait and each hold a buffer"
       [Key "threads" [16_384] "threads", Key "buffer" [4_096] "bytes that each holds"]
       (ByThreads memoryWork everyKind memoryFlags [nptl, go, tokio]),
-    turns "yields" "Threads that give their turns to each other" Yields 1_000 small,
-    turns "ping-pong" "A value from one thread to another and back, by an MVar each" PingPong 2 small,
-    turns "put-take" "A value put into an MVar and taken, where no other thread is" PutTake 1 small,
-    turns "fork-join" "Threads that are forked, and that end, each with an MVar" ForkJoin 100_000 [],
+    turns "yields" "Threads that give their turns to each other" Yields turnKinds 1_000 small,
+    turns "ping-pong" "A value from one thread to another and back, by an MVar each" PingPong turnKinds 2 small,
+    turns "os-ping-pong" "The same, where each thread is an OS thread" PingPong boundKinds 2 small,
+    turns "switches" "Turns of stacks of the substrate in a queue, and of GHC's threads" Yields bareKinds 1_000 small,
+    turns "exchanges" "Two variables exchanged by a transaction, by a thread for each processor" Exchange bareKinds 1 small,
+    turns "kept" "Bytes kept alive by a thread that waits, or a stack" Keep keptKinds 100_000 [],
+    turns "put-take" "A value put into an MVar and taken, where no other thread is" PutTake turnKinds 1 small,
+    turns "fork-join" "Threads that are forked, and that end, each with an MVar" ForkJoin turnKinds 100_000 [],
     Workload
       "toy"
       "Servers that open a thread for each connection, and others; a connection for each request of a page of 305 bytes"
@@ -170,8 +174,8 @@ workloads =
   where
     -- The goals were set with a nursery that stays in the processor's cache. That of threads that all live is another matter.
     small = ["-A4m"]
-    turns name about exercise threads flags =
-      Workload name about [processors, Key "threads" [threads] "threads", Key "total" [1_000_000] "operations in all"] (ByThreads (turnsWork exercise) turnKinds flags [])
+    turns name about exercise those threads flags =
+      Workload name about [processors, Key "threads" [threads] "threads", Key "total" [1_000_000] "operations in all"] (ByThreads (turnsWork exercise) those flags [])
     processors = Key "processors" [1, 2] "processors that a contender may use, and workers or capabilities that it has"
     nptl = (Peers, "nptl", "NPTL")
     go = (Peers, "gofigures", "Go")

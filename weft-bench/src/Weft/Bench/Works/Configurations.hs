@@ -40,7 +40,7 @@ configurationsPage size rounds machine results claims =
       "section 5.4, of which ConcLib_MP has two forms here; direct threads are the eighth. What the text states is in",
       "[works.json](../../weft-bench/works.json), in our words; the goals are in [substrate.json](../../weft-bench/substrate.json).",
       "A figure of one configuration over another is the ratio of their rates, within a round. A claim is *reproduced* where the figure here is within its bounds at all",
-      "sizes, *reversed* where it is at none. Medians of " <> Text.pack (show rounds) <> " interleaved rounds.\n"
+      "sizes, *reversed* where it is at none. Medians of " <> Text.pack (show rounds) <> " interleaved rounds; memory, which is the same in each, of one.\n"
     ]
       ++ ["> **Not all sizes were run** (" <> extentName size <> "): this shows that everything works, and nothing of it is to be quoted.\n" | size /= Whole]
       ++ busyNote machine

@@ -102,20 +102,26 @@ configurations = ["NPTL", "forkIO", "weft-epoll", "weft-epoll-on-ConcLib_OS", "C
 -- What threads do to each other.
 goals :: Extent -> [Planned]
 goals extent =
-  [ goal "yields" "Turns given to 999 other threads" [1] 1_000,
-    goal "ping-pong" "A value from one thread to another, by an MVar" [1] 2,
-    goal "put-take" "A value put into an MVar and taken, where no thread waits" [1] 1,
-    goal "fork-join" "100,000 threads forked, and waited for" [1, 2] 100_000
+  [ goal "yields" "Turns given to 999 other threads" mp [1] 1_000 4_000_000,
+    goal "ping-pong" "A value from one thread to another, by an MVar" mp [1] 2 4_000_000,
+    goal "os-ping-pong" "A value from one OS thread to another, by an MVar" ["forkOS", "ConcLib_OS"] [1, 2] 2 200_000,
+    (goal "switches" "Turns of stacks of the substrate in a queue, and of GHC's threads" bare [1] 1_000 4_000_000) {plannedKeys = [("processors", [1]), ("threads", if extent == Tiny then [1_000] else [1_000, 100_000]), ("total", [if extent == Whole then 4_000_000 else 400_000])]},
+    goal "exchanges" "Two variables exchanged by a transaction, by a thread for each processor" bare [1, 2] 1 4_000_000,
+    (goal "kept" "Bytes kept alive by a thread that waits for an MVar, or by a stack that waits for its turn" (mp <> ["stacks"]) [1] 100_000 100_000) {plannedRounds = 1, plannedY = ("live_bytes_per_thread", 1, "bytes for each thread")},
+    goal "put-take" "A value put into an MVar and taken, where no thread waits" mp [1] 1 4_000_000,
+    goal "fork-join" "100,000 threads forked, and waited for" mp [1, 2] 100_000 2_000_000
   ]
   where
-    goal name title processors threads =
+    mp = ["forkIO", "ConcLib_MP"]
+    bare = ["forkIO", "stacks"]
+    goal name title those processors threads total =
       Planned
         name
         title
-        "By GHC's threads and by those of ConcLib_MP; with a nursery of 4 MB, where threads are forked of 64 MB."
+        "By GHC's threads and by those of the library that is like them; with a nursery of 4 MB, where threads are forked of 64 MB."
         name
-        ["forkIO", "ConcLib_MP"]
-        [("processors", if extent == Tiny then [1] else processors), ("threads", [threads]), ("total", [if extent == Whole then 4_000_000 else 400_000])]
+        those
+        [("processors", if extent == Tiny then [1] else processors), ("threads", [threads]), ("total", [if extent == Whole then total else total `div` 10])]
         3
         1
         ("processors", "processors")
@@ -152,9 +158,9 @@ experiments whole =
       "Each thread reads blocks at random from one file that is opened with O_DIRECT."
       "disk-random"
       []
-      [("processors", [1]), ("threads", pick [1, 16, 64, 128, 1_024, 4_096, 16_384, 65_536] [1, 16, 128, 1_024]), ("reads", [pick 32_768 4_096]), ("file-bytes", [pick 1_073_741_824 134_217_728])]
+      [("processors", [1]), ("threads", pick [1, 64, 128, 1_024, 16_384, 65_536] [1, 16, 128, 1_024]), ("reads", [pick 16_384 4_096]), ("file-bytes", [pick 1_073_741_824 134_217_728])]
       rounds
-      (pick 2 0.6)
+      (pick 1.1 0.6)
       ("threads", "threads")
       ("per_second", 1, "reads in a second"),
     Planned
@@ -185,9 +191,9 @@ experiments whole =
       "In each pair one byte goes there and back, over and over."
       "pipes"
       configurations
-      (pipes [1, 128] 1 (pick [0, 1_024, 16_384] [0, 8_192]) (pick 400_000 100_000))
+      (pipes [1, 128] 1 (pick [0, 16_384] [0, 8_192]) 100_000)
       rounds
-      (pick 4.8 0.8)
+      (pick 1.9 0.8)
       ("idle", "idle threads, and one")
       ("per_second", 1e-3, "thousand bytes in a second"),
     Planned
@@ -219,7 +225,8 @@ experiments whole =
       "memory"
       []
       [("threads", pick [16_384, 262_144] [4_096]), ("buffer", [4_096])]
-      rounds
+      -- Bytes are the same in each round.
+      1
       (pick 3 0.5)
       ("threads", "threads")
       ("resident_bytes_per_thread", 1, "resident bytes for each thread"),

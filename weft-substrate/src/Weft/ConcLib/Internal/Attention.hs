@@ -38,7 +38,7 @@ import GHC.IO (IO (..), unIO)
 import Weft.ConcLib.Internal.Scheduler (Library)
 import Weft.ConcLib.Internal.Waiter
 import Weft.Substrate
-import Weft.Substrate.Internal.Local (ownerOf)
+import Weft.Substrate.Internal.Local (markOwned, ownerOf)
 import Weft.Substrate.Internal.Place (stackHere)
 import Weft.Substrate.Internal.Transaction (conflicting, unsafeIOToPTM)
 import Weft.Substrate.Internal.Types (StackId (..))
@@ -131,16 +131,23 @@ raisePending me = do
 -- ~~~~~~~~~~~~~~~~~~~~~~~
 -- A thread that waits is known to what it waits for, and to who has its 'ThreadId'. If the collector finds
 -- its stack dead, nobody can wake it any more: a finalizer, which keeps the stack from being
--- collected once more, throws at it, and is there again for its next wait. A thread that has ended waits for nothing, so its
--- finalizer does nothing. A stack that waits on an OS thread of its own is told by GHC, through that OS thread.
+-- collected once more, throws at it, and is there again for its next wait. It is made when the thread first waits: many never
+-- do. A thread that has ended waits for nothing, so its finalizer does nothing. A stack that waits on an OS thread of its
+-- own is told by GHC, through that OS thread.
 
--- | Have a thread told when it waits for ever.
+-- | Have a thread told when it waits for ever. For a thread that is about to wait, itself: one that never waits costs no
+-- weak pointer.
 lastRites :: StackId -> ThreadId -> IO ()
-lastRites stack@(StackId slots) t = IO $ \s -> case mkWeak# slots () (unIO told) s of (# s1, _ #) -> (# s1, () #)
+lastRites stack t = markOwned stack >>= (`unless` finalized stack t)
+{-# INLINE lastRites #-}
+
+finalized :: StackId -> ThreadId -> IO ()
+finalized stack@(StackId slots) t = IO $ \s -> case mkWeak# slots () (unIO told) s of (# s1, _ #) -> (# s1, () #)
   where
     told = do
       waited <- atomicPTM (wakeForgotten t)
-      when waited (lastRites stack t)
+      when waited (finalized stack t)
+{-# NOINLINE finalized #-}
 
 -- | A thread that nothing can wake any more gets 'BlockedIndefinitelyOnMVar'. Answers whether it waited.
 wakeForgotten :: ThreadId -> PTM Bool

@@ -44,11 +44,12 @@ import Weft.ConcLib.Internal.Ready (Collecting (..), enqueue, kickCollector)
 import Weft.ConcLib.Internal.Scheduler
 import Weft.ConcLib.Internal.Waiter
 import Weft.Substrate
+import Weft.Substrate.Internal.Hec (inCallEnding)
 import Weft.Substrate.Internal.Place (hecHere, stackHere, suspendHere)
-import Weft.Substrate.Internal.Stack (inCallEnding, named, newStackIn, switchFrom)
+import Weft.Substrate.Internal.Stack (named, newStackIn, switchFrom)
 import Weft.Substrate.Internal.Takeover (inCallRuled, leaveHEC)
 import Weft.Substrate.Internal.Transaction (unsafeIOToPTM)
-import Weft.Substrate.Internal.Types (Governed (..), HEC (..), Rules (..))
+import Weft.Substrate.Internal.Types (Ended (..), Governed (..), HEC (..), Rules (..))
 
 -- | The thread that this is. Where none runs, 'NotOnHEC'.
 myThreadId :: IO ThreadId
@@ -101,9 +102,9 @@ withConcLibSettings settings act = do
       r <- try act
       atomicPTM (writePVar result (Just r) >> ending library)
     let hec loop
-          | settingPreempts settings = void (inCallRuled True (rules library) (afterThrow library) loop)
+          | settingPreempts settings = void (inCallRuled True (rules library) (following library) loop)
           | otherwise = cooperative loop
-        cooperative = void . inCallEnding (afterThrow library)
+        cooperative = void . inCallEnding (following library)
         others = [cooperative (collectAll library) | settingCollecting settings == ByOwnHEC] <> replicate (settingHECs settings - 1) (hec (schedule library))
         run = do
           ends <- forM others $ \other -> do
@@ -150,14 +151,15 @@ forkWith :: Library -> IO () -> IO ThreadId
 forkWith library act = do
   number <- atomicModifyIORef' numbers (\n -> (n + 1, n))
   t <- newThread number library
-  stack <- newStackIn (Just t) id (unsafeUnmask act >> switch (next library))
-  lastRites stack t
+  stack <- newStackIn (Just t) id (unsafeUnmask act)
   atomicPTM (enqueue (libraryReady library) stack)
   pure t
 
--- | The action of a HEC when an exception has ended a stack that is a thread.
-afterThrow :: Library -> StackId -> IO (Maybe (SomeException -> IO ()))
-afterThrow library t = fmap (\_ e -> report e >> switch (next library)) <$> threadOf t
+-- | What a HEC does when a stack has ended that is a thread.
+following :: Library -> StackId -> IO (Maybe Ended)
+following library = fmap (after <$) . threadOf
+  where
+    after = Ended report (next library)
 
 -- | Report the exception that ends a thread, but for the two that are no news.
 report :: SomeException -> IO ()
@@ -253,6 +255,7 @@ succeedsIf so = if so then Right () else Left ()
 -- | Perform it, or wait until the waiter has its result, was interrupted, or would have been at once.
 performSwitching :: PTM (Either b a) -> (b -> Waiter a -> PTM ()) -> HEC -> StackId -> ThreadId -> IO (Waiter a)
 performSwitching attempt leave h here !me = do
+  lastRites here me
   masking <- getMaskingState
   v <- newPVarIO $! OnStack (libraryReady (threadLibrary me)) here
   switchFrom h here $

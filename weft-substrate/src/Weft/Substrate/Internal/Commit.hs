@@ -14,6 +14,7 @@
 module Weft.Substrate.Internal.Commit
   ( commit,
     commitSwap,
+    commitEnd,
     commitParked,
     pattern Failed,
     pattern Done,
@@ -138,6 +139,11 @@ commitSwap l n0 me rest target s0 = case effectsOf l of
         (# s1, Conflict #) -> (# s1, Failed, nowhere #)
         (# s1, m #) -> attempt m s1
 {-# OPAQUE commitSwap #-}
+
+-- | 'commitSwap' from a stack that has ended.
+commitEnd :: Log -> Int# -> Slots -> Slots -> State# RealWorld -> (# State# RealWorld, Int#, Rest #)
+commitEnd l n me = commitSwap l n me nowhere
+{-# OPAQUE commitEnd #-}
 
 -- | 'commit', and this stack, which ran on no HEC, is suspended with this rest.
 commitParked :: Log -> Int# -> Slots -> Rest -> State# RealWorld -> (# State# RealWorld, Int# #)

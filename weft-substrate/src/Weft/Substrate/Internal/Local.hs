@@ -9,11 +9,11 @@
 -- A value for each stack and key. The dictionary of a stack is an array that hangs on it, indexed
 -- by the numbers of keys, and is collected with it. A stack's own code reads and writes it. What the library keeps in a
 -- stack that has made it is beside the dictionary.
-module Weft.Substrate.Internal.Local (SLSKey, newSLSKey, getSLS, getSLSIO, setSLS, newSlots, ownerOf) where
+module Weft.Substrate.Internal.Local (SLSKey, newSLSKey, getSLS, getSLSIO, setSLS, newSlots, ownerOf, markOwned) where
 
 import Data.IORef (IORef, atomicModifyIORef', newIORef)
 import Data.Primitive.SmallArray
-import GHC.Exts (Any, RealWorld, SmallArray#, SmallMutableArray#, newSmallArray#, readSmallArray#, unsafeCoerce#, writeSmallArray#)
+import GHC.Exts (Any, RealWorld, SmallArray#, SmallMutableArray#, getSizeofSmallMutableArray#, newSmallArray#, readSmallArray#, unsafeCoerce#, writeSmallArray#)
 import GHC.IO (IO (..))
 import System.IO.Unsafe (unsafePerformIO)
 import Unsafe.Coerce (unsafeCoerce)
@@ -81,15 +81,30 @@ setDictionary t (SmallArray d) = IO (\s -> case writeSmallArray# (dictionaries t
 dictionaries :: StackId -> SmallMutableArray# RealWorld (SmallArray# Binding)
 dictionaries (StackId a) = unsafeCoerce# a
 
--- | A new stack, which has set nothing, of which this is to be run, and in which a library keeps something.
+-- | A new stack, which has set nothing, of which this is to be run, and in which a library keeps something. Only
+-- then it has the last two slots: that, and a mark.
 newSlots :: Maybe owner -> Rest -> IO StackId
 newSlots owner rest = IO $ \s -> case noDictionary of
-  SmallArray none -> case newSmallArray# 3# none s of
-    (# s1, a #) -> case unsafeCoerce# a of
-      (slots :: Slots) -> case writeSmallArray# slots 0# (unsafeCoerce# rest) s1 of
-        s2 -> case writeSmallArray# slots 2# (unsafeCoerce# owner) s2 of s3 -> (# s3, StackId slots #)
+  SmallArray none -> case owner of
+    Nothing -> case newSmallArray# 2# none s of
+      (# s1, a #) -> case unsafeCoerce# a of
+        (slots :: Slots) -> case writeSmallArray# slots 0# (unsafeCoerce# rest) s1 of s2 -> (# s2, StackId slots #)
+    Just o -> case newSmallArray# 4# none s of
+      (# s1, a #) -> case unsafeCoerce# a of
+        (slots :: Slots) -> case writeSmallArray# slots 0# (unsafeCoerce# rest) s1 of
+          s2 -> case writeSmallArray# slots 2# (unsafeCoerce# o) s2 of
+            s3 -> case writeSmallArray# slots 3# (unsafeCoerce# False) s3 of s4 -> (# s4, StackId slots #)
+{-# INLINE newSlots #-}
 
 -- | The value that the library that made a stack keeps in it. Its type is not checked: for one library only.
 ownerOf :: StackId -> IO (Maybe owner)
-ownerOf (StackId slots) = IO $ \s -> case readSmallArray# slots 2# s of (# s1, a #) -> (# s1, unsafeCoerce# a #)
+ownerOf (StackId slots) = IO $ \s -> case getSizeofSmallMutableArray# slots s of
+  (# s1, 4# #) -> case readSmallArray# slots 2# s1 of (# s2, o #) -> (# s2, Just (unsafeCoerce# o) #)
+  (# s1, _ #) -> (# s1, Nothing #)
 {-# INLINE ownerOf #-}
+
+-- | Mark a stack in which a library keeps something. Was it marked? For the code of that stack.
+markOwned :: StackId -> IO Bool
+markOwned (StackId slots) = IO $ \s -> case readSmallArray# slots 3# s of
+  (# s1, was #) -> case writeSmallArray# slots 3# (unsafeCoerce# True) s1 of s2 -> (# s2, unsafeCoerce# was #)
+{-# INLINE markOwned #-}

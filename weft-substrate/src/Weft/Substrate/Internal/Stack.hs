@@ -5,7 +5,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- |
--- Description : HECs, and the stacks that they run
+-- Description : Stacks, and the switch from one to another
 --
 -- A HEC is a bound OS thread with a stack above its base. A switch captures the stack; at the base it is
 -- committed, and the next stack is entered. Everything here is called on the HEC's own
@@ -19,16 +19,14 @@ module Weft.Substrate.Internal.Stack
     switchWith,
     SCont,
     newSCont,
-
-    -- * HECs
-    inCall,
-    inCallEnding,
-    forkHEC,
-    newHEC,
-    withStack,
-    carryOn,
-    ended,
     raiseAsync,
+
+    -- * At the base
+    Tag (..),
+    tag,
+    base,
+    enter,
+    goOn,
 
     -- * Errors of use
     NotSuspended (..),
@@ -38,10 +36,9 @@ module Weft.Substrate.Internal.Stack
 where
 
 import Control.Concurrent (myThreadId, throwTo)
-import Control.Exception (Exception (..), SomeException (..), catch, handle, mask, throwIO, try)
+import Control.Exception (Exception (..), SomeException (..), throwIO)
 import Control.Exception.Base (NoMatchingContinuationPrompt (..))
-import Control.Monad (void, when)
-import Data.IORef (IORef, atomicModifyIORef', newIORef, readIORef, writeIORef)
+import Data.IORef (newIORef, readIORef, writeIORef)
 import Data.Typeable (cast)
 import GHC.Exts
 import GHC.IO (IO (..), unIO)
@@ -62,7 +59,8 @@ import Weft.Substrate.Internal.Types
 --
 -- The function that control0# calls runs at the base, without the prompt, and enters the next stack under a new prompt, in tail
 -- position: so the base does not grow, and no frame comes between. In a capture GHC looks at each frame and
--- copies it, so the operations here and in libraries leave few: a call in tail position leaves none.
+-- copies it, so the operations here and in libraries leave few: a call in tail position leaves none. For the same reason
+-- what follows the end of a library's stack is done at the base ("Weft.Substrate.Internal.Hec"), and not by the stack.
 --
 -- A switch runs its transaction in the stack that switches: exceptions are raised there, and if
 -- it chooses that very stack it is committed without a capture. Otherwise it is captured, and
@@ -97,8 +95,7 @@ newStackIn :: Maybe owner -> (Answer -> Answer) -> IO () -> IO StackId
 newStackIn owner begins (IO io) = newSlots owner first
   where
     first :: Rest
-    first answer s = case begins (\s0 -> case answer s0 of (# s1, () #) -> io s1) s of
-      (# s1, () #) -> (# s1, () #)
+    first answer = begins (\s0 -> case answer s0 of (# s1, () #) -> io s1)
 {-# INLINE newStackIn #-}
 
 -- | Run a transaction that chooses a stack, and have this HEC go on with that one, in one step. This
@@ -257,106 +254,6 @@ rerun h here mine (PTM m) = run
 {-# OPAQUE rerun #-}
 
 data Chosen = Chose Log Int# StackId | Raised SomeException
-
--- HECs ---------------------------------------------------------------------------------------
-
--- | Run an action on a new HEC, on a new stack: how code outside of the substrate calls code inside,
--- and the only way to make a HEC. The HEC is carried by this OS thread, if it is bound, or by a
--- new one. It ends when the stack that it runs ends; 'Nothing' if that is another stack than the
--- first, so that there is no result. What ends with an exception ends the HEC, and the exception is
--- raised here.
---
--- Unlike other stacks the first begins in the masking state of the caller, without a moment in another. Called on a HEC, that
--- one waits meanwhile, with its stack. An exception that another thread of GHC's throws at this
--- OS thread is raised in the stack that runs on the HEC then.
-inCall :: IO a -> IO (Maybe a)
-inCall = inCallEnding (\_ -> pure Nothing)
-
--- | 'inCall', for a library whose stacks need no handler of their own: an exception that ends a stack for which there
--- is an action does not end the HEC, but is given to that action, on a new stack, masked. A handler in each stack would
--- be a frame more at which each capture looks.
-inCallEnding :: (StackId -> IO (Maybe (SomeException -> IO ()))) -> IO a -> IO (Maybe a)
-inCallEnding ending act = onCarrier $ mask $ \restore -> do
-  result <- newIORef Nothing
-  first <- newStackIn Nothing id (restore act >>= writeIORef result . Just)
-  h <- newHEC first ending Free
-  rest <- takeRest first
-  -- The HEC may be given to another OS thread, where one of its stacks waits.
-  withPlace (Just h) (carryOn h rest) >>= maybe (ended h) pure >>= either throwIO pure
-  readIORef result
-
--- | Wait for the end of a HEC that another OS thread carries, and pass on to its stack what other threads of GHC's throw here.
-ended :: HEC -> IO (Either SomeException ())
-ended h = passGate (hecEnd h) `catch` \e -> throwToCarrier (hecCarrier h) e >> ended h
-
--- | Be the OS thread of a HEC that is about to run this stack, until the HEC ends, or is given to another OS thread: then
--- there is no answer. Masked.
-carryOn :: HEC -> Rest -> IO (Maybe (Either SomeException ()))
-carryOn h rest = try (runStack h rest) >>= finish
-
--- | The stack that this OS thread runs has ended so, and with it its HEC, if the library does not go on there. A stack that
--- was displaced comes back before.
-finish :: Either SomeException () -> IO (Maybe (Either SomeException ()))
-finish r = placeHere Nothing >>= maybe (pure Nothing) ending
-  where
-    ending h = do
-      here <- IO (readMutVar# (hecStack h))
-      next <- either (\e -> fmap ($ e) <$> hecEnding h here) (const (pure Nothing)) r >>= traverse (newStackIn Nothing id)
-      mine <- leaves h here next
-      case next of
-        _ | not mine -> try comeBack >>= either brought (const (finish r))
-        Just new -> do
-          IO (\s -> case writeMutVar# (hecStack h) new s of s1 -> (# s1, () #))
-          takeRest new >>= carryOn h
-        Nothing -> pure (Just r)
-    -- An exception of the handler has no stack any more to be raised in. It ends the HEC that came next.
-    brought e =
-      placeHere Nothing >>= \case
-        Nothing -> pure Nothing
-        Just now -> do
-          here <- IO (readMutVar# (hecStack now))
-          gone <- leaves now here Nothing
-          pure (if gone then Just (Left e) else Nothing)
-
--- | From now on the HEC runs this stack, or nothing. 'False' if the one that it ran here was displaced.
-leaves :: HEC -> StackId -> Maybe StackId -> IO Bool
-leaves h here next = case hecGoverned h of
-  Free -> pure True
-  Governed running _ _ ->
-    atomicPTM $ do
-      mine <- isHere here <$> readPVar running
-      when mine (writePVar running next)
-      pure mine
-
--- | A HEC that is about to run this stack.
-newHEC :: StackId -> (StackId -> IO (Maybe (SomeException -> IO ()))) -> Governed -> IO HEC
-newHEC first ending governed = do
-  number <- atomicModifyIORef' hecs (\n -> (n + 1, n))
-  asleep <- newPVarIO Nothing
-  bed <- newBed
-  end <- newGate
-  carrier <- newCarried
-  IO (\s -> case newMutVar# first s of (# s1, v #) -> case tag of Tag t -> (# s1, HEC number asleep bed v end ending carrier governed t #))
-
--- | The record of a HEC for another OS thread, which is about to run this stack.
-withStack :: HEC -> StackId -> IO HEC
-withStack h t = do
-  bed <- newBed
-  IO (\s -> case newMutVar# t s of (# s1, v #) -> (# s1, h {hecBed = bed, hecStack = v} #))
-
--- | Run a stack on a HEC, and all to which it switches, until one ends, or the HEC is given to another OS thread.
-runStack :: HEC -> Rest -> IO ()
-runStack h rest = handle (throwIO . named) (IO (enter h rest goOn))
-
--- | The number of the next HEC.
-hecs :: IORef Int
-hecs = unsafePerformIO (newIORef 0)
-{-# NOINLINE hecs #-}
-
--- | Start an OS thread that makes an 'inCall', and does not wait for it. What its stacks throw is
--- reported by GHC, as of any thread.
-forkHEC :: IO () -> IO ()
-forkHEC act = forkCarrier (void (inCall act))
 
 -- | Raise an exception here as if it had come from outside: what is being evaluated is left as it is,
 -- and goes on from there if it is needed again. Also where exceptions are masked: code that posts

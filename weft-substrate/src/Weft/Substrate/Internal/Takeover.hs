@@ -18,6 +18,7 @@ import GHC.IO (IO (..))
 import Weft.Internal.Os.Masked (interruptiblyMasked)
 import Weft.Substrate.Internal.Commit (takeRest)
 import Weft.Substrate.Internal.Ground
+import Weft.Substrate.Internal.Hec
 import Weft.Substrate.Internal.Place
 import Weft.Substrate.Internal.Stack
 import Weft.Substrate.Internal.Transaction
@@ -52,9 +53,8 @@ inCallWith preempts handlers = inCallRuled preempts rules (\_ -> pure Nothing)
   where
     rules = Rules handlers (\_ _ -> pure True) (\_ -> pure ()) (\_ -> pure False)
 
--- | 'inCallWith' for a library that has something of its own in its stacks, and an action for those that an exception ends
--- ('inCallEnding').
-inCallRuled :: Bool -> Rules -> (StackId -> IO (Maybe (SomeException -> IO ()))) -> IO a -> IO (Maybe a)
+-- | 'inCallWith' for a library that has something of its own in its stacks, and says what follows them ('inCallEnding').
+inCallRuled :: Bool -> Rules -> (StackId -> IO (Maybe Ended)) -> IO a -> IO (Maybe a)
 inCallRuled preempts rules ending act = mask $ \restore -> do
   result <- newIORef Nothing
   known <- newIORef Nothing

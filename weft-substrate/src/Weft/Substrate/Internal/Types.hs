@@ -27,6 +27,7 @@ module Weft.Substrate.Internal.Types
 
     -- * HECs and stacks
     HEC (..),
+    Ended (..),
     Governed (..),
     Rules (..),
     Handlers (..),
@@ -152,8 +153,8 @@ data HEC = HEC
     hecStack :: MutVar# RealWorld StackId,
     -- | How its stack has ended. Of all its records.
     hecEnd :: !(Gate (Either SomeException ())),
-    -- | What is done when an exception has ended this stack, if not to end the HEC. Of all its records.
-    hecEnding :: !(StackId -> IO (Maybe (SomeException -> IO ()))),
+    -- | What follows this stack when it has ended, if not the end of the HEC. Of all its records.
+    hecEnding :: !(StackId -> IO (Maybe Ended)),
     -- | Its OS thread, where that is not the in-caller's. Of all its records.
     hecCarrier :: !Carried,
     -- | Of all its records.
@@ -167,6 +168,10 @@ instance Eq HEC where a == b = hecNumber a == hecNumber b
 instance Ord HEC where compare a b = compare (hecNumber a) (hecNumber b)
 
 instance Show HEC where showsPrec p h = showParen (p > 10) (showString "HEC " . shows (hecNumber h))
+
+-- | What follows a stack that has ended: masked, what is done with the exception that has ended it, if one has, and the
+-- choice of the next stack.
+data Ended = Ended {endedThrow :: !(SomeException -> IO ()), endedNext :: !(PTM StackId)}
 
 -- | Can its stack be displaced?
 data Governed
