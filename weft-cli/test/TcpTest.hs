@@ -17,7 +17,9 @@ tests =
     [ testCase "the commands for a device" commands,
       testCase "no connections where the system's TCP is used" othersTcp,
       testCase "connections and packets of a server (skipped without a device)" (operated "10.9.0.2/24" "10.9.0.2" "10.9.0.1:"),
-      testCase "a process is replaced, and its connections go on (skipped without a device)" replaced,
+      testCase "a process is replaced, and its connections go on (skipped without a device)" (replaced []),
+      testCase "and on an interface (skipped without a device)" (replaced ["device=veth1; ip link add veth0 type veth peer name veth1; ip addr add 10.9.0.1/24 dev veth0; ip link set veth0 up; ip link set veth1 up"]),
+      testCase "an interface that cannot be used is named in one line (skipped without a device)" useless,
       testCase "a process whose successor fails goes on (skipped without a device)" failingSuccessors,
       testCase "and over IPv6 (skipped without a device)" (operated "fd09::2/64" "[fd09::2]" "[fd09::1]:")
     ]
@@ -45,25 +47,38 @@ othersTcp = withServer ["--metrics", "127.0.0.1:0"] $ \server -> do
   code @?= ExitFailure 1
   assertBool err ("no TCP of its own" `isInfixOf` err && length (lines err) == 1)
 
--- | A connection that is at rest, one without a request yet, and one whose download is under way; a load meanwhile.
-replaced :: Assertion
-replaced =
+useless :: Assertion
+useless =
   inNamespace
-    [ "serve one; one=$!; ready one",
-      "weft load --workers 1 --connections 8 --duration 2 http://10.9.0.2:8080/ > $d/load & load=$!",
-      "exec 3<>/dev/tcp/10.9.0.2/8080 4<>/dev/tcp/10.9.0.2/8080",
-      "ask 3; answered 3",
-      "curl -s --limit-rate 4M -o $d/got http://10.9.0.2:8080/large & download=$!",
-      "until [ -s $d/got ]; do sleep 0.02; done",
-      "serve two; two=$!; wait $one; ready two; grep -q 'another process has taken over' $d/one",
-      "grep -q 'took over [1-9]' $d/two",
-      -- The one after that has less to take over, and the same path.
-      "wait $download; cmp $d/got $d/site/large",
-      "serve three; three=$!; wait $two; ready three",
-      "ask 3; answered 3; ask 4; answered 4",
-      "wait $load; if grep -q failed $d/load; then false; fi",
-      "kill $three; wait $three; [ ! -e $d/handover ]"
+    [ "ip link add veth0 type veth peer name veth1; ip addr add 10.9.0.1/24 dev veth0; ip link set lo up",
+      "says() { if weft serve --check --tcp $1 $d/site > $d/one 2>&1; then false; fi; [ $(wc -l < $d/one) = 1 ]; grep -q \"$2\" $d/one; }",
+      "says veth1,10.9.0.2/24 'veth1: is down'; says lo,10.9.0.2/24 'lo: is the loopback interface'",
+      "ip link set veth0 up; ip link set veth1 up; says veth1,10.9.0.1/24 'address that the system has'",
+      "says tun5,10.9.0.2/24@10.9.0.1 'a router is for an interface'; says veth1,10.9.0.2/24@fd09::1 'not the address of a router'",
+      "weft serve --check --tcp veth1,10.9.0.2/24@10.9.0.1 $d/site"
     ]
+
+-- | A connection that is at rest, one without a request yet, and one whose download is under way; a load meanwhile. The first
+-- commands say on what device.
+replaced :: [String] -> Assertion
+replaced device =
+  inNamespace $
+    device
+      <> [ "serve one; one=$!; ready one",
+           "weft load --workers 1 --connections 8 --duration 2 http://10.9.0.2:8080/ > $d/load & load=$!",
+           "exec 3<>/dev/tcp/10.9.0.2/8080 4<>/dev/tcp/10.9.0.2/8080",
+           "ask 3; answered 3",
+           "curl -s --limit-rate 4M -o $d/got http://10.9.0.2:8080/large & download=$!",
+           "until [ -s $d/got ]; do sleep 0.02; done",
+           "serve two; two=$!; wait $one; ready two; grep -q 'another process has taken over' $d/one",
+           "grep -q 'took over [1-9]' $d/two",
+           -- The one after that has less to take over, and the same path.
+           "wait $download; cmp $d/got $d/site/large",
+           "serve three; three=$!; wait $two; ready three",
+           "ask 3; answered 3; ask 4; answered 4",
+           "wait $load; if grep -q failed $d/load; then false; fi",
+           "kill $three; wait $three; [ ! -e $d/handover ]"
+         ]
 
 -- | One that speaks another version, one that cannot listen for its own successors, one that falls silent before it
 -- takes over, and one that cannot start.
@@ -97,7 +112,7 @@ inNamespace commands' = withSite $ \site -> do
   where
     preamble =
       [ "set -eEx; trap 'kill $(jobs -p) 2>/dev/null; cat $d/one $d/two $d/three $d/said' ERR; d=$(dirname $0); [ -d $d/site ] || ln -s $0 $d/site",
-        "serve() { weft serve --tcp tun0,10.9.0.2/24 --handover $d/handover --workers 1 $d/site > $d/$1 2>&1 & }",
+        "device=tun0; serve() { weft serve --tcp $device,10.9.0.2/24 --handover $d/handover --workers 1 $d/site > $d/$1 2>&1 & }",
         "ready() { until grep -q 'serving' $d/$1; do sleep 0.02; done; }",
         "ask() { printf 'GET / HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n' >&$1; }",
         -- The head, to its empty line; and then as many bytes as it says.

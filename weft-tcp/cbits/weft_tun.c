@@ -174,10 +174,10 @@ long weft_tun_read(int fd, int offload, void *to, long room, int *verified)
     return n < 0 ? -errno : n;
 }
 
-/* Send a packet. With offload, and if segment is not negative: complete the checksum of TCP, whose
- * header is at this place; if segment is not 0 cut the payload after headers of this length into
- * pieces of that size. */
-long weft_tun_write(int fd, int offload, const void *from, long size, int tcp, int headers, int segment)
+/* Send a packet, after the header of a link with this length. With offload, and if segment is not negative: complete
+ * the checksum of TCP, whose header is at this place; if segment is not 0 cut the payload after headers of this length
+ * into pieces of that size. */
+long weft_tun_write(int fd, int offload, const void *from, long size, int link, int tcp, int headers, int segment)
 {
 #ifdef __linux__
     if (offload) {
@@ -189,7 +189,7 @@ long weft_tun_write(int fd, int offload, const void *from, long size, int tcp, i
             h.csum_offset = 16;
         }
         if (segment > 0) {
-            h.gso_type = *(const uint8_t *)from >> 4 == 4 ? VIRTIO_NET_HDR_GSO_TCPV4 : VIRTIO_NET_HDR_GSO_TCPV6;
+            h.gso_type = ((const uint8_t *)from)[link] >> 4 == 4 ? VIRTIO_NET_HDR_GSO_TCPV4 : VIRTIO_NET_HDR_GSO_TCPV6;
             h.gso_size = segment;
             h.hdr_len = headers;
         }
@@ -197,7 +197,7 @@ long weft_tun_write(int fd, int offload, const void *from, long size, int tcp, i
         return n < 0 ? -errno : n;
     }
 #endif
-    (void)offload, (void)tcp, (void)headers, (void)segment;
+    (void)offload, (void)link, (void)tcp, (void)headers, (void)segment;
     long n = write(fd, from, size);
     return n < 0 ? -errno : n;
 }

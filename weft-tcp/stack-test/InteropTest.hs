@@ -28,6 +28,7 @@ import Weft.Internal.Os.Descriptor (livesOn)
 import Weft.Scope
 import Weft.Socket
 import Weft.Tcp.Device
+import Weft.Tcp.Device.Interface
 import Weft.Tcp.Device.Tun
 import Weft.Tcp.Packet (Address (..))
 import Weft.Tcp.Stack
@@ -109,7 +110,7 @@ tests = do
     _ | not device -> skipped "there is no /dev/net/tun"
     Left (e :: IOException) -> skipped ("unshare: " <> show e)
     Right (ExitFailure _, _, e) -> skipped (takeWhile (/= '\n') e)
-    Right (ExitSuccess, _, _) -> testGroup "Linux over TUN" [testCase name (alone name) | (name, _) <- parts]
+    Right (ExitSuccess, _, _) -> testGroup "Linux over TUN, and over an interface" [testCase name (alone name) | (name, _) <- parts]
   where
     skipped why = testCase ("Linux over TUN: skipped, " <> why) (pure ())
     alone name = do
@@ -145,7 +146,16 @@ parts =
     ("datagrams to Linux", withLinux (\_ -> conversation linux (own tun) (SockAddrInet 53 (tupleToHostAddress (10, 9, 0, 1))))),
     ("datagrams over IPv6", withLinux (\_ -> do callCommand "ip -6 addr add fd09::1/64 dev weft0 nodad"; overSix)),
     ("megabytes both ways over IPv6", exchange (ownSettings tunSix (six 2)) linux "fd09::2" 1000000),
-    ("short connections to Linux", withLinux (\name -> shortConnections linux (own tun) name 200))
+    ("short connections to Linux", withLinux (\name -> shortConnections linux (own tun) name 200)),
+    ("an interface: Linux connects, megabytes both ways", paired (exchange (own interface) linux ownName 4000000)),
+    ("an interface: we connect, megabytes both ways", paired (exchange linux (own interface) "10.9.0.1" 4000000)),
+    ("an interface: without offload at Linux's end", paired (callCommand "ip link set weft1 gso_max_segs 1" >> exchange (own interface) linux ownName 1000000)),
+    ("an interface: short connections from Linux", paired (shortConnections (own interface) linux ownName 200)),
+    ("an interface: many connections from Linux, two workers", paired (crowd (twice (own interface)) linux ownName 200)),
+    ("an interface: over IPv6, both ways", paired (exchange (ownSettings interfaceSix (six 2)) linux "fd09::2" 1000000 >> exchange linux (ownSettings interfaceSix (six 2)) "fd09::1" 1000000)),
+    ("an interface: through a router, after which there is another network", paired throughRouter),
+    ("an interface: it goes down and comes up, and is deleted", paired goesAndComes),
+    ("an interface that is of no use", refused)
   ]
   where
     linux = defaultSettings {settingWorkers = Just 1}
@@ -166,8 +176,9 @@ parts =
     busy = let Errno e = eBUSY in e
     twice settings = settings {settingWorkers = Just 2}
     -- A thread that waits is told, and so are later calls.
-    deleted workers = do
-      outcomes <- runWith (own tun) {settingReport = \_ -> pure (), settingWorkers = Just workers} . withSocket (listenTcp (Just ownName) "80" 16) $ \l -> do
+    deleted = deletedOn tun
+    deletedOn device workers = do
+      outcomes <- runWith (own device) {settingReport = \_ -> pure (), settingWorkers = Just workers} . withSocket (listenTcp (Just ownName) "80" 16) $ \l -> do
         accepting <- beside (try (void (accept l)))
         blocking (callCommand "ip link del weft0")
         first <- accepting
@@ -177,6 +188,36 @@ parts =
     tun = openTun "weft0" (Address4 0x0a090002) 24
     -- Linux's end gets its address, fd09::1, by this alone.
     tunSix = openTun "weft0" (six 2) 64
+    interface = openInterface "weft0" (Address4 0x0a090002) 24 Nothing
+    interfaceSix = openInterface "weft0" (six 2) 64 Nothing
+    -- One end is the stack's, and Linux has an address at the other.
+    paired act = do
+      callCommand "ip link add weft0 type veth peer name weft1 && ip addr add 10.9.0.1/24 dev weft1 && ip -6 addr add fd09::1/64 dev weft1 nodad && ip link set weft0 up && ip link set weft1 up"
+      act
+    throughRouter = do
+      callCommand "ip link set lo up && ip addr add 10.77.0.1/32 dev lo"
+      exchange linux (own (openInterface "weft0" (Address4 0x0a090002) 24 (Just (Address4 0x0a090001)))) "10.77.0.1" 100000
+    goesAndComes = do
+      exchange (own interface) linux ownName 1000
+      device <- interface
+      callCommand "ip link set weft0 down"
+      deviceRead device >>= (@?= [])
+      callCommand "ip link set weft0 up"
+      deviceClose device
+      exchange (own interface) linux ownName 1000
+      deletedOn interface 1
+    refused = do
+      callCommand "ip link add weft0 type veth peer name weft1 && ip addr add 10.9.0.2/24 dev weft1 && ip link set lo up"
+      let says why device = try device >>= either (\e -> assertBool (show e) (why == takeWhile (/= '(') (ioe_description e))) (\d -> deviceClose d >> assertFailure why)
+          at name = openInterface name (Address4 0x0a090002) 24 Nothing
+      says "is down " (at "weft0")
+      callCommand "ip link set weft0 up && ip link set weft1 up"
+      says "cannot be used with an address that the system has, too: its TCP would answer" (at "weft0")
+      says "is the loopback interface, which the system's TCP has" (at "lo")
+      says "cannot be used: No such device" (at "weft9")
+      callCommand "ip addr del 10.9.0.2/24 dev weft1"
+      at "weft0" >>= deviceClose
+      mapM isInterface ["weft0", "lo", "weft9"] >>= (@?= [True, True, False])
     -- Linux has its address once the device is there, which it is before a run opens it again.
     withLinux act = do
       callCommand "ip tuntap add weft0 mode tun"

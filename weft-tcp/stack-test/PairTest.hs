@@ -9,7 +9,7 @@ module PairTest (tests) where
 
 import Control.Concurrent (newEmptyMVar, putMVar, takeMVar)
 import Control.Concurrent qualified as Ghc
-import Control.Monad (forM, replicateM, void, (>=>))
+import Control.Monad (forM, forM_, join, replicateM, void, (>=>))
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.IORef
@@ -17,6 +17,7 @@ import Data.List (isInfixOf)
 import Data.Maybe (listToMaybe)
 import Data.Text qualified as Text
 import Foreign.C.Error (Errno (..), eNODEV, ePIPE)
+import GHC.Clock (getMonotonicTime)
 import GHC.IO.Exception (IOException (ioe_errno))
 import Support
 import Test.Tasty
@@ -27,11 +28,14 @@ import Weft.Dump (dumpThreads)
 import Weft.Socket
 import Weft.Tcp.Connection (Ecn (..), Settings (..))
 import Weft.Tcp.Device
+import Weft.Tcp.Device.Ethernet (overFrames)
 import Weft.Tcp.Icmp
+import Weft.Tcp.Neighbours (Mac (..), Station (..))
 import Weft.Tcp.Packet
 import Weft.Tcp.Segment
 import Weft.Tcp.Sequence (Seq (..))
 import Weft.Tcp.Stack
+import Weft.Tcp.Stack.Names (showHost)
 import Weft.Test.Loopback (toEnd)
 
 tests :: TestTree
@@ -43,6 +47,7 @@ tests =
         there <- roughLink 1
         back <- roughLink 2
         transfer there back 200000,
+      testCase "in frames of Ethernet, some of which are lost" inFrames,
       testCase "a hundred connections at once" many,
       testCase "a hundred connections of which the listener remembers nothing until they are there" manyByCookies,
       testCase "bytes both ways while SYNs flood the listener" flooded,
@@ -80,6 +85,17 @@ transfer :: Link -> Link -> Int -> IO ()
 transfer there back size = do
   (a, b) <- newPair 1500 there back
   exchange (over b serverAddress) (over a clientAddress) serverName size
+
+-- | Each finds the other, over IPv4 and IPv6.
+inFrames :: IO ()
+inFrames = forM_ [\n -> Address4 (0x0a090000 + n), Address6 0xfd09000000000000 . fromIntegral] $ \address -> do
+  (a, b) <- join (newPair 1500 <$> ninth <*> ninth)
+  let end n = overFrames (round . (* 1000000) <$> getMonotonicTime) (Station (Mac (0x020000000000 + fromIntegral n)) (address n) 24 Nothing)
+  exchange (ownSettings (end 2 b) (address 2)) (ownSettings (end 1 a) (address 1)) (showHost (address 2)) 100000
+  where
+    ninth = do
+      count <- newIORef (0 :: Int)
+      pure (Link 10000 (\p -> (\n -> [p | n `mod` 9 /= 0 || n > 90]) <$> atomicModifyIORef' count (\n -> (n + 1, n + 1))))
 
 many, manyByCookies :: IO ()
 many = hundred id

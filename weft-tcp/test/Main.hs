@@ -5,6 +5,7 @@ module Main (main) where
 import ConnectionTest qualified
 import CookieTest qualified
 import HostileTest qualified
+import NeighboursTest qualified
 import NetsimTest qualified
 import PathMtuTest qualified
 import RangeTest qualified
@@ -15,4 +16,4 @@ import WorldTest qualified
 import WrittenTest qualified
 
 main :: IO ()
-main = defaultMain (testGroup "weft-tcp" [ConnectionTest.tests, CookieTest.tests, HostileTest.tests, NetsimTest.tests, PathMtuTest.tests, RangeTest.tests, SmallTest.tests, WireTest.tests, WorldTest.tests, WrittenTest.tests])
+main = defaultMain (testGroup "weft-tcp" [ConnectionTest.tests, CookieTest.tests, HostileTest.tests, NeighboursTest.tests, NetsimTest.tests, PathMtuTest.tests, RangeTest.tests, SmallTest.tests, WireTest.tests, WorldTest.tests, WrittenTest.tests])

@@ -33,12 +33,11 @@ module Weft.Cli.Succession
 where
 
 import Control.Monad (unless, void, when)
-import Data.Bits (shiftL, shiftR, (.|.))
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.ByteString.Char8 qualified as C
 import Data.IORef
-import Data.Word (Word64, Word8)
+import Data.Word (Word8)
 import Foreign.C.Error (Errno (..), eCONNREFUSED, eNOENT)
 import Foreign.C.Types (CInt)
 import GHC.IO.Exception (IOException (..))
@@ -52,6 +51,7 @@ import Weft.Tcp.Device (Device)
 import Weft.Tcp.Handover hiding (release)
 import Weft.Tcp.Handover qualified as Handover
 import Weft.Tcp.Handover.Descriptor
+import Weft.Tcp.Internal.Bytes (build, byte64, word64)
 import Weft.Tcp.Stack (TcpSettings)
 import Weft.Timeout (timeout)
 
@@ -82,7 +82,7 @@ askPredecessor path = do
         receiveDescriptor s >>= \case
           Just (mark, Just device) | mark == passes -> do
             bytes <- exactly s 16
-            pure (Just (Predecessor (numberOf s) device (word (B.take 8 bytes), word (B.drop 8 bytes))))
+            pure (Just (Predecessor (numberOf s) device (word64 bytes 0, word64 bytes 8)))
           Just (mark, _) | mark == refuses -> do
             why <- exactly s 1 >>= exactly s . fromIntegral . B.head
             failing ("refuses: " <> C.unpack why)
@@ -179,7 +179,7 @@ withSuccessors (Door one door) say letGo goOn = do
         Just fd | asked == hello -> do
           sendDescriptor s passes fd
           (a, b) <- secret (successionStack one)
-          sendAll s (bytesOf a <> bytesOf b)
+          sendAll s (build (byte64 a <> byte64 b))
           ready <- within 60 "does not become ready" (exactly s 1)
           unless (ready == B.singleton isReady) (failing "does not become ready")
           say "handing over to a new process"
@@ -190,7 +190,7 @@ withSuccessors (Door one door) say letGo goOn = do
           sendAll s (B.singleton refuses <> B.singleton (fromIntegral (B.length why)) <> why)
           failing "has another version"
     telling s records = within 30 "does not take over" $ do
-      mapM_ (sendMany s) (together records)
+      mapM_ (sendMany s) (batches records)
       answer <- exactly s 1
       True <$ when (answer /= B.singleton understood) (failing "does not take over")
 
@@ -206,9 +206,9 @@ understood = 85
 yours = 89
 
 -- Many small records in one call.
-together :: [ByteString] -> [[ByteString]]
-together [] = []
-together records = let (some, rest) = splitAt 64 records in some : together rest
+batches :: [ByteString] -> [[ByteString]]
+batches [] = []
+batches records = let (some, rest) = splitAt 64 records in some : batches rest
 
 exactly :: Socket -> Int -> Thread ByteString
 exactly s n = B.concat <$> go n
@@ -225,9 +225,3 @@ within limit what act = timeout (seconds limit) act >>= maybe (failing what) pur
 
 failing :: String -> Thread a
 failing what = throwM (userError ("the other process " <> what))
-
-word :: ByteString -> Word64
-word = B.foldl' (\n b -> n `shiftL` 8 .|. fromIntegral b) 0
-
-bytesOf :: Word64 -> ByteString
-bytesOf n = B.pack [fromIntegral (n `shiftR` k) | k <- [56, 48 .. 0]]

@@ -1,11 +1,14 @@
 -- |
 -- Description : TCP of our own, for commands
 --
--- The option @--tcp DEVICE,ADDRESS\/PREFIX[,FILE]@: sockets belong to a stack in this process, and
--- what passes its device is written to the file.
+-- The option @--tcp DEVICE,ADDRESS\/PREFIX[\@ROUTER][,FILE]@: sockets belong to a stack in this process, and
+-- what passes its device is written to the file. The device is an interface of Ethernet if there is one with this name, and
+-- else a TUN device.
 module Weft.Cli.Tcp (OwnTcp (..), parseOwnTcp, ownTcp, overOwnTcp, overOwnTcpAfter, checkOwnTcp) where
 
-import Control.Exception (try)
+import Control.Exception (throwIO, try)
+import Control.Monad (mfilter)
+import Data.Maybe (isJust)
 import Foreign.C.Error (Errno (..), eBUSY)
 import GHC.IO.Exception (IOException (..))
 import Options.Applicative
@@ -14,15 +17,19 @@ import Weft.Cli.Succession
 import Weft.Kernel (Kernel)
 import Weft.Tcp.Device
 import Weft.Tcp.Device.Capture
+import Weft.Tcp.Device.Interface
 import Weft.Tcp.Device.Tun
-import Weft.Tcp.Packet (Address)
+import Weft.Tcp.Packet (Address, sameFamily)
 import Weft.Tcp.Stack
+import Weft.Tcp.Stack.Names (parseHost)
 
--- | A device, the stack's address, the length of the network, and the file for packets.
+-- | A device, the stack's address, the length of the network, a router, and the file for packets.
 data OwnTcp = OwnTcp
   { ownDevice :: !String,
     ownAddress :: !Address,
     ownPrefix :: !Int,
+    -- | For other networks, on an interface of Ethernet.
+    ownRouter :: !(Maybe Address),
     ownCapture :: !(Maybe FilePath)
   }
   deriving stock (Eq, Show)
@@ -33,7 +40,11 @@ parseOwnTcp text = case break (== ',') text of
   (device@(_ : _), ',' : rest)
     | (address, file) <- break (== ',') rest,
       file /= "," ->
-        (\(a, n) -> OwnTcp device a n (if null file then Nothing else Just (drop 1 file))) <$> parseAddress address
+        case break (== '@') address of
+          (own, router) -> do
+            (a, n) <- parseAddress own
+            via <- if null router then Right Nothing else maybe (Left (show (drop 1 router) <> " is not the address of a router")) (Right . Just) (mfilter (sameFamily a) (parseHost (drop 1 router)))
+            Right (OwnTcp device a n via (if null file then Nothing else Just (drop 1 file)))
   _ -> Left (show text <> " is not a device and an address, such as tun0,10.9.0.2/24")
 
 -- | The option's value.
@@ -48,8 +59,8 @@ overOwnTcp = maybe id (\own -> withTcp (settingsFor own (openOwn own >>= capture
 overOwnTcpAfter :: Succession -> OwnTcp -> Kernel -> Kernel
 overOwnTcpAfter one own = withTcp (successionTcp one attach over (settingsFor own))
   where
-    attach = attachTun Offload (ownDevice own) (ownAddress own) (ownPrefix own)
-    over fd = tunOver Offload (ownDevice own) fd >>= captured own
+    attach = choose own (attachInterface (ownDevice own) (ownAddress own)) (attachTun Offload (ownDevice own) (ownAddress own) (ownPrefix own))
+    over fd = choose own (interfaceOver (ownDevice own) (ownAddress own) (ownPrefix own) (ownRouter own) fd) (tunOver Offload (ownDevice own) fd) >>= captured own
 
 settingsFor :: OwnTcp -> IO Device -> TcpSettings
 settingsFor own device = defaultTcpSettings device [ownAddress own]
@@ -58,7 +69,16 @@ captured :: OwnTcp -> Device -> IO Device
 captured = maybe pure capturing . ownCapture
 
 openOwn :: OwnTcp -> IO Device
-openOwn own = openTun (ownDevice own) (ownAddress own) (ownPrefix own)
+openOwn own = choose own (openInterface (ownDevice own) (ownAddress own) (ownPrefix own) (ownRouter own)) (openTun (ownDevice own) (ownAddress own) (ownPrefix own))
+
+-- What is done with an interface, and what with a TUN device.
+choose :: OwnTcp -> IO a -> IO a -> IO a
+choose own interface tun =
+  isInterface (ownDevice own) >>= \case
+    True -> interface
+    False
+      | isJust (ownRouter own) -> throwIO (userError ("network device " <> ownDevice own <> ": a router is for an interface of Ethernet; to a TUN device packets are routed by the system"))
+      | otherwise -> tun
 
 -- | Why the device is not available. The flag: it may be another program's now, for it is only
 -- checked.

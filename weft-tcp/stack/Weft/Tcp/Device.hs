@@ -2,7 +2,7 @@
 -- Description : Where a stack's packets come from and go to
 --
 -- A device carries IP packets, one at a time, and may lose any of them, as a network does.
--- "Weft.Tcp.Device.Tun" has one of the system's; 'newPair' makes two that are joined in memory.
+-- "Weft.Tcp.Device.Tun" and "Weft.Tcp.Device.Interface" have those of the system; 'newPair' makes two that are joined in memory.
 module Weft.Tcp.Device
   ( Device (..),
     noDevice,

@@ -1,0 +1,127 @@
+/* A packet socket on a network interface: frames of Ethernet, read and written as weft_tun.c does. Each function answers a
+ * number of at least 0, or a negated errno. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <net/if.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+#ifdef __linux__
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <linux/filter.h>
+#include <linux/if_ether.h>
+#include <linux/if_packet.h>
+#include <net/if_arp.h>
+#include <netinet/in.h>
+#include <sys/ioctl.h>
+#endif
+
+/* 0: of another kind; 1: it carries frames of Ethernet, and is up; 2: the loopback interface; 3: as 1, but down. Its
+ * hardware address, if it is of Ethernet. */
+int weft_packet_interface(const char *name, uint64_t *mac)
+{
+#ifdef __linux__
+    struct ifreq r;
+    *mac = 0;
+    if (strlen(name) >= IFNAMSIZ) return -ENODEV;
+    int s = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (s < 0) return -errno;
+    memset(&r, 0, sizeof r);
+    strcpy(r.ifr_name, name);
+    int e = ioctl(s, SIOCGIFFLAGS, &r) < 0 ? -errno : 0, flags = r.ifr_flags;
+    if (e == 0 && ioctl(s, SIOCGIFHWADDR, &r) < 0) e = -errno;
+    close(s);
+    if (e < 0) return e;
+    if (flags & IFF_LOOPBACK) return 2;
+    if (r.ifr_hwaddr.sa_family != ARPHRD_ETHER) return 0;
+    for (int i = 0; i < 6; i++) *mac = *mac << 8 | (uint8_t)r.ifr_hwaddr.sa_data[i];
+    return flags & IFF_UP ? 1 : 3;
+#else
+    (void)name, (void)mac;
+    return -ENODEV;
+#endif
+}
+
+#ifdef __linux__
+/* Has the system this address, on any interface? */
+static int has_address(int version6, const struct in6_addr *six, uint32_t four)
+{
+    struct ifaddrs *all;
+    if (getifaddrs(&all) < 0) return 0;
+    int has = 0;
+    for (struct ifaddrs *i = all; i; i = i->ifa_next) {
+        if (!i->ifa_addr) continue;
+        if (!version6 && i->ifa_addr->sa_family == AF_INET) has |= ((struct sockaddr_in *)i->ifa_addr)->sin_addr.s_addr == htonl(four);
+        if (version6 && i->ifa_addr->sa_family == AF_INET6) has |= memcmp(&((struct sockaddr_in6 *)i->ifa_addr)->sin6_addr, six, 16) == 0;
+    }
+    freeifaddrs(all);
+    return has;
+}
+#endif
+
+/* A socket for the frames of an interface that may concern this address, whose halves these are, the first 0 in version 4.
+ * EADDRINUSE: the system has the address. */
+int weft_packet_open(const char *name, int version6, uint64_t high, uint64_t low)
+{
+#ifdef __linux__
+    struct in6_addr six;
+    for (int i = 0; i < 8; i++) {
+        six.s6_addr[i] = high >> (56 - 8 * i);
+        six.s6_addr[8 + i] = low >> (56 - 8 * i);
+    }
+    if (has_address(version6, &six, low)) return -EADDRINUSE;
+    int index = if_nametoindex(name);
+    if (index == 0) return -errno;
+    /* Nothing comes before it is bound. */
+    int fd = socket(AF_PACKET, SOCK_RAW | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd < 0) return -errno;
+    uint32_t group = 0xff000000u | (low & 0xffffff);
+    /* Not what leaves, nor what is of a VLAN. Version 4: ARP, and what is for the address. Version 6: what is for the last
+     * four bytes of the address, or of the group in which its hardware address is asked for. */
+    struct sock_filter code[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, SKF_AD_OFF + SKF_AD_PKTTYPE),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, PACKET_OUTGOING, 8, 0),
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, SKF_AD_OFF + SKF_AD_VLAN_TAG_PRESENT),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 0, 0, 6),
+        BPF_STMT(BPF_LD | BPF_H | BPF_ABS, 12),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, version6 ? ETH_P_IPV6 : ETH_P_ARP, version6 ? 1 : 5, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, version6 ? ETH_P_IPV6 : ETH_P_IP, 0, 3),
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, version6 ? 50 : 30),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)low, 2, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, version6 ? group : (uint32_t)low, 1, 0),
+        BPF_STMT(BPF_RET | BPF_K, 0),
+        BPF_STMT(BPF_RET | BPF_K, 0x40000),
+    };
+    struct sock_fprog filter = {sizeof code / sizeof *code, code};
+    struct packet_mreq asked = {.mr_ifindex = index, .mr_type = PACKET_MR_MULTICAST, .mr_alen = 6, .mr_address = {0x33, 0x33, 0xff, low >> 16, low >> 8, low}};
+    struct sockaddr_ll to = {.sll_family = AF_PACKET, .sll_protocol = htons(ETH_P_ALL), .sll_ifindex = index};
+    int one = 1, room = 4 << 20;
+    /* As much as is allowed. */
+    if (setsockopt(fd, SOL_SOCKET, SO_RCVBUFFORCE, &room, sizeof room) < 0) setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &room, sizeof room);
+    if (setsockopt(fd, SOL_PACKET, PACKET_VNET_HDR, &one, sizeof one) < 0 || setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &filter, sizeof filter) < 0
+        || (version6 && setsockopt(fd, SOL_PACKET, PACKET_ADD_MEMBERSHIP, &asked, sizeof asked) < 0) || bind(fd, (struct sockaddr *)&to, sizeof to) < 0) {
+        int e = errno;
+        close(fd);
+        return -e;
+    }
+    return fd;
+#else
+    (void)name, (void)version6, (void)high, (void)low;
+    return -ENOSYS;
+#endif
+}
+
+/* Is the interface of a socket still there? */
+int weft_packet_there(int fd)
+{
+#ifdef __linux__
+    struct sockaddr_ll at;
+    socklen_t size = sizeof at;
+    return getsockname(fd, (struct sockaddr *)&at, &size) == 0 && at.sll_ifindex > 0;
+#else
+    (void)fd;
+    return 0;
+#endif
+}

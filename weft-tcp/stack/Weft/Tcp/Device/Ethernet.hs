@@ -1,0 +1,52 @@
+-- |
+-- Description : A device whose packets travel in frames of Ethernet
+--
+-- Over a device that carries frames: an interface of the system ("Weft.Tcp.Device.Interface"), or a joint in memory. It finds the hosts
+-- of the link and answers those that look for this one ("Weft.Tcp.Neighbours").
+module Weft.Tcp.Device.Ethernet (overFrames) where
+
+import Data.ByteString (ByteString)
+import Data.IORef
+import Data.Int (Int64)
+import Data.Maybe (catMaybes)
+import Weft.Tcp.Device
+import Weft.Tcp.Internal.Bytes (octet, word32, word64)
+import Weft.Tcp.Neighbours
+import Weft.Tcp.Packet (Address (..))
+
+-- | A device for packets, given a clock in microseconds, its place on the link, and a device for frames, whose MTU does not count
+-- their headers. Packets for hosts off the link are lost if it has no router.
+overFrames :: IO Int64 -> Station -> Device -> IO Device
+overFrames clock station frames = do
+  known <- newIORef (noNeighbours station)
+  let changing f = atomicModifyIORef' known (\n -> let (n', r) = f n in (n', r))
+      say = \case
+        -- The header of a frame is in front of a copy.
+        Carry mac (packet, Nothing) -> deviceSend frames (frameFor station mac packet)
+        Carry mac (packet, Just send) -> send (frameFor station mac packet)
+        Say frame -> deviceSend frames frame
+      sends how packet = case targetOf packet of
+        Nothing -> pure ()
+        Just target -> do
+          now <- clock
+          changing (sendTo now target (packet, how)) >>= mapM_ say
+      received now frame = do
+        (packet, out) <- changing (\n -> let (n', p, o) = receiveFrame now frame n in (n', (p, o)))
+        packet <$ mapM_ say out
+  pure
+    frames
+      { deviceRead = do
+          arrived <- deviceRead frames
+          now <- if null arrived then pure 0 else clock
+          catMaybes <$> mapM (received now) arrived,
+        deviceSend = sends Nothing,
+        deviceSendWhole = (\send cut -> sends (Just (send cut))) <$> deviceSendWhole frames,
+        deviceAnother = Nothing
+      }
+
+-- The stack's packets are whole.
+targetOf :: ByteString -> Maybe Address
+targetOf packet = case octet packet 0 of
+  version
+    | version < 0x50 -> Just (Address4 (word32 packet 16))
+    | otherwise -> Just (Address6 (word64 packet 24) (word64 packet 32))

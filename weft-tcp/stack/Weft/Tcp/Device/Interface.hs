@@ -1,0 +1,104 @@
+-- |
+-- Description : A network interface of Linux
+--
+-- An Ethernet interface that the system has, such as one end of a pair (@veth@) or a network card, by a packet socket
+-- (packet(7)). The stack has an address of its own there, which the system must not have, and shares the interface's hardware
+-- address. That needs the right to use raw sockets (@CAP_NET_RAW@).
+module Weft.Tcp.Device.Interface
+  ( openInterface,
+    isInterface,
+
+    -- * The device and its descriptor
+    attachInterface,
+    interfaceOver,
+  )
+where
+
+import Control.Exception (onException, throwIO)
+import Control.Monad (when)
+import Data.IORef
+import Data.Int (Int64)
+import Data.Word (Word64)
+import Foreign.C.Error (Errno (..), eADDRINUSE, eNODEV, ePERM)
+import Foreign.C.String (CString, withCString)
+import Foreign.C.Types (CInt (..))
+import Foreign.Marshal.Alloc (alloca)
+import Foreign.Ptr (Ptr)
+import Foreign.Storable (peek)
+import GHC.Clock (getMonotonicTimeNSec)
+import GHC.IO.Exception (IOException (..))
+import Weft (liftIO, milliseconds, sleep)
+import Weft.Tcp.Device
+import Weft.Tcp.Device.Descriptor
+import Weft.Tcp.Device.Ethernet
+import Weft.Tcp.Neighbours
+import Weft.Tcp.Packet
+
+-- | The interface with this name, for a stack with the address in a network of this length, and with this router for all
+-- other networks. Throws an 'IOError' that says what is missing: the interface is to be there, up, and one of Ethernet,
+-- and the system must not have the address, or its own TCP would reset the stack's connections.
+--
+-- Checksums and segmentation of TCP are left to Linux, as with 'Weft.Tcp.Device.Tun.openTun'. It has one queue.
+openInterface :: String -> Address -> Int -> Maybe Address -> IO Device
+openInterface name address prefix gateway = attachInterface name address >>= interfaceOver name address prefix gateway
+
+-- | Is there an interface with this name that carries frames of Ethernet, or that is the loopback one? A TUN device is neither.
+isInterface :: String -> IO Bool
+isInterface name = either (const False) ((/= Unfit) . fst) <$> interfaceOf name
+
+-- | The descriptor of the device, as 'openInterface' has it.
+attachInterface :: String -> Address -> IO CInt
+attachInterface name address = do
+  interfaceOf name >>= \case
+    Left e -> throwIO (explained name "cannot be used" e)
+    Right (Up, _) -> pure ()
+    Right (Down, _) -> refuse ("is down (ip link set " <> name <> " up)")
+    Right (Loopback, _) -> refuse "is the loopback interface, which the system's TCP has"
+    Right (Unfit, _) -> refuse "does not carry frames of Ethernet"
+  fd <- withCString name $ \cname -> case address of
+    Address4 n -> c_open cname 0 0 (fromIntegral n)
+    Address6 a b -> c_open cname 1 a b
+  case Errno (negate fd) of
+    e
+      | fd >= 0 -> pure fd
+      | e == ePERM -> refuse "cannot be opened: that needs the right to use raw sockets (CAP_NET_RAW)"
+      | e == eADDRINUSE -> refuse "cannot be used with an address that the system has, too: its TCP would answer"
+      | otherwise -> throwIO (explained name "cannot be opened" e)
+  where
+    refuse why = throwIO ((explained name why (Errno 0)) {ioe_description = why, ioe_errno = Nothing})
+
+-- | The device with this name and the descriptor, which 'attachInterface' has opened, perhaps in another process. The
+-- descriptor is the device's from now on.
+interfaceOver :: String -> Address -> Int -> Maybe Address -> CInt -> IO Device
+interfaceOver name address prefix gateway fd = do
+  down <- newIORef False
+  frames <- overDescriptor Offload frameHeader name fd (\_ -> Nothing <$ writeIORef down True)
+  (_, mac) <- (interfaceOf name >>= orGone) `onException` deviceClose frames
+  overFrames clock (Station mac address prefix gateway) $
+    frames
+      { deviceRead = readIORef down >>= flip when (seen down) >> deviceRead frames,
+        deviceAwait = liftIO (readIORef down) >>= \d -> if d then sleep (milliseconds 100) else deviceAwait frames
+      }
+  where
+    clock = (\ns -> fromIntegral (ns `div` 1000)) <$> getMonotonicTimeNSec :: IO Int64
+    orGone = either (throwIO . explained name "is gone") pure
+    -- A socket tells once that its interface has gone down, not whether it is deleted then or comes up again.
+    seen down = do
+      there <- c_there fd
+      (kind, _) <- (if there == 1 then interfaceOf name else pure (Left eNODEV)) >>= orGone
+      when (kind == Up) (writeIORef down False)
+
+data Kind = Unfit | Up | Loopback | Down
+  deriving stock (Eq, Enum)
+
+-- What it is, and its hardware address.
+interfaceOf :: String -> IO (Either Errno (Kind, Mac))
+interfaceOf name = withCString name $ \cname -> alloca $ \mac -> do
+  kind <- c_interface cname mac
+  if kind < 0 then pure (Left (Errno (negate kind))) else (\m -> Right (toEnum (fromIntegral kind), Mac m)) <$> peek mac
+
+foreign import ccall unsafe "weft_packet_interface" c_interface :: CString -> Ptr Word64 -> IO CInt
+
+foreign import ccall unsafe "weft_packet_open" c_open :: CString -> CInt -> Word64 -> Word64 -> IO CInt
+
+foreign import ccall unsafe "weft_packet_there" c_there :: CInt -> IO CInt

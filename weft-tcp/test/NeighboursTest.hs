@@ -1,0 +1,156 @@
+-- |
+-- Description : The hosts of a link
+--
+-- Two stations find each other, and what others say changes nothing that was not asked for.
+module NeighboursTest (tests) where
+
+import Data.Bits (xor)
+import Data.ByteString (ByteString)
+import Data.ByteString qualified as B
+import Data.Int (Int64)
+import Data.List qualified as List
+import Data.Word (Word32)
+import Test.Tasty (TestTree, adjustOption, testGroup)
+import Test.Tasty.HUnit (testCase, (@?=))
+import Test.Tasty.QuickCheck
+import Weft.Tcp.Neighbours
+import Weft.Tcp.Packet
+
+tests :: TestTree
+tests =
+  testGroup
+    "neighbours"
+    [ testGroup "two stations find each other, and what waited goes in its order" [testCase (show version) (finds version) | version <- versions],
+      testGroup "an answer counts for half a minute; one that is silent is forgotten after three questions" [testCase (show version) (ages version) | version <- versions],
+      testGroup "a hardware address that changed is learnt" [testCase (show version) (changes version) | version <- versions],
+      testCase "a host on another network is reached by the router, or not at all" routed,
+      testCase "a host that looks for a duplicate of its address is told" duplicate,
+      atLeast 500 . testProperty "what nobody asked for teaches nothing" $ \version (frames :: [Frame]) ->
+        let n = List.foldl' (\x (Frame f) -> let (x', _, _) = receiveFrame 0 (f version) x in x') (noNeighbours (ours version) :: Neighbours ()) frames
+         in (knownHosts n, openQuestions n) === ([], []),
+      atLeast 200 . testProperty "no flood takes more than the bounds" $ \version (moves :: [Either Word32 Frame]) ->
+        let flood = cycle moves
+            go (now, n, count) m = case m of
+              Left host -> let (n', out) = sendTo now (addressOf version (host `mod` 4000)) (B.singleton 1) n in (now + 100, n', count + length out)
+              Right (Frame f) -> let (n', _, out) = receiveFrame now (f version) n in (now + 100, n', count + length out)
+            (_, end, frames) = List.foldl' go (0 :: Int64, noNeighbours (ours version), 0 :: Int) (take (if null moves then 0 else 3000) flood)
+         in conjoin
+              [ property (length (knownHosts end) <= mostKnown),
+                property (length (openQuestions end) <= mostAsked),
+                property (all ((<= mostWaiting) . snd) (openQuestions end)),
+                property (frames <= 3000 * (mostWaiting + 1))
+              ],
+      testCase "a flood of hosts that are not there does not keep others from being found" crowded,
+      atLeast 1000 . testProperty "any bytes" $ \version bytes -> case receiveFrame 0 (B.pack bytes) (noNeighbours (ours version) :: Neighbours ByteString) of
+        (n, _, out) -> (knownHosts n, length out) === ([], 0)
+    ]
+  where
+    atLeast n = adjustOption (\(QuickCheckTests given) -> QuickCheckTests (max n given))
+    versions = [V4, V6]
+
+data Version = V4 | V6
+  deriving stock (Show, Eq)
+
+instance Arbitrary Version where
+  arbitrary = elements [V4, V6]
+
+-- | A frame of another host: a question, an answer, or either with a changed bit.
+newtype Frame = Frame (Version -> ByteString)
+
+instance Show Frame where
+  show (Frame f) = show (f V4, f V6)
+
+instance Arbitrary Frame where
+  arbitrary = do
+    host <- choose (1, 4000)
+    asks <- arbitrary
+    changed <- frequency [(3, pure Nothing), (1, Just <$> choose (0, 8 * 86 - 1))]
+    pure . Frame $ \version ->
+      let frame = if asks then questionOf version host else answerOf version host
+       in maybe frame (flipped frame) changed
+    where
+      flipped b i = case B.splitAt ((i `div` 8) `mod` B.length b) b of
+        (front, back) -> front <> B.singleton (B.head back `xor` 4) <> B.tail back
+
+addressOf :: Version -> Word32 -> Address
+addressOf V4 n = Address4 (0x0a000000 + n)
+addressOf V6 n = Address6 0xfd09000000000000 (fromIntegral n)
+
+station :: Version -> Word32 -> Station
+station version n = Station (Mac (0x020000000000 + fromIntegral n)) (addressOf version n) (if version == V4 then 16 else 64) Nothing
+
+-- | It has the address that ends with 7.
+ours :: Version -> Station
+ours version = station version 7
+
+said :: [Out a] -> [ByteString]
+said out = [f | Say f <- out]
+
+carried :: [Out a] -> [(Mac, a)]
+carried out = [(m, a) | Carry m a <- out]
+
+-- | A host's question about our station, and its answer to our question.
+questionOf, answerOf :: Version -> Word32 -> ByteString
+questionOf version host = B.concat (said (snd (sendTo 0 (addressOf version 7) () (noNeighbours (station version host)))))
+answerOf version host = case sendTo 0 (addressOf version host) () (noNeighbours (ours version)) of
+  (_, out) -> B.concat [answer | question <- said out, (_, _, reply) <- [receiveFrame 0 question (noNeighbours (station version host) :: Neighbours ())], answer <- said reply]
+
+finds, ages, changes :: Version -> IO ()
+finds version = do
+  let (a1, out1) = sendTo 0 (addressOf version 9) 'x' (noNeighbours (ours version))
+      (a2, out2) = sendTo 10 (addressOf version 9) 'y' a1
+  (length (said out1), length (said out2), carried (out1 <> out2)) @?= (1, 0, [])
+  let (_, nothing, answers) = receiveFrame 20 (B.concat (said out1)) (noNeighbours (station version 9) :: Neighbours ())
+      (a3, nothing', out3) = receiveFrame 30 (B.concat (said answers)) a2
+      mac = Mac 0x020000000009
+  (nothing, nothing') @?= (Nothing, Nothing)
+  carried out3 @?= [(mac, 'x'), (mac, 'y')]
+  knownHosts a3 @?= [(addressOf version 9, mac)]
+  let (_, out4) = sendTo 1000 (addressOf version 9) 'z' a3
+  (carried out4, said out4) @?= ([(mac, 'z')], [])
+  -- The packet in a frame is the stack's; one for another station is not.
+  let frame = frameFor (station version 9) (Mac 0x020000000007) (B.pack [1, 2, 3])
+      stranger = frameFor (station version 9) (Mac 0x020000000008) (B.pack [1, 2, 3])
+      takes f = let (_, p, _) = receiveFrame 40 f a3 in p
+  (takes frame, takes stranger) @?= (Just (B.pack [1, 2, 3]), Nothing)
+
+known :: Version -> Neighbours Char
+known version = case receiveFrame 0 (answerOf version 9) (fst (sendTo 0 (addressOf version 9) 'a' (noNeighbours (ours version)))) of
+  (n, _, _) -> n
+
+ages version = do
+  let at now n = let (n', out) = sendTo (now * 1000000) (addressOf version 9) 'p' n in (n', (length (carried out), length (said out)))
+      (n1, o1) = at 29 (known version)
+      (n2, o2) = at 30 n1
+      (n3, o3) = at 31 n2
+      (n4, o4) = at 32 n3
+      (n5, o5) = at 33 n4
+      (_, o6) = at 34 n5
+  [o1, o2, o3, o4, o5, o6] @?= [(1, 0), (1, 1), (1, 1), (1, 1), (0, 1), (0, 1)]
+
+changes version = do
+  let moved = (station version 9) {stationMac = Mac 0x020000000777}
+      (n1, out) = sendTo 31000000 (addressOf version 9) 'p' (known version)
+      (_, _, answers) = receiveFrame 0 (B.concat (said out)) (noNeighbours moved :: Neighbours ())
+      (n2, _, _) = receiveFrame 31000010 (B.concat (said answers)) n1
+      -- The same answer before it was asked for.
+      (n3, _, _) = receiveFrame 31000010 (B.concat (said answers)) (known version)
+  map snd (knownHosts n2) @?= [Mac 0x020000000777]
+  map snd (knownHosts n3) @?= [Mac 0x020000000009]
+
+routed, duplicate, crowded :: IO ()
+routed = do
+  let there router = fmap fst (openQuestions (fst (sendTo 0 (Address4 0x08080808) 'p' (noNeighbours (ours V4) {stationGateway = router}))))
+  there Nothing @?= []
+  there (Just (Address4 0x0a000001)) @?= [Address4 0x0a000001]
+duplicate = do
+  let looking = Station (Mac 0x020000000055) (Address6 0 0) 0 Nothing
+      question = B.concat (said (snd (sendTo 0 (addressOf V6 7) () (noNeighbours looking))))
+      (_, _, answers) = receiveFrame 0 question (noNeighbours (ours V6) :: Neighbours ())
+  -- To all hosts.
+  map (B.take 6) (said answers) @?= [B.pack [0x33, 0x33, 0, 0, 0, 1]]
+crowded = do
+  let flood now hosts n0 = List.foldl' (\n h -> fst (sendTo now (addressOf V4 h) 'f' n)) n0 hosts
+      (n1, _) = sendTo 1 (addressOf V4 9) 'p' (flood 0 [1000 .. 3000] (noNeighbours (ours V4)))
+      (_, _, out) = receiveFrame 3 (answerOf V4 9) (flood 2 [3001 .. 3100] n1)
+  map snd (carried out) @?= "p"
