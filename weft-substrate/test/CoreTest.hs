@@ -32,6 +32,7 @@ tests =
       testCase "a sleep inside a lazy value, inside a transaction" sleepsInside,
       testCase "raiseAsync freezes what is being evaluated" freezes,
       testCase "an exception from outside freezes a lazy value, inside a transaction that handles another" freezesInside,
+      testCase "an exception from outside is raised though the transaction conflicts" killedInConflict,
       testCase "an exception from outside is raised in the stack" fromOutside,
       testCase "an exception from outside ends a sleep" endsSleep,
       testCase "an exception from outside ends a sleep at the base, in the stack that switches" endsSleepAtBase,
@@ -209,6 +210,19 @@ freezesInside = do
   r <- try (evaluate x)
   r @?= (Right 'a' :: Either AsyncException Char)
   takeMVar begun
+
+-- | What a part that handles another exception has read does not hold any more when it is killed.
+killedInConflict :: Assertion
+killedInConflict = do
+  v <- newPVarIO 'a'
+  begun <- newEmptyMVar
+  end <- newEmptyMVar
+  t <- forkIO $ try (atomicPTM ((readPVar v <* unsafeIOToPTM (putMVar begun () >> newEmptyMVar >>= takeMVar)) `catchPTM` \(ErrorCall _) -> pure 'e')) >>= putMVar end
+  takeMVar begun
+  atomicPTM (writePVar v 'b')
+  _ <- forkIO (takeMVar begun >> putMVar end (Right 'b'))
+  throwTo t ThreadKilled
+  takeMVar end >>= (@?= Left ThreadKilled)
 
 fromOutside :: Assertion
 fromOutside = do

@@ -38,7 +38,7 @@ import GHC.IO (IO (..), unIO)
 import Weft.ConcLib.Internal.Scheduler (Library)
 import Weft.ConcLib.Internal.Waiter
 import Weft.Substrate
-import Weft.Substrate.Internal.Local (markOwned, ownerOf)
+import Weft.Substrate.Internal.Local (isMarked, mark, ownerOf)
 import Weft.Substrate.Internal.Place (stackHere)
 import Weft.Substrate.Internal.Transaction (conflicting, unsafeIOToPTM)
 import Weft.Substrate.Internal.Types (StackId (..))
@@ -138,7 +138,7 @@ raisePending me = do
 -- | Have a thread told when it waits for ever. For a thread that is about to wait, itself: one that never waits costs no
 -- weak pointer.
 lastRites :: StackId -> ThreadId -> IO ()
-lastRites stack t = markOwned stack >>= (`unless` finalized stack t)
+lastRites stack t = isMarked stack >>= (`unless` (finalized stack t >> mark stack))
 {-# INLINE lastRites #-}
 
 finalized :: StackId -> ThreadId -> IO ()

@@ -127,7 +127,10 @@ followed =
   placeHere Nothing >>= \case
     Just h | Free <- hecGoverned h -> do
       here <- IO (readMutVar# (hecStack h))
-      hecEnding h here >>= mapM_ (\after -> IO (enterNext h here (endedNext after)) >> followed)
+      hecEnding h here >>= \case
+        -- In the place of this call, however many follow each other.
+        Just after -> IO (enterNext h here (endedNext after)) >> followed
+        Nothing -> pure ()
     _ -> pure ()
 
 -- | Enter the stack that a transaction chooses, on a HEC without handlers, in place of one that has ended.

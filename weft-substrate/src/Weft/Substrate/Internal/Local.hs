@@ -9,7 +9,7 @@
 -- A value for each stack and key. The dictionary of a stack is an array that hangs on it, indexed
 -- by the numbers of keys, and is collected with it. A stack's own code reads and writes it. What the library keeps in a
 -- stack that has made it is beside the dictionary.
-module Weft.Substrate.Internal.Local (SLSKey, newSLSKey, getSLS, getSLSIO, setSLS, newSlots, ownerOf, markOwned) where
+module Weft.Substrate.Internal.Local (SLSKey, newSLSKey, getSLS, getSLSIO, setSLS, newSlots, ownerOf, isMarked, mark) where
 
 import Data.IORef (IORef, atomicModifyIORef', newIORef)
 import Data.Primitive.SmallArray
@@ -103,8 +103,11 @@ ownerOf (StackId slots) = IO $ \s -> case getSizeofSmallMutableArray# slots s of
   (# s1, _ #) -> (# s1, Nothing #)
 {-# INLINE ownerOf #-}
 
--- | Mark a stack in which a library keeps something. Was it marked? For the code of that stack.
-markOwned :: StackId -> IO Bool
-markOwned (StackId slots) = IO $ \s -> case readSmallArray# slots 3# s of
-  (# s1, was #) -> case writeSmallArray# slots 3# (unsafeCoerce# True) s1 of s2 -> (# s2, unsafeCoerce# was #)
-{-# INLINE markOwned #-}
+-- | Is a stack marked, in which a library keeps something? For the code of that stack.
+isMarked :: StackId -> IO Bool
+isMarked (StackId slots) = IO $ \s -> case readSmallArray# slots 3# s of (# s1, was #) -> (# s1, unsafeCoerce# was #)
+{-# INLINE isMarked #-}
+
+-- | Mark it, for good.
+mark :: StackId -> IO ()
+mark (StackId slots) = IO $ \s -> case writeSmallArray# slots 3# (unsafeCoerce# True) s of s1 -> (# s1, () #)

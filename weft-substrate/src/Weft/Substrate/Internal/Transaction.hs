@@ -168,19 +168,23 @@ catchPTM (PTM m) handler = PTM $ \e l n s -> case newMutVar# l s of
                 | otherwise ->
                     let !l1 = readsSince depth l reached
                      in case revalidate l1 s4 of
-                          (# s5, Conflict #) -> (# s5, l1, Conflict, noResult #)
+                          (# s5, Conflict #) -> runPTM (unless (fromWithin x) (passOn x) >> conflicting) e l1 n s5
                           (# s5, n1 #) -> case noted e l1 s5 of s6 -> continue e l1 n1 x s6
   where
     continue e l n x s = case fromException x of
       Just y -> runPTM (handler y) e l n s
       Nothing -> runPTM (passOn x >> catchPTM (PTM m) handler) e l n s
 
--- | Raise what no handler was for. From outside, it is raised as such: a lazy value in which this is stays as it is, and
--- where it is evaluated again, this returns.
+-- | Rethrow an exception that no handler took. One from outside is thrown with 'throwTo', so that a lazy value stays
+-- unevaluated; evaluated again, it returns here.
 passOn :: SomeException -> PTM ()
-passOn x = case fromException x of
-  Just (SomeAsyncException _) -> unsafeIOToPTM (myThreadId >>= (`throwTo` x))
-  Nothing -> throwPTM x
+passOn x = if fromWithin x then throwPTM x else unsafeIOToPTM (myThreadId >>= (`throwTo` x))
+
+-- | Is it an exception of the transaction, which means nothing where its reads do not hold any more?
+fromWithin :: SomeException -> Bool
+fromWithin x = case fromException x of
+  Just (SomeAsyncException _) -> False
+  Nothing -> True
 
 data Returned a = Returned Log Int# a | Threw SomeException
 

@@ -183,7 +183,9 @@ takeInterruption tcb = case tcbIdentity tcb of
     readMutVar status >>= \case
       Condemned home several ->
         applying several >>= \case
-          Cancellation e _ :<| rest -> Just e <$ (writeMutVar status $! if null rest then homeGoing home else Condemned home rest)
+          Cancellation e _ :<| later -> do
+            rest <- applying later
+            Just e <$ (writeMutVar status $! if null rest then homeGoing home else Condemned home rest)
           Empty -> Nothing <$ (writeMutVar status $! homeGoing home)
       _ -> pure Nothing
 
