@@ -135,11 +135,10 @@ compareConfigurations extent rounds only peers work = do
             contest = Contest (plannedName p) [c | n <- plannedContenders p, c <- able, contenderName c == n] (pointsPlanned p) often 300
         Result p contest <$> runContest nursery [] (const (pure ())) contest
 
--- | Leave the page of what 'compareConfigurations' has measured, judged by the claims of these files.
-leaveConfigurations :: Extent -> Int -> [FilePath] -> FilePath -> [Result] -> IO ()
-leaveConfigurations extent rounds files page results = do
+-- | Leave the page of what 'compareConfigurations' has measured on this machine, judged by the claims of these files.
+leaveConfigurations :: Extent -> Int -> Row -> [FilePath] -> FilePath -> [Result] -> IO ()
+leaveConfigurations extent rounds machine files page results = do
   claims <- concat <$> mapM claimsOf files
-  machine <- machineRow
   createDirectoryIfMissing True (takeDirectory page)
   Text.writeFile page (configurationsPage extent rounds machine results claims)
 

@@ -12,6 +12,7 @@ where
 import Options.Applicative
 import System.Exit (die)
 import Weft.Bench.Command.Options
+import Weft.Bench.Machine (machineRow)
 import Weft.Bench.Report (printRows)
 import Weft.Bench.Works (compareConfigurations, leaveConfigurations, resultRows)
 import Weft.Bench.Works.Plan (Extent (..))
@@ -35,7 +36,8 @@ substrateCommand =
                 <*> strOption (long "goals" <> metavar "FILE" <> value "weft-bench/substrate.json" <> showDefault <> help "what is asked of the libraries")
             )
     measure format extent rounds only peers work page claims = do
+      machine <- machineRow
       results <- compareConfigurations extent rounds only peers work
       let rows = concatMap resultRows results
       if null rows then die "weft-bench: nothing could be measured" else printRows format rows
-      mapM_ (\file -> leaveConfigurations extent rounds claims file results) page
+      mapM_ (\file -> leaveConfigurations extent rounds machine claims file results) page
