@@ -13,6 +13,7 @@
 #include <linux/filter.h>
 #include <linux/if_ether.h>
 #include <linux/if_packet.h>
+#include <linux/version.h>
 #include <net/if_arp.h>
 #include <netinet/in.h>
 #include <sys/ioctl.h>
@@ -62,7 +63,7 @@ static int has_address(int version6, const struct in6_addr *six, uint32_t four)
 #endif
 
 /* A socket for the frames of an interface that may concern this address, whose halves these are, the first 0 in version 4.
- * EADDRINUSE: the system has the address. */
+ * EADDRINUSE: the system has the address. EBUSY: another program has it. */
 int weft_packet_open(const char *name, int version6, uint64_t high, uint64_t low)
 {
 #ifdef __linux__
@@ -100,12 +101,21 @@ int weft_packet_open(const char *name, int version6, uint64_t high, uint64_t low
     int one = 1, room = 4 << 20;
     /* As much as is allowed. */
     if (setsockopt(fd, SOL_SOCKET, SO_RCVBUFFORCE, &room, sizeof room) < 0) setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &room, sizeof room);
+    if (setsockopt(fd, SOL_SOCKET, SO_SNDBUFFORCE, &room, sizeof room) < 0) setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &room, sizeof room);
     if (setsockopt(fd, SOL_PACKET, PACKET_VNET_HDR, &one, sizeof one) < 0 || setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &filter, sizeof filter) < 0
         || (version6 && setsockopt(fd, SOL_PACKET, PACKET_ADD_MEMBERSHIP, &asked, sizeof asked) < 0) || bind(fd, (struct sockaddr *)&to, sizeof to) < 0) {
         int e = errno;
         close(fd);
         return -e;
     }
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(5, 15, 0)
+    /* A group of one: another program with this address would reset our connections, and we its. */
+    struct fanout_args only = {.id = (uint16_t)(index * 40503u ^ (low ^ low >> 16 ^ high) * 31u), .type_flags = PACKET_FANOUT_CPU, .max_num_members = 1};
+    if (setsockopt(fd, SOL_PACKET, PACKET_FANOUT, &only, sizeof only) < 0 && errno == ENOSPC) {
+        close(fd);
+        return -EBUSY;
+    }
+#endif
     return fd;
 #else
     (void)name, (void)version6, (void)high, (void)low;

@@ -55,6 +55,7 @@ tests =
           testCase "whose accept was undone, with bytes in both directions" undone,
           testCase "at rest" resting,
           testCase "whose peer has ended its stream" ended,
+          testCase "whose peer has sent more than its stream" pastEnd,
           testCase "that its user has closed" closed,
           testCase "in TIME-WAIT" waits,
           testCase "but not one whose user has it, nor one to a port at which nobody listens" stays
@@ -107,7 +108,7 @@ reads' x s now = allocaBytes 100 $ \p ->
 sends :: Site -> Socket -> ByteString -> Instant -> IO ()
 sends x s bytes now = sendSock (siteStack x) s NothingMore [bytes] Nothing now >>= gives (Right (B.length bytes))
 
-halfOpen, unaccepted, undone, resting, ended, closed, waits, stays, shutDown, noListener, parts :: Assertion
+halfOpen, unaccepted, undone, resting, ended, pastEnd, closed, waits, stays, shutDown, noListener, parts :: Assertion
 halfOpen = do
   x <- site id
   first <- begins 4000 x (Just 1000)
@@ -190,6 +191,17 @@ ended = do
   s <- accepts y
   reads' y s 4007 >>= (@?= Just (Char8.pack "last"))
   reads' y s 4007 >>= (@?= Just B.empty)
+pastEnd = do
+  x <- site id
+  first <- begins 4000 x (Just 1000)
+  let says t flags from n = comes x t (ack <> psh <> flags) from (first `advance` 1) (Just 1000) (B.replicate n 0x61)
+  says 2 mempty 201 100
+  says 3 fin 241 10
+  says 4 mempty 101 100
+  y <- moves x 6 4006
+  s <- accepts y
+  got <- replicateM 3 (reads' y s 4007)
+  map (fmap B.length) got @?= [Just 100, Just 50, Just 0]
 closed = do
   x <- site id
   first <- begins 4000 x (Just 1000)

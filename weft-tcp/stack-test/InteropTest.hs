@@ -140,7 +140,7 @@ parts =
     ("many connections from Linux, two workers and one queue", callCommand "ip tuntap add weft0 mode tun" >> crowd (twice (own tun)) linux ownName 200),
     ("many connections over a bad link, two workers", crowd (twice (own bad)) linux ownName 20),
     ("two workers lose the device", deleted 2),
-    ("a device of another program", another),
+    ("a device of another program", another tun),
     ("the device is deleted", deleted 1),
     ("datagrams from Linux", conversation (own tun) linux (SockAddrInet 53 (tupleToHostAddress (10, 9, 0, 2)))),
     ("datagrams to Linux", withLinux (\_ -> conversation linux (own tun) (SockAddrInet 53 (tupleToHostAddress (10, 9, 0, 1))))),
@@ -155,6 +155,7 @@ parts =
     ("an interface: over IPv6, both ways", paired (exchange (ownSettings interfaceSix (six 2)) linux "fd09::2" 1000000 >> exchange linux (ownSettings interfaceSix (six 2)) "fd09::1" 1000000)),
     ("an interface: through a router, after which there is another network", paired throughRouter),
     ("an interface: it goes down and comes up, and is deleted", paired goesAndComes),
+    ("an interface: the address is another program's", paired (another interface)),
     ("an interface that is of no use", refused)
   ]
   where
@@ -166,13 +167,13 @@ parts =
       let ours = ownSettingsWith (\s -> s {tcpAddresses = [six 2]}) tun (Address4 0x0a090002)
       conversation ours linux (toSockAddr AF_INET6 (six 2) 53)
       conversation linux ours (toSockAddr AF_INET6 (six 1) 53)
-    -- It would get a part of the packets.
-    another = do
-      device <- tun
-      second <- try tun
+    -- It would get a part of the packets, or reset the other's connections.
+    another open = do
+      device <- open
+      second <- try open
       deviceClose device
       either ioe_errno (const Nothing) second @?= Just busy
-      tun >>= deviceClose
+      open >>= deviceClose
     busy = let Errno e = eBUSY in e
     twice settings = settings {settingWorkers = Just 2}
     -- A thread that waits is told, and so are later calls.

@@ -4,14 +4,19 @@
 -- Two stations find each other, and what others say changes nothing that was not asked for.
 module NeighboursTest (tests) where
 
+import Control.Exception (evaluate)
 import Data.Bits (xor)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
+import Data.IORef (mkWeakIORef, newIORef)
 import Data.Int (Int64)
 import Data.List qualified as List
+import Data.Maybe (isNothing)
 import Data.Word (Word32)
+import System.Mem (performMajorGC)
+import System.Mem.Weak (deRefWeak)
 import Test.Tasty (TestTree, adjustOption, testGroup)
-import Test.Tasty.HUnit (testCase, (@?=))
+import Test.Tasty.HUnit (Assertion, testCase, (@?=))
 import Test.Tasty.QuickCheck
 import Weft.Tcp.Neighbours
 import Weft.Tcp.Packet
@@ -40,6 +45,7 @@ tests =
                 property (all ((<= mostWaiting) . snd) (openQuestions end)),
                 property (frames <= 3000 * (mostWaiting + 1))
               ],
+      testCase "a packet that waits no more is not kept" forgets,
       testCase "a flood of hosts that are not there does not keep others from being found" crowded,
       atLeast 1000 . testProperty "any bytes" $ \version bytes -> case receiveFrame 0 (B.pack bytes) (noNeighbours (ours version) :: Neighbours ByteString) of
         (n, _, out) -> (knownHosts n, length out) === ([], 0)
@@ -47,6 +53,17 @@ tests =
   where
     atLeast n = adjustOption (\(QuickCheckTests given) -> QuickCheckTests (max n given))
     versions = [V4, V6]
+
+-- | What is kept of a host is not looked at while its packets come.
+forgets :: Assertion
+forgets = do
+  oldest <- newIORef ()
+  later <- newIORef ()
+  left <- mkWeakIORef oldest (pure ())
+  n <- evaluate (List.foldl' (\x (now, packet) -> fst (sendTo now (addressOf V4 9) packet x)) (noNeighbours (ours V4)) ((0, oldest) : map (,later) [1 .. 100]))
+  performMajorGC
+  deRefWeak left >>= (@?= True) . isNothing
+  map snd (openQuestions n) @?= [mostWaiting]
 
 data Version = V4 | V6
   deriving stock (Show, Eq)

@@ -76,7 +76,7 @@ data Neighbours a = Neighbours !Station !(Map Address Known) !(Map Address (Aske
 data Known = Known !Mac !Int64
 
 -- | An open question: how often it was asked, when it may be asked again, and the packets that wait, newest first.
-data Asked a = Asked !Int !Int64 [a]
+data Asked a = Asked !Int !Int64 ![a]
 
 -- | Nobody is known.
 noNeighbours :: Station -> Neighbours a
@@ -129,11 +129,17 @@ sendTo now target packet n@(Neighbours station known asked) = case nextHop stati
     unknown hop known' asked' = asking hop known' asked' [packet]
     asking hop known' asked' waits = case Map.lookup hop asked' of
       Just (Asked tries again waiting)
-        | now < again -> (entered (Asked tries again (take mostWaiting (waits <> waiting))), [])
-        | otherwise -> (entered (Asked (min mostTries (tries + 1)) (now + patience) (take mostWaiting (waits <> waiting))), [Say (questionFor station hop)])
+        | now < again -> (entered (Asked tries again (newest (waits <> waiting))), [])
+        | otherwise -> (entered (Asked (min mostTries (tries + 1)) (now + patience) (newest (waits <> waiting))), [Say (questionFor station hop)])
       Nothing -> (entered (Asked 1 (now + patience) waits), [Say (questionFor station hop)])
       where
         entered entry = Neighbours station known' (Map.insert hop entry (if Map.member hop asked' then asked' else roomIn mostAsked (\(Asked _ again _) -> again) asked'))
+
+-- The first of these, so that nothing refers to the others any more.
+newest :: [a] -> [a]
+newest packets = foldr seq kept kept
+  where
+    kept = take mostWaiting packets
 
 -- Room for one more.
 roomIn :: Int -> (v -> Int64) -> Map Address v -> Map Address v

@@ -17,7 +17,8 @@ module Weft.Tcp.Device.Descriptor
 where
 
 import Control.Exception (onException, throwIO)
-import Control.Monad (void, (>=>))
+import Control.Monad (void)
+import Data.Bifunctor (first)
 import Data.Bits (shiftL, shiftR)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
@@ -62,7 +63,10 @@ overDescriptor offload link name fd judge = withCString name $ \cname -> do
       { deviceName = name,
         deviceMtu = fromIntegral mtu,
         deviceLoops = False,
-        deviceRead = readBatch link fd (flagOf offload) slab >>= either (judge >=> maybe (pure []) (throwIO . explained name "is gone")) pure,
+        deviceRead = do
+          (packets, failed) <- readBatch link fd (flagOf offload) slab
+          gone <- maybe (pure Nothing) judge failed
+          packets <$ mapM_ (throwIO . explained name "is gone") gone,
         deviceAwait = awaitReadable (Socket d AF_UNSPEC Raw),
         deviceVerifies = offload == Offload,
         deviceSend = \packet -> send fd (flagOf offload) packet link 0 0 (-1),
@@ -98,11 +102,11 @@ batch = 64
 room = 3072
 
 -- Until there is none, or the memory is full. A larger packet than of 64 KB does not come. With offload, what
--- Linux has not verified is verified here.
-readBatch :: Int -> CInt -> CInt -> ForeignPtr Word8 -> IO (Either Errno [ByteString])
+-- Linux has not verified is verified here. An error ends it, too, and is told once.
+readBatch :: Int -> CInt -> CInt -> ForeignPtr Word8 -> IO ([ByteString], Maybe Errno)
 readBatch link fd offloads slab = withForeignPtr slab $ \p -> alloca $ \verified ->
   let go at
-        | at > batch * room - least = pure (Right [])
+        | at > batch * room - least = pure ([], Nothing)
         | otherwise = do
             n <- c_read fd offloads (castPtr (p `plusPtr` at)) (fromIntegral (batch * room - at)) verified
             if n > 0
@@ -111,8 +115,8 @@ readBatch link fd offloads slab = withForeignPtr slab $ \p -> alloca $ \verified
                 let size = fromIntegral n
                     next = (at + size + 7) `shiftR` 3 `shiftL` 3
                     packet = B.BS (slab `plusForeignPtr` at) size
-                if offloads == 0 || seen /= 0 || isWhole (B.drop link packet) then fmap (packet :) <$> go next else go at
-              else pure (if n < 0 && at == 0 && failure n /= eAGAIN then Left (failure n) else Right [])
+                if offloads == 0 || seen /= 0 || isWhole (B.drop link packet) then first (packet :) <$> go next else go next
+              else pure ([], if n < 0 && failure n /= eAGAIN then Just (failure n) else Nothing)
    in go 0
   where
     least = 65535 + link

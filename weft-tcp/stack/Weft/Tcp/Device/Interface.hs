@@ -19,7 +19,7 @@ import Control.Monad (when)
 import Data.IORef
 import Data.Int (Int64)
 import Data.Word (Word64)
-import Foreign.C.Error (Errno (..), eADDRINUSE, eNODEV, ePERM)
+import Foreign.C.Error (Errno (..), eADDRINUSE, eNETDOWN, eNODEV, ePERM)
 import Foreign.C.String (CString, withCString)
 import Foreign.C.Types (CInt (..))
 import Foreign.Marshal.Alloc (alloca)
@@ -72,7 +72,7 @@ attachInterface name address = do
 interfaceOver :: String -> Address -> Int -> Maybe Address -> CInt -> IO Device
 interfaceOver name address prefix gateway fd = do
   down <- newIORef False
-  frames <- overDescriptor Offload frameHeader name fd (\_ -> Nothing <$ writeIORef down True)
+  frames <- overDescriptor Offload frameHeader name fd (\e -> Nothing <$ when (e == eNETDOWN) (writeIORef down True))
   (_, mac) <- (interfaceOf name >>= orGone) `onException` deviceClose frames
   overFrames clock (Station mac address prefix gateway) $
     frames
@@ -85,8 +85,11 @@ interfaceOver name address prefix gateway fd = do
     -- A socket tells once that its interface has gone down, not whether it is deleted then or comes up again.
     seen down = do
       there <- c_there fd
-      (kind, _) <- (if there == 1 then interfaceOf name else pure (Left eNODEV)) >>= orGone
-      when (kind == Up) (writeIORef down False)
+      (if there == 1 then interfaceOf name else pure (Left eNODEV)) >>= \case
+        Right (Up, _) -> writeIORef down False
+        -- There may be no descriptor to look with at the moment.
+        Left e | e == eNODEV -> throwIO (explained name "is gone" e)
+        _ -> pure ()
 
 data Kind = Unfit | Up | Loopback | Down
   deriving stock (Eq, Enum)

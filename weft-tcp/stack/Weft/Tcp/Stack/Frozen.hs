@@ -108,7 +108,9 @@ hasItsBytes w =
     && (wholeWanted w || null (wholeIn w))
   where
     t = wholeTcb w
-    joined = foldr join' [] . sortOn (distance (readableFrom t) . rangeStart) . filter (not . isEmpty)
+    joined = foldr join' [] . sortOn (distance (readableFrom t) . rangeStart) . filter (not . isEmpty) . map beforeEnd
+    -- What a peer has sent beyond its FIN is kept or not.
+    beforeEnd r = if t `is` FinSeen then r {rangeEnd = earlier (rangeEnd r) (rcvFin t)} else r
     join' (Range a b) = \case
       Range c d : rest | b == c -> Range a d : rest
       rest -> Range a b : rest
