@@ -21,7 +21,7 @@ import Test.Tasty.HUnit
 import Weft.Substrate
 import Weft.Substrate.Internal.Hec (inCallEnding)
 import Weft.Substrate.Internal.Takeover (displace, reasonOf)
-import Weft.Substrate.Internal.Types (Ended (..))
+import Weft.Substrate.Internal.Types (Successor (..))
 
 tests :: TestTree
 tests =
@@ -229,7 +229,7 @@ thrownBack = do
 endsElsewhere = do
   told <- newEmptyMVar
   first <- newEmptyMVar
-  let follow stack here = tryReadMVar first >>= \t -> pure (if t == Just here then Just (Ended (putMVar told . show) (pure stack)) else Nothing)
+  let follow stack here = tryReadMVar first >>= \t -> pure (if t == Just here then Just (Successor (putMVar told . show) (pure stack)) else Nothing)
       ends how = do
         stack <- newStack (modifyMVar_ told (pure . (<> ", and followed")))
         r <- onItsOwnThread (inCallEnding (follow stack)) (atomicPTM getStackId >>= putMVar first >> how)

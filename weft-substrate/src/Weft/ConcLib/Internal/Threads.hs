@@ -49,7 +49,7 @@ import Weft.Substrate.Internal.Place (hecHere, stackHere, suspendHere)
 import Weft.Substrate.Internal.Stack (named, newStackIn, switchFrom)
 import Weft.Substrate.Internal.Takeover (inCallRuled, leaveHEC)
 import Weft.Substrate.Internal.Transaction (unsafeIOToPTM)
-import Weft.Substrate.Internal.Types (Ended (..), Governed (..), HEC (..), Rules (..))
+import Weft.Substrate.Internal.Types (Governed (..), HEC (..), Rules (..), Successor (..))
 
 -- | The thread that this is. Where none runs, 'NotOnHEC'.
 myThreadId :: IO ThreadId
@@ -156,10 +156,10 @@ forkWith library act = do
   pure t
 
 -- | What a HEC does when a stack has ended that is a thread.
-following :: Library -> StackId -> IO (Maybe Ended)
+following :: Library -> StackId -> IO (Maybe Successor)
 following library = fmap (after <$) . threadOf
   where
-    after = Ended report (next library)
+    after = Successor report (next library)
 
 -- | Report the exception that ends a thread, but for the two that are no news.
 report :: SomeException -> IO ()

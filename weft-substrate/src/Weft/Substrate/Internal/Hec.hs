@@ -46,7 +46,7 @@ inCall = inCallEnding (\_ -> pure Nothing)
 
 -- | 'inCall', for a library whose stacks do not say what follows them: where this answers something for a stack, its end
 -- does not end the HEC. To say it in each stack would be two frames more at which each capture looks.
-inCallEnding :: (StackId -> IO (Maybe Ended)) -> IO a -> IO (Maybe a)
+inCallEnding :: (StackId -> IO (Maybe Successor)) -> IO a -> IO (Maybe a)
 inCallEnding ending act = onCarrier $ mask $ \restore -> do
   result <- newIORef Nothing
   first <- newStackIn Nothing id (restore act >>= writeIORef result . Just)
@@ -72,7 +72,7 @@ finish r = placeHere Nothing >>= maybe (pure Nothing) ending
   where
     ending h = do
       here <- IO (readMutVar# (hecStack h))
-      next <- hecEnding h here >>= traverse (\after -> newStackIn Nothing id (either (endedThrow after) pure r >> switch (endedNext after)))
+      next <- hecEnding h here >>= traverse (\after -> newStackIn Nothing id (either (successorThrow after) pure r >> switch (successorNext after)))
       mine <- leaves h here next
       case next of
         _ | not mine -> try comeBack >>= either brought (const (finish r))
@@ -100,7 +100,7 @@ leaves h here next = case hecGoverned h of
       pure mine
 
 -- | A HEC that is about to run this stack.
-newHEC :: StackId -> (StackId -> IO (Maybe Ended)) -> Governed -> IO HEC
+newHEC :: StackId -> (StackId -> IO (Maybe Successor)) -> Governed -> IO HEC
 newHEC first ending governed = do
   number <- atomicModifyIORef' hecs (\n -> (n + 1, n))
   asleep <- newPVarIO Nothing
@@ -129,7 +129,7 @@ followed =
       here <- IO (readMutVar# (hecStack h))
       hecEnding h here >>= \case
         -- In the place of this call, however many follow each other.
-        Just after -> IO (enterNext h here (endedNext after)) >> followed
+        Just after -> IO (enterNext h here (successorNext after)) >> followed
         Nothing -> pure ()
     _ -> pure ()
 

@@ -54,7 +54,7 @@ inCallWith preempts handlers = inCallRuled preempts rules (\_ -> pure Nothing)
     rules = Rules handlers (\_ _ -> pure True) (\_ -> pure ()) (\_ -> pure False)
 
 -- | 'inCallWith' for a library that has something of its own in its stacks, and says what follows them ('inCallEnding').
-inCallRuled :: Bool -> Rules -> (StackId -> IO (Maybe Ended)) -> IO a -> IO (Maybe a)
+inCallRuled :: Bool -> Rules -> (StackId -> IO (Maybe Successor)) -> IO a -> IO (Maybe a)
 inCallRuled preempts rules ending act = mask $ \restore -> do
   result <- newIORef Nothing
   known <- newIORef Nothing

@@ -27,7 +27,7 @@ module Weft.Substrate.Internal.Types
 
     -- * HECs and stacks
     HEC (..),
-    Ended (..),
+    Successor (..),
     Governed (..),
     Rules (..),
     Handlers (..),
@@ -154,7 +154,7 @@ data HEC = HEC
     -- | How its stack has ended. Of all its records.
     hecEnd :: !(Gate (Either SomeException ())),
     -- | What follows this stack when it has ended, if not the end of the HEC. Of all its records.
-    hecEnding :: !(StackId -> IO (Maybe Ended)),
+    hecEnding :: !(StackId -> IO (Maybe Successor)),
     -- | Its OS thread, where that is not the in-caller's. Of all its records.
     hecCarrier :: !Carried,
     -- | Of all its records.
@@ -171,7 +171,7 @@ instance Show HEC where showsPrec p h = showParen (p > 10) (showString "HEC " . 
 
 -- | What follows a stack that has ended: masked, what is done with the exception that has ended it, if one has, and the
 -- choice of the next stack.
-data Ended = Ended {endedThrow :: !(SomeException -> IO ()), endedNext :: !(PTM StackId)}
+data Successor = Successor {successorThrow :: !(SomeException -> IO ()), successorNext :: !(PTM StackId)}
 
 -- | Can its stack be displaced?
 data Governed

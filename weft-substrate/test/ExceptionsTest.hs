@@ -1,0 +1,176 @@
+-- |
+-- Description : Exceptions that come from outside, or at a bad moment
+module ExceptionsTest (tests) where
+
+import Control.Concurrent
+import Control.Exception
+import Control.Monad
+import CoreTest (onHEC)
+import Data.IORef
+import Data.Maybe (isJust)
+import GHC.Conc (BlockReason (..), ThreadStatus (..), threadStatus)
+import System.IO.Unsafe (unsafePerformIO)
+import System.Mem (performMajorGC)
+import Test.Tasty
+import Test.Tasty.HUnit
+import Weft.Substrate
+import Weft.Substrate.Internal.Transaction (unsafeIOToPTM)
+import Weft.Substrate.Internal.Types (HEC (..))
+
+tests :: TestTree
+tests =
+  testGroup
+    "exceptions and HECs"
+    [ testCase "raiseAsync freezes what is being evaluated" freezes,
+      testCase "an exception from outside freezes a lazy value, inside a transaction that handles another" freezesInside,
+      testCase "an exception from outside is raised though the transaction conflicts" killedInConflict,
+      testCase "an exception from outside is raised in the stack" fromOutside,
+      testCase "an exception from outside ends a sleep" endsSleep,
+      testCase "an exception from outside ends a sleep at the base, in the stack that switches" endsSleepAtBase,
+      testCase "an exception from outside between a commit and its sleep" beforeSleep,
+      testCase "a HEC that nothing can wake is told" toldAsleep,
+      testCase "a HEC that is begun masked does not get a pending exception" begunMasked
+    ]
+
+freezes :: Assertion
+freezes = onHEC $ do
+  parts <- newIORef (0 :: Int)
+  let slow = unsafePerformIO $ do
+        modifyIORef' parts (+ 1)
+        raiseAsync (ErrorCall "async")
+        modifyIORef' parts (+ 10)
+        pure 'x'
+      {-# NOINLINE slow #-}
+  r <- try (evaluate slow)
+  either (\(ErrorCall e) -> e @?= "async") (const (assertFailure "no exception")) r
+  readIORef parts >>= (@?= 1)
+  x <- evaluate slow
+  x @?= 'x'
+  -- It went on where it was.
+  readIORef parts >>= (@?= 11)
+
+-- | The value is evaluated again, and the part of the transaction begins again.
+freezesInside :: Assertion
+freezesInside = do
+  begun <- newEmptyMVar
+  answer <- newEmptyMVar
+  let x = unsafePerformIO . atomicPTM $ unsafeIOToPTM (putMVar begun () >> takeMVar answer) `catchPTM` \(ErrorCall _) -> pure 'e'
+  first <- newEmptyMVar
+  t <- forkIO (try (evaluate x) >>= putMVar first)
+  takeMVar begun
+  throwTo t ThreadKilled
+  takeMVar first >>= (@?= Left ThreadKilled)
+  putMVar answer 'a'
+  r <- try (evaluate x)
+  r @?= (Right 'a' :: Either AsyncException Char)
+  takeMVar begun
+
+-- | What a part that handles another exception has read does not hold any more when it is killed.
+killedInConflict :: Assertion
+killedInConflict = do
+  v <- newPVarIO 'a'
+  begun <- newEmptyMVar
+  end <- newEmptyMVar
+  t <- forkIO $ try (atomicPTM ((readPVar v <* unsafeIOToPTM (putMVar begun () >> newEmptyMVar >>= takeMVar)) `catchPTM` \(ErrorCall _) -> pure 'e')) >>= putMVar end
+  takeMVar begun
+  atomicPTM (writePVar v 'b')
+  _ <- forkIO (takeMVar begun >> putMVar end (Right 'b'))
+  throwTo t ThreadKilled
+  takeMVar end >>= (@?= Left ThreadKilled)
+
+fromOutside :: Assertion
+fromOutside = do
+  started <- newEmptyMVar
+  r <- newEmptyMVar
+  t <- forkOS $ do
+    x <- try . onHEC $ do
+      home <- atomicPTM getStackId
+      other <- newPVarIO Nothing
+      let back = switch (readPVar other >>= maybe getStackId pure)
+      s <- newStack (forever (atomicPTM (getStackId >>= writePVar other . Just) >> switch (pure home)))
+      switch (pure s)
+      putMVar started ()
+      forever back
+    putMVar r (either (\(ErrorCall e) -> e) (\() -> "ended") x)
+  takeMVar started
+  throwTo t (ErrorCall "from outside")
+  takeMVar r >>= (@?= "from outside")
+
+-- The thrower waits in its throwTo until the target unmasks, which is after the in-call.
+begunMasked :: Assertion
+begunMasked = do
+  r <- newEmptyMVar
+  _ <- forkOS . uninterruptibleMask_ $ do
+    me <- myThreadId
+    thrower <- forkIO (throwTo me ThreadKilled)
+    let thrown = threadStatus thrower >>= \s -> unless (s == ThreadBlocked BlockedOnException) (yield >> thrown)
+    thrown
+    try (inCall getMaskingState) >>= putMVar r
+  takeMVar r >>= either (\e -> assertFailure (show (e :: AsyncException))) (@?= Just MaskedUninterruptible)
+
+endsSleep :: Assertion
+endsSleep = do
+  hec <- newEmptyMVar
+  r <- newEmptyMVar
+  t <- forkOS . void . inCall $ do
+    h <- atomicPTM getHEC
+    -- Masked, so that the exception comes in the sleep and not before the handler is there.
+    x <- mask_ (try (putMVar hec h >> atomicPTM sleepHEC))
+    putMVar r (either (\(ErrorCall e) -> e) (\() -> "woken") x)
+    -- The HEC sleeps again, and is woken.
+    n <- newPVarIO (0 :: Int)
+    putMVar hec h
+    y <- atomicPTM (readPVar n >>= \i -> writePVar n (i + 1) >> if i == 0 then sleepHEC else pure "woken")
+    putMVar r y
+  h <- takeMVar hec
+  throwTo t (ErrorCall "interrupted")
+  takeMVar r >>= (@?= "interrupted")
+  _ <- takeMVar hec
+  -- Whether it sleeps already does not matter: this goes on until it has been woken.
+  let wake = atomicPTM (wakeupHEC h) >> tryTakeMVar r >>= maybe (yield >> wake) pure
+  wake >>= (@?= "woken")
+
+-- The exception is pending once the transaction is committed, and before the HEC lies down.
+beforeSleep :: Assertion
+beforeSleep = do
+  r <- newEmptyMVar
+  _ <- forkOS . void . inCall $ do
+    me <- myThreadId
+    h <- atomicPTM getHEC
+    let thrown t = threadStatus t >>= \s -> unless (s == ThreadBlocked BlockedOnException) (yield >> thrown t)
+    x <- try (atomicPTM (afterCommit (forkIO (throwTo me (ErrorCall "interrupted")) >>= thrown) >> sleepHEC))
+    asleep <- readPVarIO (hecAsleep h)
+    putMVar r (either (\(ErrorCall e) -> e) (\() -> "woken") x, isJust asleep)
+  takeMVar r >>= (@?= ("interrupted", False))
+
+toldAsleep :: Assertion
+toldAsleep = do
+  r <- newEmptyMVar
+  _ <- forkOS . void . inCall $ try (atomicPTM sleepHEC) >>= putMVar r
+  let collected = tryTakeMVar r >>= maybe (performMajorGC >> yield >> collected) pure
+  collected >>= either (\BlockedIndefinitelyOnMVar -> pure ()) (\() -> assertFailure "woken")
+
+-- The value that the first attempt has read is changed before the base commits it, so the second is made at the base.
+endsSleepAtBase :: Assertion
+endsSleepAtBase = do
+  v <- newPVarIO (0 :: Int)
+  attempts <- newIORef (0 :: Int)
+  sleeps <- newEmptyMVar
+  r <- newEmptyMVar
+  t <- forkOS $ do
+    x <- try . onHEC $ do
+      other <- newStack (pure ())
+      mask_ . try . switch $ do
+        _ <- readPVar v
+        n <- unsafeIOToPTM (atomicModifyIORef' attempts (\k -> (k + 1, k)))
+        if n == 0
+          then other <$ unsafeIOToPTM (atomicPTM (writePVar v 1))
+          else unsafeIOToPTM (putMVar sleeps ()) >> sleepHEC
+    putMVar r $ case x of
+      Right (Left (ErrorCall e)) -> e <> ", in the stack"
+      Right (Right ()) -> "switched"
+      Left (ErrorCall e) -> e <> ", out of the HEC"
+  takeMVar sleeps
+  throwTo t (ErrorCall "interrupted")
+  takeMVar r >>= (@?= "interrupted, in the stack")
+  readIORef attempts >>= (@?= 2)
