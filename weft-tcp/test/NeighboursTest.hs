@@ -150,7 +150,7 @@ changes version = do
       (n1, out) = sendTo 31000000 (addressOf version 9) 'p' (known version)
       (_, _, answers) = receiveFrame 0 (B.concat (said out)) (noNeighbours moved :: Neighbours ())
       (n2, _, _) = receiveFrame 31000010 (B.concat (said answers)) n1
-      -- The same answer before it was asked for.
+      -- An answer that comes before its question.
       (n3, _, _) = receiveFrame 31000010 (B.concat (said answers)) (known version)
   map snd (knownHosts n2) @?= [Mac 0x020000000777]
   map snd (knownHosts n3) @?= [Mac 0x020000000009]

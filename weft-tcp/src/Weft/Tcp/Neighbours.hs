@@ -129,8 +129,10 @@ sendTo now target packet n@(Neighbours station known asked) = case nextHop stati
     unknown hop known' asked' = asking hop known' asked' [packet]
     asking hop known' asked' waits = case Map.lookup hop asked' of
       Just (Asked tries again waiting)
-        | now < again -> (entered (Asked tries again (newest (waits <> waiting))), [])
-        | otherwise -> (entered (Asked (min mostTries (tries + 1)) (now + patience) (newest (waits <> waiting))), [Say (questionFor station hop)])
+        | now < again -> (entered (Asked tries again kept), [])
+        | otherwise -> (entered (Asked (min mostTries (tries + 1)) (now + patience) kept), [Say (questionFor station hop)])
+        where
+          kept = newest (waits <> waiting)
       Nothing -> (entered (Asked 1 (now + patience) waits), [Say (questionFor station hop)])
       where
         entered entry = Neighbours station known' (Map.insert hop entry (if Map.member hop asked' then asked' else roomIn mostAsked (\(Asked _ again _) -> again) asked'))
@@ -205,10 +207,10 @@ frameFor :: Station -> Mac -> ByteString -> ByteString
 frameFor station to packet = framed station to (case stationAddress station of Address4 _ -> 0x0800; Address6 _ _ -> 0x86dd) (bytes packet)
 
 framed :: Station -> Mac -> Word16 -> Builder -> ByteString
-framed station to kind content = build (macPiece to <> macPiece (stationMac station) <> byte16 kind <> content)
+framed station to kind content = build (macBuilder to <> macBuilder (stationMac station) <> byte16 kind <> content)
 
-macPiece :: Mac -> Builder
-macPiece (Mac m) = byte16 (fromIntegral (m `shiftR` 32)) <> byte32 (fromIntegral m)
+macBuilder :: Mac -> Builder
+macBuilder (Mac m) = byte16 (fromIntegral (m `shiftR` 32)) <> byte32 (fromIntegral m)
 
 macAt :: ByteString -> Int -> Mac
 macAt b i = Mac (fromIntegral (word16 b i) `shiftL` 32 .|. fromIntegral (word32 b (i + 2)))
@@ -228,7 +230,7 @@ short = \case
 
 arp :: Word16 -> Mac -> Word32 -> Mac -> Word32 -> Builder
 arp operation mac address otherMac other =
-  byte16 1 <> byte16 0x0800 <> byte8 6 <> byte8 4 <> byte16 operation <> macPiece mac <> byte32 address <> macPiece otherMac <> byte32 other
+  byte16 1 <> byte16 0x0800 <> byte8 6 <> byte8 4 <> byte16 operation <> macBuilder mac <> byte32 address <> macBuilder otherMac <> byte32 other
 
 -- RFC 826. Frames may have padding.
 readArp :: Station -> Word32 -> Mac -> ByteString -> Maybe Said
@@ -244,7 +246,7 @@ discovery :: Station -> Address -> Word8 -> Builder -> Word8 -> Builder
 discovery station target kind front option =
   bytes (buildPacket (Packet (stationAddress station) target protocolIcmp6 255 0 0 (buildMessage (stationAddress station) target (Other kind 0 content))))
   where
-    content = build (front <> byte8 option <> byte8 1 <> macPiece (stationMac station))
+    content = build (front <> byte8 option <> byte8 1 <> macBuilder (stationMac station))
 
 -- Is the packet a solicitation or an advertisement of a neighbour?
 isDiscovery :: ByteString -> Bool

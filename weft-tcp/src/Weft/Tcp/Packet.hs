@@ -180,7 +180,7 @@ packetBuilder p payload = case (packetSource p, packetTarget p) of
             <> byte16 sum16
             <> byte32 (short source)
             <> byte32 (short target)
-        -- The same, added up: its words, in pairs.
+        -- The sum of the header's 16-bit words, two at a time.
         summed =
           foldMap
             sumWord32

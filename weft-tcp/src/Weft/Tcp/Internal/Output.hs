@@ -48,9 +48,9 @@ transmit now answers t0
       | maySend (tcbState t),
         not (trying t),
         Just r <- nextLost t,
-        Departing s t' <- again now r t,
         -- A window of one segment is for one, also if that is small.
-        pipe t == 0 || windowBytes (tcbWindow t) > fromIntegral (sndMss t) && pipe t + segmentLength s <= windowBytes (tcbWindow t) =
+        pipe t == 0 || windowBytes (tcbWindow t) > fromIntegral (sndMss t) && pipe t + sizeAgain r t <= windowBytes (tcbWindow t),
+        Departing s t' <- again now r t =
           repairs (s : out) t'
       | otherwise = news (0 :: Int) out t
     -- Step 2 of F-RTO (RFC 5682): two new segments, and nothing that may be lost.
@@ -94,9 +94,13 @@ nextLost t = case firstLost (tcbScoreboard t) of
   Just r | let x = r `intersect` Range (sndUna t) (later (windowEdge t) (sndUna t `advance` 1)), not (isEmpty x) -> Just x
   _ -> Nothing
 
+-- How much of a range is sent again with one segment.
+sizeAgain :: Range -> Tcb -> Word32
+sizeAgain (Range from to) t = min (room t) (if from `before` sndEnd t then distance from (earlier to (sndEnd t)) else 0)
+
 -- Send the beginning of a range again.
 again :: Instant -> Range -> Tcb -> Departing
-again now (Range from to) t =
+again now range@(Range from to) t =
   Departing segment $
     sentAgainOver now (Range from next) $
       t'
@@ -107,7 +111,7 @@ again now (Range from to) t =
           sentAt = now
         }
   where
-    size = min (room t) (if from `before` sndEnd t then distance from (earlier to (sndEnd t)) else 0)
+    size = sizeAgain range t
     finToo = t `is` FinSent && from `advance` size == sndEnd t && sndEnd t `before` to
     next = from `advance` (size + if finToo then 1 else 0)
     !(Departing whole t') = carrying now from size finToo t

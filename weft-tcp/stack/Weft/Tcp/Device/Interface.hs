@@ -73,7 +73,7 @@ interfaceOver :: String -> Address -> Int -> Maybe Address -> CInt -> IO Device
 interfaceOver name address prefix gateway fd = do
   down <- newIORef False
   frames <- overDescriptor Offload frameHeader name fd (\e -> Nothing <$ when (e == eNETDOWN) (writeIORef down True))
-  (_, mac) <- (interfaceOf name >>= orGone) `onException` deviceClose frames
+  (_, mac) <- (interfaceOf name >>= either gone pure) `onException` deviceClose frames
   overFrames clock (Station mac address prefix gateway) $
     frames
       { deviceRead = readIORef down >>= flip when (seen down) >> deviceRead frames,
@@ -81,14 +81,14 @@ interfaceOver name address prefix gateway fd = do
       }
   where
     clock = (\ns -> fromIntegral (ns `div` 1000)) <$> getMonotonicTimeNSec :: IO Int64
-    orGone = either (throwIO . explained name "is gone") pure
+    gone = throwIO . explained name "is gone"
     -- A socket tells once that its interface has gone down, not whether it is deleted then or comes up again.
     seen down = do
       there <- c_there fd
       (if there == 1 then interfaceOf name else pure (Left eNODEV)) >>= \case
         Right (Up, _) -> writeIORef down False
         -- There may be no descriptor to look with at the moment.
-        Left e | e == eNODEV -> throwIO (explained name "is gone" e)
+        Left e | e == eNODEV -> gone e
         _ -> pure ()
 
 data Kind = Unfit | Up | Loopback | Down
