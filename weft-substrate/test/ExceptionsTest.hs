@@ -9,7 +9,7 @@ import CoreTest (onHEC)
 import Data.IORef
 import Data.Maybe (isJust)
 import GHC.Conc (BlockReason (..), ThreadStatus (..), threadStatus)
-import System.IO.Unsafe (unsafePerformIO)
+import System.IO.Unsafe (unsafeInterleaveIO, unsafePerformIO)
 import System.Mem (performMajorGC)
 import Test.Tasty
 import Test.Tasty.HUnit
@@ -24,6 +24,8 @@ tests =
     [ testCase "raiseAsync freezes what is being evaluated" freezes,
       testCase "an exception from outside freezes a lazy value, inside a transaction that handles another" freezesInside,
       testCase "an exception from outside is raised though the transaction conflicts" killedInConflict,
+      testCase "an exception from outside freezes a lazy value in which a HEC sleeps" freezesAsleep,
+      testCase "an exception from outside waits until all that follows a commit is done" afterAll,
       testCase "an exception from outside is raised in the stack" fromOutside,
       testCase "an exception from outside ends a sleep" endsSleep,
       testCase "an exception from outside ends a sleep at the base, in the stack that switches" endsSleepAtBase,
@@ -77,6 +79,40 @@ killedInConflict = do
   _ <- forkIO (takeMVar begun >> putMVar end (Right 'b'))
   throwTo t ThreadKilled
   takeMVar end >>= (@?= Left ThreadKilled)
+
+-- | The value is evaluated again on another HEC, which sleeps there.
+freezesAsleep :: Assertion
+freezesAsleep = do
+  v <- newPVarIO Nothing
+  sleeps <- newEmptyMVar
+  end <- newEmptyMVar
+  x <- unsafeInterleaveIO . atomicPTM $ do
+    h <- getHEC
+    readPVar v >>= \case
+      Just a -> pure a
+      Nothing -> afterCommit (putMVar sleeps h) >> sleepHEC
+  let onAnother = forkOS (void (inCall (try (evaluate x) >>= putMVar end)))
+  t <- onAnother
+  _ <- takeMVar sleeps
+  throwTo t ThreadKilled
+  takeMVar end >>= (@?= Left ThreadKilled)
+  _ <- onAnother
+  h <- takeMVar sleeps
+  atomicPTM (writePVar v (Just 'x') >> wakeupHEC h)
+  takeMVar end >>= (@?= Right 'x')
+
+-- | The first action has an exception thrown at its own thread by another, and knows that it is pending.
+afterAll :: Assertion
+afterAll = do
+  done <- newIORef False
+  end <- newEmptyMVar
+  _ <- forkIO $ do
+    me <- myThreadId
+    let pending t = threadStatus t >>= \s -> unless (s == ThreadBlocked BlockedOnException) (yield >> pending t)
+    r <- try (atomicPTM (afterCommit (forkIO (throwTo me ThreadKilled) >>= pending) >> afterCommit (writeIORef done True)) >> forever yield)
+    putMVar end (r :: Either AsyncException ())
+  takeMVar end >>= (@?= Left ThreadKilled)
+  readIORef done >>= (@?= True)
 
 fromOutside :: Assertion
 fromOutside = do

@@ -11,14 +11,15 @@ import GHC.Conc (BlockReason (..), ThreadStatus (..), threadStatus)
 import GHC.IO (unsafeUnmask)
 import Library (limited)
 import System.IO.Error (isUserError)
-import System.IO.Unsafe (unsafePerformIO)
+import System.IO.Unsafe (unsafeInterleaveIO, unsafePerformIO)
 import Test.Tasty
 import Test.Tasty.HUnit
 import Weft.ConcLib.Internal.Poller (requestBegins, requestEnds)
 import Weft.ConcLib.Internal.Threads (eventsHere)
-import Weft.ConcLib.MP (defaultSettings, isEmptyMVar, newEmptyMVar, putMVar, settingHECs, settingPreempts, takeMVar, withConcLib, withConcLibSettings)
+import Weft.ConcLib.MP (defaultSettings, isEmptyMVar, newEmptyMVar, putMVar, settingHECs, settingPreempts, takeMVar, tryPutMVar, withConcLib, withConcLibSettings)
 import Weft.ConcLib.MP qualified as MP
-import Weft.Substrate (Reason (..), atomicPTM, getHEC)
+import Weft.ConcLib.STM
+import Weft.Substrate (Reason (..), atomicPTM, getHEC, outCall)
 import Weft.Substrate.Internal.Takeover (displace)
 
 tests :: TestTree
@@ -46,7 +47,10 @@ each :: [(String, IO ())]
 each =
   [ ("exceptions for threads that are displaced come once, in their order", exceptionsWhileDisplaced),
     ("a thread that is masked and away has what was thrown at it when it comes back", maskedAway),
-    ("a thread waits in a lazy value, and others for the value", lazyWait)
+    ("a thread waits in a lazy value, and others for the value", lazyWait),
+    ("a lazy value is left before its thread has switched, and another waits in it", leftBeforeSwitch),
+    ("a lazy value that makes an out-call is left, and makes it again", leftCalling outCall),
+    ("a lazy value that blocks outside is left, and blocks again", leftCalling MP.outside)
   ]
 
 data Numbered = Numbered Int Int
@@ -116,6 +120,47 @@ lazyWait = do
   takeMVar begun
   putMVar m 7
   replicateM 3 (takeMVar end) >>= (@?= [7, 7, 7])
+
+-- | The transaction is run once before the thread is about to wait, and then in its switch. The thread is killed in that one.
+leftBeforeSwitch :: Assertion
+leftBeforeSwitch = do
+  looks <- newIORef (0 :: Int)
+  second <- GHC.newEmptyMVar
+  never <- GHC.newEmptyMVar
+  third <- newEmptyMVar
+  end <- newEmptyMVar
+  var <- newTVarIO Nothing
+  let look now = unsafePerformIO $ do
+        k <- atomicModifyIORef' looks (\n -> (n + 1, n + 1))
+        when (k == 2) (GHC.putMVar second () >> GHC.takeMVar never)
+        now <$ when (k == 3) (void (tryPutMVar third ()))
+      {-# NOINLINE look #-}
+  x <- unsafeInterleaveIO (atomically (readTVar var >>= \now -> maybe retry pure (look now)))
+  t <- MP.forkIO (try (evaluate x) >>= putMVar end)
+  MP.outside (GHC.takeMVar second)
+  MP.throwTo t ThreadKilled
+  takeMVar end >>= (@?= Left ThreadKilled)
+  _ <- MP.forkIO (try (evaluate x) >>= putMVar end)
+  takeMVar third
+  atomically (writeTVar var (Just 'x'))
+  takeMVar end >>= (@?= Right 'x')
+  GHC.putMVar never ()
+
+leftCalling :: (forall a. IO a -> IO a) -> Assertion
+leftCalling calls = do
+  begun <- GHC.newEmptyMVar
+  answer <- GHC.newEmptyMVar
+  end <- newEmptyMVar
+  x <- unsafeInterleaveIO (calls (GHC.putMVar begun () >> GHC.takeMVar answer))
+  let waits = MP.outside (GHC.takeMVar begun)
+  t <- MP.forkIO (try (evaluate x) >>= putMVar end)
+  waits
+  MP.throwTo t ThreadKilled
+  takeMVar end >>= (@?= Left ThreadKilled)
+  _ <- MP.forkIO (try (evaluate x) >>= putMVar end)
+  waits
+  GHC.putMVar answer 'x'
+  takeMVar end >>= (@?= Right 'x')
 
 -- A request of a thread of the run is under way when the main thread ends so; it ends later.
 finishing :: (GHC.ThreadId -> IO () -> IO ()) -> Assertion

@@ -69,6 +69,7 @@ where
 import Weft.Substrate.Internal.Hec (forkHEC, inCall)
 import Weft.Substrate.Internal.Local
 import Weft.Substrate.Internal.Place
+import Weft.Substrate.Internal.Raise (raiseAsync)
 import Weft.Substrate.Internal.Stack
 import Weft.Substrate.Internal.Takeover
 import Weft.Substrate.Internal.Transaction

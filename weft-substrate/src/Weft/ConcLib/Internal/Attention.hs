@@ -16,6 +16,7 @@ module Weft.ConcLib.Internal.Attention
 
     -- * Exceptions
     post,
+    putBack,
     attend,
     deliverTo,
     raisePending,
@@ -32,11 +33,12 @@ where
 
 import Control.Concurrent qualified as GHC
 import Control.Exception
-import Control.Monad (forM_, unless, void, when)
+import Control.Monad (forM_, unless, void, when, (>=>))
 import GHC.Exts (mkWeak#)
 import GHC.IO (IO (..), unIO)
 import Weft.ConcLib.Internal.Scheduler (Library)
 import Weft.ConcLib.Internal.Waiter
+import Weft.Internal.Os.Masked (interruptiblyMasked)
 import Weft.Substrate
 import Weft.Substrate.Internal.Local (isMarked, mark, ownerOf)
 import Weft.Substrate.Internal.Place (stackHere)
@@ -89,15 +91,22 @@ threadHere = stackHere >>= threadOf . snd
 -- | An exception for a thread, which it looks for when it waits or yields, and which ends a wait that can be
 -- interrupted. Answers whether it has ended one.
 post :: ThreadId -> SomeException -> PTM Bool
-post t e = do
+post t e = posting t (<> [e])
+
+-- | An exception that was raised in this thread at a bad moment, for the next good one. Those that wait already came later.
+putBack :: ThreadId -> SomeException -> PTM ()
+putBack t e = void (posting t (e :))
+
+posting :: ThreadId -> ([SomeException] -> [SomeException]) -> PTM Bool
+posting t with = do
   (after, act) <- posted <$> readPVar (threadAttention t)
   writePVar (threadAttention t) after
   act
   where
     posted = \case
-      Pending es -> (Pending (es <> [e]), pure False)
-      Interruptible w -> (Pending [e], interrupt w)
-      Away raise strike es -> (Away raise strike (es <> [e]), False <$ afterCommit (strikes t))
+      Pending es -> (Pending (with es), pure False)
+      Interruptible w -> (Pending (with []), interrupt w)
+      Away raise strike es -> (Away raise strike (with es), False <$ afterCommit (strikes t))
       AtGate a -> let (after, act) = posted a in (AtGate after, act)
 
 -- | This is what the thread waits for, if nothing is pending. Answers whether something is.
@@ -112,19 +121,20 @@ attend me w =
 deliverTo :: ThreadId -> IO ()
 deliverTo me =
   readPVarIO (threadAttention me) >>= \case
-    Pending (_ : _) -> getMaskingState >>= \masking -> when (masking == Unmasked) (raisePending me)
+    Pending (_ : _) -> getMaskingState >>= \masking -> when (masking == Unmasked) raisePending
     _ -> pure ()
 {-# INLINE deliverTo #-}
 
--- | Raise the first exception that is pending, also where the thread is masked.
-raisePending :: ThreadId -> IO ()
-raisePending me = do
-  e <-
-    atomicPTM $
-      readPVar (threadAttention me) >>= \case
-        Pending (e : es) -> Just e <$ writePVar (threadAttention me) (Pending es)
+-- | Raise the first exception that is pending for this thread, also where it is masked. Masked here, so that no other is
+-- raised when this one has been taken.
+raisePending :: IO ()
+raisePending =
+  mask_ $ threadHere >>= mapM_ (atomicPTM . first . threadAttention >=> mapM_ raiseAsync)
+  where
+    first attention =
+      readPVar attention >>= \case
+        Pending (e : es) -> Just e <$ writePVar attention (Pending es)
         _ -> pure Nothing
-  mapM_ raiseAsync e
 {-# NOINLINE raisePending #-}
 
 -- Note [Waiting for ever]
@@ -219,7 +229,7 @@ instance Exception GiveUp
 
 -- | Have all that is thrown at a thread that is displaced raised there.
 strikes :: ThreadId -> IO ()
-strikes t = void (mask_ (GHC.forkIO go))
+strikes t = void (GHC.forkIO (interruptiblyMasked go))
   where
     go = do
       over <- GHC.newEmptyMVar

@@ -8,13 +8,14 @@
 module Weft.ConcLib.Internal.Outside (outside) where
 
 import Control.Concurrent qualified as GHC
-import Control.Exception (MaskingState (..), SomeException, catch, getMaskingState, mask_, throwIO, try, uninterruptibleMask_)
+import Control.Exception (MaskingState (..), catch, getMaskingState, mask_, try, uninterruptibleMask_)
 import Control.Monad (void)
 import Data.IORef (newIORef, readIORef, writeIORef)
 import Data.Maybe (isJust)
 import Weft.ConcLib.Internal.Threads
 import Weft.ConcLib.Internal.Waiter
 import Weft.Substrate
+import Weft.Substrate.Internal.Raise (raiseAgain)
 
 -- | Perform an action that blocks on a thread of GHC's, and let other threads run meanwhile. An
 -- exception that is thrown at this thread is thrown at the action; if the action has ended before, it is
@@ -52,4 +53,4 @@ performOutside act masking = do
   (r, late) <- end
   readIORef interruption >>= mapM_ postpone
   mapM_ postpone late
-  either (throwIO :: SomeException -> IO a) pure r
+  either (`raiseAgain` outside act) pure r

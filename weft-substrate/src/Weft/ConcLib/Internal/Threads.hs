@@ -32,7 +32,7 @@ module Weft.ConcLib.Internal.Threads
 where
 
 import Control.Concurrent qualified as GHC
-import Control.Exception (AsyncException (ThreadKilled), BlockedIndefinitelyOnMVar (..), Exception, MaskingState (..), SomeAsyncException (..), SomeException, bracket, finally, fromException, getMaskingState, mask_, onException, throwIO, toException, try, uninterruptibleMask_)
+import Control.Exception (AsyncException (ThreadKilled), BlockedIndefinitelyOnMVar (..), Exception, MaskingState (..), SomeException, bracket, catch, finally, fromException, getMaskingState, mask_, onException, throwIO, toException, try, uninterruptibleMask_)
 import Control.Monad (forM, forM_, void, (>=>))
 import Data.IORef (IORef, atomicModifyIORef', newIORef)
 import Foreign.StablePtr (freeStablePtr, newStablePtr)
@@ -46,9 +46,10 @@ import Weft.ConcLib.Internal.Waiter
 import Weft.Substrate
 import Weft.Substrate.Internal.Hec (inCallEnding)
 import Weft.Substrate.Internal.Place (hecHere, stackHere, suspendHere)
+import Weft.Substrate.Internal.Raise (raiseAgain)
 import Weft.Substrate.Internal.Stack (named, newStackIn, switchFrom)
 import Weft.Substrate.Internal.Takeover (inCallRuled, leaveHEC)
-import Weft.Substrate.Internal.Transaction (unsafeIOToPTM)
+import Weft.Substrate.Internal.Transaction (unsafeIOToPTM, unsafeWritePVarIO)
 import Weft.Substrate.Internal.Types (Governed (..), HEC (..), Rules (..), Successor (..))
 
 -- | The thread that this is. Where none runs, 'NotOnHEC'.
@@ -175,23 +176,27 @@ yield = do
   (h, here) <- stackHere
   me <- threadOf here >>= maybe (throwIO NotOnHEC) pure
   case hecGoverned h of
-    Free -> switchFrom h here (nextAfter (threadLibrary me) here)
-    Governed {} -> yieldAnywhere h here me
-  deliverTo me
+    Free -> switchFrom h here (nextAfter (threadLibrary me) here) >> deliverTo me
+    Governed {} -> anywhere switches staysBehind (`raiseAgain` pure ()) >> deliver
+  where
+    switches h here me = switchFrom h here (nextAfter (threadLibrary me) here)
+    staysBehind _ here me = stayBehind (comesHome me >> enqueue (libraryReady (threadLibrary me)) here)
 {-# OPAQUE yield #-}
 
--- | 'yield' where the HEC has handlers: also in a lazy value, where GHC cannot capture the stack. It waits for its turn on
--- this OS thread there, and another carries the HEC.
-yieldAnywhere :: HEC -> StackId -> ThreadId -> IO ()
-yieldAnywhere h here me =
-  capturing (switchFrom h here (nextAfter (threadLibrary me) here)) >>= \case
-    Just () -> pure ()
-    Nothing -> stayBehind (comesHome me >> enqueue (libraryReady (threadLibrary me)) here)
-{-# NOINLINE yieldAnywhere #-}
-
--- | Nothing if GHC cannot capture the stack that switches.
-capturing :: IO a -> IO (Maybe a)
-capturing act = either (\CannotSwitch -> Nothing) Just <$> try act
+-- | Where the HEC has handlers: leave it by a switch, or in a lazy value, where GHC cannot capture the stack, by the second
+-- way, in which the thread waits on this OS thread, and another carries the HEC. Both are told where they are. An exception
+-- is given to the last argument (Note [Lazy values that are left] in "Weft.Substrate.Internal.Raise").
+anywhere :: (HEC -> StackId -> ThreadId -> IO a) -> (HEC -> StackId -> ThreadId -> IO a) -> (SomeException -> IO a) -> IO a
+anywhere switches staysBehind leaves =
+  (Just <$> placed switches) `catch` unlessCaptured >>= maybe (placed staysBehind `catch` leaves) pure
+  where
+    placed way = do
+      (h, here) <- stackHere
+      threadOf here >>= maybe (throwIO NotOnHEC) (way h here)
+    unlessCaptured e
+      | Just CannotSwitch <- fromException e = pure Nothing
+      | otherwise = Just <$> leaves e
+{-# NOINLINE anywhere #-}
 
 -- | Leave the HEC, on which this is a thread, to others, and wait on this OS thread until one enters the stack. The
 -- transaction suspends it.
@@ -237,27 +242,29 @@ performWaiting attempt leave =
     wait = do
       (h, here) <- stackHere
       threadOf here >>= \case
-        Nothing -> performSleeping attempt leave
+        Nothing -> performSleeping attempt leave >>= maybe wait pure
         Just me -> do
           w <- case hecGoverned h of
-            Free -> performSwitching attempt leave h here me
-            Governed {} -> performAnywhere attempt leave h here me
+            Free -> (newPVarIO $! onStack me here) >>= performSwitching attempt leave h here me
+            Governed {} -> performAnywhere attempt leave
           resultOf w >>= \case
             -- An operation that has succeeded is not lost to an exception that came later.
             Just a -> pure a
-            Nothing -> raisePending me >> wait
+            Nothing -> raisePending >> wait
 {-# INLINE performWaiting #-}
 
 -- | The operation of 'performWaiting' that has nothing to do but to wait until something is so.
 succeedsIf :: Bool -> Either () ()
 succeedsIf so = if so then Right () else Left ()
 
--- | Perform it, or wait until the waiter has its result, was interrupted, or would have been at once.
-performSwitching :: PTM (Either b a) -> (b -> Waiter a -> PTM ()) -> HEC -> StackId -> ThreadId -> IO (Waiter a)
-performSwitching attempt leave h here !me = do
+onStack :: ThreadId -> StackId -> Wait a
+onStack = OnStack . libraryReady . threadLibrary
+
+-- | Perform it, or wait until the waiter, which begins so, has its result, was interrupted, or would have been at once.
+performSwitching :: PTM (Either b a) -> (b -> Waiter a -> PTM ()) -> HEC -> StackId -> ThreadId -> PVar (Wait a) -> IO (Waiter a)
+performSwitching attempt leave h here !me v = do
   lastRites here me
   masking <- getMaskingState
-  v <- newPVarIO $! OnStack (libraryReady (threadLibrary me)) here
   switchFrom h here $
     attempt >>= \case
       Right a -> here <$ writePVar v (Given a)
@@ -267,15 +274,22 @@ performSwitching attempt leave h here !me = do
   pure (Waiter v)
 {-# INLINE performSwitching #-}
 
--- | 'performSwitching' where the HEC has handlers: also in a lazy value, as 'yieldAnywhere'.
-performAnywhere :: PTM (Either b a) -> (b -> Waiter a -> PTM ()) -> HEC -> StackId -> ThreadId -> IO (Waiter a)
-performAnywhere attempt leave h here me =
-  capturing (performSwitching attempt leave h here me) >>= maybe behind pure
+-- | 'performSwitching' where the HEC has handlers: also in a lazy value.
+performAnywhere :: PTM (Either b a) -> (b -> Waiter a -> PTM ()) -> IO (Waiter a)
+performAnywhere attempt leave = do
+  v <- newPVarIO Interrupted
+  let switches h here me = (unsafeWritePVarIO v $! onStack me here) >> performSwitching attempt leave h here me v
+      -- An exception that came when the wait had a result is raised later.
+      left e =
+        readPVarIO v >>= \case
+          Given _ -> Waiter v <$ postpone e
+          _ -> raiseAgain e (Waiter <$> newPVarIO Interrupted)
+  anywhere switches (behind v) left
   where
-    ready = libraryReady (threadLibrary me)
-    behind = do
+    behind v _ here me = do
+      let ready = libraryReady (threadLibrary me)
       masking <- getMaskingState
-      v <- newPVarIO (OnStack ready here)
+      unsafeWritePVarIO v $! onStack me here
       stayBehind $ do
         comesHome me
         attempt >>= \case
@@ -286,8 +300,8 @@ performAnywhere attempt leave h here me =
       pure (Waiter v)
 {-# NOINLINE performAnywhere #-}
 
--- | On a HEC that is a thread, the exceptions that interrupt are GHC's.
-performSleeping :: PTM (Either b a) -> (b -> Waiter a -> PTM ()) -> IO a
+-- | On a HEC that is a thread, the exceptions that interrupt are GHC's. Without a result it has to begin again.
+performSleeping :: PTM (Either b a) -> (b -> Waiter a -> PTM ()) -> IO (Maybe a)
 performSleeping attempt leave = do
   v <- newPVarIO Interrupted
   let run =
@@ -305,12 +319,9 @@ performSleeping attempt leave = do
       -- An operation that has succeeded is not lost to an exception.
       interrupted e =
         atomicPTM (ended v) >>= \case
-          Just a -> a <$ postpone e
-          Nothing -> case fromException e of
-            -- From outside: a lazy value in which this waits is left as it is, and waits again when it is needed again.
-            Just (SomeAsyncException _) -> raiseAsync e >> performSleeping attempt leave
-            Nothing -> throwIO e
-  try (atomicPTM run) >>= either interrupted pure
+          Just a -> Just a <$ postpone e
+          Nothing -> raiseAgain e (pure Nothing)
+  (Just <$> atomicPTM run) `catch` interrupted
   where
     ended v =
       readPVar v >>= \case
@@ -322,5 +333,5 @@ performSleeping attempt leave = do
 postpone :: SomeException -> IO ()
 postpone e =
   threadHere >>= \case
-    Just t -> void (atomicPTM (post t e))
+    Just t -> atomicPTM (putBack t e)
     Nothing -> GHC.myThreadId >>= \me -> void (GHC.forkIO (GHC.throwTo me e))

@@ -91,24 +91,30 @@ publish = from
 {-# INLINE publish #-}
 
 -- | Commit a transaction with this log, whose reads hold at this snapshot, and do what follows its commit. Answers
--- 'Done' or 'Failed'.
+-- 'Done' or 'Failed'. An exception from outside waits until all that follows is done: a HEC that is awake by this commit
+-- would not be roused else.
 commit :: Log -> Int# -> State# RealWorld -> (# State# RealWorld, Int# #)
 commit l n0 s0 = case effectsOf l of
-  (# ws, a #) -> attempt n0 s0
-    where
-      attempt n s = case ws of
-        -- The reads held at the snapshot.
-        Nil -> done s
-        _ -> case lock n s of
-          (# s1, 1# #)
-            | planted UnlockEarly s1 -> case unlock (n +# 2#) s1 of s2 -> case publish ws s2 of s3 -> done s3
-            | otherwise -> case publish ws s1 of
-                s2 -> case unlock (n +# 2#) s2 of s3 -> done s3
-          (# s1, _ #) -> case again l s1 of
-            (# s2, Conflict #) -> (# s2, Failed #)
-            (# s2, m #) -> attempt m s2
-      done s = case follow a l s of s1 -> (# s1, Done #)
+  (# ws, 0# #) -> committing l ws 0# n0 s0
+  (# ws, a #) -> case maskUninterruptible# (\s -> case committing l ws a n0 s of (# s1, r #) -> (# s1, I# r #)) s0 of
+    (# s1, I# r #) -> (# s1, r #)
 {-# OPAQUE commit #-}
+
+committing :: Log -> Log -> Int# -> Int# -> State# RealWorld -> (# State# RealWorld, Int# #)
+committing l ws a = attempt
+  where
+    attempt n s = case ws of
+      -- The reads held at the snapshot.
+      Nil -> done s
+      _ -> case lock n s of
+        (# s1, 1# #)
+          | planted UnlockEarly s1 -> case unlock (n +# 2#) s1 of s2 -> case publish ws s2 of s3 -> done s3
+          | otherwise -> case publish ws s1 of
+              s2 -> case unlock (n +# 2#) s2 of s3 -> done s3
+        (# s1, _ #) -> case again l s1 of
+          (# s2, Conflict #) -> (# s2, Failed #)
+          (# s2, m #) -> attempt m s2
+    done s = case follow a l s of s1 -> (# s1, Done #)
 
 -- | 'commit', and the first stack is left with this rest and the other entered, whose rest comes back.
 commitSwap :: Log -> Int# -> Slots -> Rest -> Slots -> State# RealWorld -> (# State# RealWorld, Int#, Rest #)

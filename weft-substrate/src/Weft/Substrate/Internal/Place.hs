@@ -23,11 +23,11 @@ module Weft.Substrate.Internal.Place
 where
 
 import Control.Exception (BlockedIndefinitelyOnMVar, Exception (..), catch, onException, throwIO, uninterruptibleMask_)
-import Control.Monad (join)
 import GHC.Exts
 import GHC.IO (IO (..), unIO, unsafePerformIO)
 import Weft.Substrate.Internal.Commit
 import Weft.Substrate.Internal.Ground
+import Weft.Substrate.Internal.Raise
 import Weft.Substrate.Internal.Sequence
 import Weft.Substrate.Internal.Types
 
@@ -94,7 +94,7 @@ failed k s = case k ># 7# of
 -- | If the stack that runs here was displaced from its HEC, have it suspended until a HEC enters it. What that HEC
 -- brings for it is raised here.
 comeBack :: IO ()
-comeBack = join . uninterruptibleMask_ $ do
+comeBack = brought . uninterruptibleMask_ $ do
   (h, here) <- stackHere
   case hecGoverned h of
     Free -> pure (pure ())
@@ -106,11 +106,16 @@ comeBack = join . uninterruptibleMask_ $ do
 -- | Have the stack that runs here, which was displaced from its HEC and has not come back, suspended by this
 -- transaction in place of the library's 'returned', until a HEC enters it.
 suspendHere :: PTM () -> IO ()
-suspendHere m = join . uninterruptibleMask_ $ do
+suspendHere m = brought . uninterruptibleMask_ $ do
   (h, here) <- stackHere
   case hecGoverned h of
     Free -> throwIO NotOnHEC
     Governed _ rules _ -> suspended h here rules m
+
+-- | Do what a HEC has brought. An exception that came for its OS thread is raised here; a lazy value, which that leaves,
+-- goes on after this.
+brought :: IO (IO ()) -> IO ()
+brought waits = waits >>= (`catch` (`raiseAgain` pure ()))
 
 -- | Wait on this OS thread until a HEC enters the stack; what it brings is answered. Masked.
 --

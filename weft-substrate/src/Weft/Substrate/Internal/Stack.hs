@@ -19,7 +19,6 @@ module Weft.Substrate.Internal.Stack
     switchWith,
     SCont,
     newSCont,
-    raiseAsync,
 
     -- * At the base
     Tag (..),
@@ -35,7 +34,6 @@ module Weft.Substrate.Internal.Stack
   )
 where
 
-import Control.Concurrent (myThreadId, throwTo)
 import Control.Exception (Exception (..), SomeException (..), throwIO)
 import Control.Exception.Base (NoMatchingContinuationPrompt (..))
 import Data.IORef (newIORef, readIORef, writeIORef)
@@ -254,12 +252,6 @@ rerun h here mine (PTM m) = run
 {-# OPAQUE rerun #-}
 
 data Chosen = Chose Log Int# StackId | Raised SomeException
-
--- | Raise an exception here as if it had come from outside: what is being evaluated is left as it is,
--- and goes on from there if it is needed again. Also where exceptions are masked: code that posts
--- one to a stack asks first. (Li 2008, section 4.4.3.)
-raiseAsync :: (Exception e) => e -> IO ()
-raiseAsync e = myThreadId >>= \me -> throwTo me e
 
 -- | The target of a 'switch' was running, had ended, or was switched to before. Raised in the
 -- stack that tried to switch; nothing was written.

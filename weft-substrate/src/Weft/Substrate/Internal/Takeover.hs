@@ -9,7 +9,7 @@
 -- carries the HEC, and asks the library what to run. Called by the monitor's OS threads, and by stacks.
 module Weft.Substrate.Internal.Takeover (Handlers (..), Reason (..), inCallWith, inCallRuled, outCall, leaveHEC, unwatched, displace, reasonOf) where
 
-import Control.Exception (SomeException, bracket_, mask, throwIO, try, uninterruptibleMask_)
+import Control.Exception (bracket_, mask, throwIO, try, uninterruptibleMask_)
 import Control.Monad (unless, when)
 import Data.IORef (newIORef, readIORef, writeIORef)
 import Data.Maybe (isJust, isNothing)
@@ -20,6 +20,7 @@ import Weft.Substrate.Internal.Commit (takeRest)
 import Weft.Substrate.Internal.Ground
 import Weft.Substrate.Internal.Hec
 import Weft.Substrate.Internal.Place
+import Weft.Substrate.Internal.Raise
 import Weft.Substrate.Internal.Stack
 import Weft.Substrate.Internal.Transaction
 import Weft.Substrate.Internal.Types
@@ -81,7 +82,7 @@ outCall act =
       leaveHEC h CallsOut
       r <- try (restore act)
       comeBack
-      either (throwIO :: SomeException -> IO a) pure r
+      either (`raiseAgain` outCall act) pure r
     _ -> act
 
 -- | Have this stack displaced from the HEC, if it runs there.

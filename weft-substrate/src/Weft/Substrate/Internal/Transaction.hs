@@ -32,8 +32,7 @@ module Weft.Substrate.Internal.Transaction
   )
 where
 
-import Control.Concurrent (myThreadId, throwTo)
-import Control.Exception (Exception (..), SomeAsyncException (..), SomeException, mask_, onException, throwIO, uninterruptibleMask_)
+import Control.Exception (Exception (..), SomeException, catch, mask_, onException, throwIO, uninterruptibleMask_)
 import Control.Monad (unless, when)
 import Data.IORef (newIORef, readIORef, writeIORef)
 import GHC.Exts
@@ -41,6 +40,7 @@ import GHC.IO (IO (..), unIO)
 import Weft.Substrate.Internal.Commit
 import Weft.Substrate.Internal.Ground
 import Weft.Substrate.Internal.Place
+import Weft.Substrate.Internal.Raise
 import Weft.Substrate.Internal.Sequence
 import Weft.Substrate.Internal.Types
 
@@ -125,7 +125,7 @@ unsafeWritePVarIO (PVar v) a = IO (\s -> case writeMutVar# v (Box a) (point s) o
 
 -- | Perform an action when this transaction is committed, on the OS thread that commits it: how a
 -- library tells the world outside of the substrate. Nothing is done for an attempt that fails. The
--- action must neither block nor throw. Where the transaction is that of a 'Weft.Substrate.switch', it
+-- action must neither block nor throw. It is masked uninterruptibly, and so is what it forks. Where the transaction is that of a 'Weft.Substrate.switch', it
 -- runs between two stacks.
 afterCommit :: IO () -> PTM ()
 afterCommit act = PTM (\_ l n s -> (# s, After act l, n, () #))
@@ -157,36 +157,27 @@ catchPTM (PTM m) handler = PTM $ \e l n s -> case newMutVar# l s of
     let !depth = depthOf e +# 1#
         !inside = Mark depth l
         body s0 = case m (Catching depth kept e) inside n s0 of (# s2, l1, n1, a #) -> (# s2, Returned l1 n1 a #)
-        failure x = unIO (pure (Threw x))
+        failure x = case fromException x of
+          Nothing | not (fromWithin x) -> unIO (raiseAgain x (pure Again))
+          taken -> unIO (pure (Threw x taken))
      in case writeMutVar# kept inside s1 of
           s2 -> case catch# body failure s2 of
             (# s3, Returned l1 n1 a #) -> case noted e l1 s3 of s4 -> (# s4, l1, n1, a #)
-            (# s3, Threw x #) -> case readMutVar# kept s3 of
+            (# s3, Again #) -> runPTM (catchPTM (PTM m) handler) e l n s3
+            (# s3, Threw x taken #) -> case readMutVar# kept s3 of
               (# s4, reached #)
-                | planted CatchForgetsReads s4 -> continue e l n x s4
-                | planted CatchKeepsWrites s4 -> continue e reached n x s4
+                | planted CatchForgetsReads s4 -> continue e l n x taken s4
+                | planted CatchKeepsWrites s4 -> continue e reached n x taken s4
                 | otherwise ->
                     let !l1 = readsSince depth l reached
                      in case revalidate l1 s4 of
-                          (# s5, Conflict #) -> runPTM (unless (fromWithin x) (passOn x) >> conflicting) e l1 n s5
-                          (# s5, n1 #) -> case noted e l1 s5 of s6 -> continue e l1 n1 x s6
+                          (# s5, Conflict #) -> runPTM (unless (fromWithin x) (unsafeIOToPTM (raiseAsync x)) >> conflicting) e l1 n s5
+                          (# s5, n1 #) -> case noted e l1 s5 of s6 -> continue e l1 n1 x taken s6
   where
-    continue e l n x s = case fromException x of
-      Just y -> runPTM (handler y) e l n s
-      Nothing -> runPTM (passOn x >> catchPTM (PTM m) handler) e l n s
+    continue e l n x taken = runPTM (maybe (throwPTM x) handler taken) e l n
 
--- | Rethrow an exception that no handler took. One from outside is thrown with 'throwTo', so that a lazy value stays
--- unevaluated; evaluated again, it returns here.
-passOn :: SomeException -> PTM ()
-passOn x = if fromWithin x then throwPTM x else unsafeIOToPTM (myThreadId >>= (`throwTo` x))
-
--- | Is it an exception of the transaction, which means nothing where its reads do not hold any more?
-fromWithin :: SomeException -> Bool
-fromWithin x = case fromException x of
-  Just (SomeAsyncException _) -> False
-  Nothing -> True
-
-data Returned a = Returned Log Int# a | Threw SomeException
+-- | How a part has ended. With an exception: also as the one that is handled, if it is one.
+data Returned e a = Returned Log Int# a | Threw SomeException (Maybe e) | Again
 
 -- | The older log and, above it, what was read since the Mark.
 readsSince :: Int# -> Log -> Log -> Log
@@ -315,7 +306,7 @@ atomicPTM (PTM m) = IO (run 0#)
 -- | Commit the log of a transaction that has called 'sleepHEC', and sleep until woken. If it cannot
 -- be committed, return at once. The transaction runs again in both cases.
 goToSleep :: Log -> State# RealWorld -> State# RealWorld
-goToSleep l0 s0 = case unIO (mask_ (IO attempt)) s0 of (# s1, () #) -> s1
+goToSleep l0 s0 = case unIO (mask_ (IO attempt) `catch` (`raiseAgain` pure ())) s0 of (# s1, () #) -> s1
   where
     attempt s = case revalidate l s of
       (# s1, Conflict #) -> (# s1, () #)
