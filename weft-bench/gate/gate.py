@@ -53,7 +53,7 @@ def get(path, fields=""):
     return lambda port: f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n{fields}\r\n".encode()
 
 
-# The program, the requests, and how many connections there are if not as many as usual.
+# The program (and its application), the requests, and how many connections there are if not as many as usual.
 ROWS = {
     "static page": ("weft", [get("/index.html")]),
     "1,000 clients": ("weft", [get("/index.html")], 1_000),
@@ -62,6 +62,7 @@ ROWS = {
     # No two are the same.
     "new heads": ("weft", [get(f"/index.html?{i:06}") for i in range(2 * MANY)]),
     "wai hello": ("hello", [get("/")]),
+    "wai sized": ("sized", [get("/")], 1_000),
 }
 
 
@@ -85,7 +86,7 @@ def command(args, program, port, site, totals):
         serve = ["serve", site, "--host", "127.0.0.1", "--port", str(port), "--workers", "1", "--quiet"]
         return [args.weft, *serve, *flags]
     # The other style moves an application that is slow, as all are here, to threads of GHC's.
-    return [args.hello, "weft-direct", str(port), *flags]
+    return [args.hello, "weft-direct", str(port), program, *flags]
 
 
 def connect(port, server):

@@ -154,9 +154,9 @@ twice = "an application has answered a request twice"
 -- without suspending it. The first action is the first thing that is done, the second begins to answer, and the last
 -- is run when all went well, all in the same effect.
 appliedPlain :: Context -> Connection -> PlainAnswer -> IO () -> IO Answering -> IO After -> Thread After
-appliedPlain context c (PlainAnswer host answer) first begin settling = do
+appliedPlain context c (PlainAnswer host answer) first begin settling = runOnce $ do
   outcome <- host first $ \way -> do
-    answering <- begin
+    !answering <- begin
     outcome <- E.try (answer way (answeringRequest answering) (respondOnce context c answering))
     progress <- conclude (answeringExchange answering)
     case (progress, outcome) of

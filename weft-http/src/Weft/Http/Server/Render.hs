@@ -22,7 +22,7 @@ module Weft.Http.Server.Render
 where
 
 import Control.Monad (void)
-import Data.Bits ((.&.), (.|.))
+import Data.Bits (complement, (.&.), (.|.))
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.ByteString.Internal qualified as I
@@ -148,7 +148,7 @@ scan :: Int -> Int -> [Field] -> Scanned
 scan !size !seen = \case
   [] -> Scanned size seen
   field : rest
-    | kind == seenOurs -> scan size (seen .|. kind) rest
+    | kind .&. seenOurs /= 0 -> scan size (seen .|. kind) rest
     | Just bad <- checkField field -> Faulty bad
     | otherwise -> scan (size + B.length (fieldName field) + B.length (fieldValue field) + 4) (seen .|. kind) rest
     where
@@ -161,11 +161,11 @@ knownFields response = case responseRendered response of
   _ -> Nothing
 {-# INLINE knownFields #-}
 
--- | Fields that responses have in common, as bytes. 'Nothing' where one cannot be sent, or is the server's
--- business.
+-- | Fields that responses have in common, as bytes, without those that say the length of the content. 'Nothing' where one cannot be
+-- sent, or changes what the server says.
 renderTogether :: [Field] -> Maybe Rendered
 renderTogether !fields = case scan 0 0 fields of
-  Scanned size 0 -> Just (RenderedFields (I.unsafeCreate size (void . putFields 0 fields)) fields)
+  Scanned size seen | seen .&. complement seenLength == 0 -> Just (RenderedFields (I.unsafeCreate size (void . putFields seen fields)) fields)
   _ -> Nothing
 
 -- | 'renderBefore' of such fields on a connection that goes on, before content of this size: nearly all
@@ -187,7 +187,7 @@ putFields !seen fields p = case fields of
   [] -> pure p
   f@(Field n v) : rest
     -- Almost always none is.
-    | seen .&. seenOurs /= 0, kindOf f == seenOurs -> putFields seen rest p
+    | seen .&. seenOurs /= 0, kindOf f .&. seenOurs /= 0 -> putFields seen rest p
     | otherwise -> do
         q <- put p n
         poke q 0x3a
@@ -199,15 +199,20 @@ kindOf :: Field -> Int
 kindOf (Field n _) = case B.length n of
   4 | eqCaseless "date" n -> seenDate
   6 | eqCaseless "server" n -> seenServer
-  10 | eqCaseless "connection" n -> seenOurs
-  14 | eqCaseless "content-length" n -> seenOurs
-  17 | eqCaseless "transfer-encoding" n -> seenOurs
+  10 | eqCaseless "connection" n -> seenConnection
+  14 | eqCaseless "content-length" n -> seenLength
+  17 | eqCaseless "transfer-encoding" n -> seenLength
   _ -> 0
 
-seenDate, seenServer, seenOurs :: Int
+seenDate, seenServer, seenLength, seenConnection :: Int
 seenDate = 1
 seenServer = 2
-seenOurs = 4
+seenLength = 4
+seenConnection = 8
+
+-- | Fields that a handler may not set.
+seenOurs :: Int
+seenOurs = seenLength .|. seenConnection
 
 lengths :: [ByteString] -> Int
 lengths = go 0

@@ -45,7 +45,7 @@ gather :: Int -> Builder -> IO Content
 gather most builder = do
   content <- mallocByteString 256
   fill content 0 256 (runBuilder builder) >>= \case
-    Ended n -> pure (Whole [BS content n | n > 0])
+    Ended n -> pure $! Whole [BS content n | n > 0]
     filled -> more [] 0 256 content filled
   where
     more pieces size room content = \case

@@ -60,11 +60,14 @@ saidBy unparsed h =
 askedBy :: ClientInfo -> IO ByteString -> Wai.Request -> Wai.Request
 askedBy client receive said =
   said
-    { Wai.isSecure = isJust (clientSecurity client),
+    { Wai.isSecure = secure,
       Wai.remoteHost = clientAddress client,
       Wai.requestBody = receive,
       Wai.vault = Vault.insert clientKey client Vault.empty
     }
+  where
+    -- Cheaper than a thunk.
+    !secure = isJust (clientSecurity client)
 
 -- | The key of the client in the vault of a request.
 clientKey :: Vault.Key ClientInfo

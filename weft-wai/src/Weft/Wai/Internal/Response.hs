@@ -70,7 +70,7 @@ prepare making layout method = \case
       conversing duplex = makingHost making (pure ()) $ \place ->
         conversation (performIn place (duplexReceive duplex)) (performIn place . duplexSend duplex . pure)
   where
-    ready status headers body = laidOut making layout headers $ \fields rendered -> pure (Ready (Response status fields body rendered))
+    ready status headers body = laidOut making layout headers $ \fields rendered -> pure $! Ready (Response status fields body rendered)
 
 -- | A path in the encoding of the system. A NUL stays in it, so that opening it fails.
 encoded :: FilePath -> IO ByteString
