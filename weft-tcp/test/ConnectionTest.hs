@@ -73,6 +73,12 @@ tests =
         deadline (stepTcb one) @?= 40001
         sent (next one 40001 Due) @?= [(ack, Seq 5001, Seq 2461, 0)]
         sent (next one 2 (Arrived (segment 2461 5001 ack 1460))) @?= [(ack, Seq 5001, Seq 3921, 0)],
+      testCase "a timer and the acknowledgement that is kept back at one moment" $ do
+        let heard = stepTcb (next (step 1 (Wrote 100) (establishedWith noOptions {optionSackPermitted = True} plain {settingSack = True})) 1 (Arrived (segment 1001 5001 ack 10)))
+            -- The timer finds nothing to send.
+            both = step (ackAt heard) Due (put TimerReorder True heard) {timerAt = ackAt heard}
+        sent both @?= [(ack, Seq 5101, Seq 1011, 0)]
+        deadline (stepTcb both) > ackAt heard @?= True,
       testCase "the third duplicate acknowledgement sends a segment again" $ do
         let begun = step 1 (Wrote 14600) open
             dup s n = next s n (Arrived (segment 1001 5001 ack 0))

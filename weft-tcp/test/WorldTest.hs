@@ -18,6 +18,8 @@ tests =
     "worlds"
     [ testCase "two thousand end well" $
         assertBool (unlines (take 10 wrong)) (null wrong),
+      testCase "also one in which two timers come at one moment" $
+        either wrongWhat (const "") (runSeed noMistake 548523) @?= "",
       testCase "losses are repaired in them" $ do
         let ended = rights (map (runSeed noMistake) [0 .. 39])
         assertBool "none lost" (sum (map outcomeLost ended) > 50)

@@ -247,15 +247,21 @@ consumed now t
                || readable t == 0 && (t `is` PushedTwice || t `is` Pushed && not (t `is` Interactive))
            )
 
--- Timers: section 3.10.8.
+-- Timers: section 3.10.8. After that 'deadline' is later than now: an acknowledgement that is kept back may be due
+-- at the same moment as a timer that sends nothing.
 due :: Instant -> Tcb -> Step
-due now t
+due now t0 = case timersDue now t0 of
+  Step t out answers
+    -- The user does not answer, after all.
+    | ackAt t <= now, Step t' out' _ <- transmit now [] (put Interactive False (put AckNow True t)) -> Step t' (out ++ out') answers
+    | otherwise -> Step t out answers
+
+timersDue :: Instant -> Tcb -> Step
+timersDue now t
   | tcbState t == Closed = Step t [] []
   | givesUp t <= now = gone []
   | timerAt t <= now = fired
   | Just (at, vain) <- asking t, at <= now = if vain then gone [resetSegment now t] else let Departing s t' = probeSegment now t {sndProbes = sndProbes t + 1} in Step t' [s] []
-  -- The user does not answer, after all.
-  | ackAt t <= now = transmit now [] (put Interactive False (put AckNow True t))
   | otherwise = Step t [] []
   where
     gone out = Step t {tcbState = Closed, timerAt = never, ackAt = never} out [Failed TimedOut]
