@@ -272,7 +272,12 @@ resetAll st isOne why = do
 -- | Fires timers (Li's @worker_tcp_timer@).
 clockThread :: Stack -> Thread ()
 clockThread st = do
-  (next, seen) <- inTurn st (\here t -> (,t) <$> fireTimers st here t)
+  -- Not the time of the last poll: by that a timer may not be due for which there is no wait any more.
+  moment <- Time.now
+  (next, seen) <- inTurn st $ \here t -> do
+    let !seen = max t (Time.instantNanoseconds moment `div` 1000)
+    writeIORef (stackNow st) seen
+    (,seen) <$> fireTimers st here seen
   let sleeping = suspend "wait for a timer of the TCP stack" $ \waiter -> do
         atomicWriteIORef (stackClock st) (Just (next, waiter))
         soonest <- atomicModifyIORef' (stackSoonest st) (\s -> (s, s))
