@@ -261,7 +261,7 @@ timersDue now t
   | tcbState t == Closed = Step t [] []
   | givesUp t <= now = gone []
   | timerAt t <= now = fired
-  | Just (at, vain) <- asking t, at <= now = if vain then gone [resetSegment now t] else let Departing s t' = probeSegment now t {sndProbes = sndProbes t + 1} in Step t' [s] []
+  | Just (at, vain) <- asking t, at <= now = if vain then gone [resetSegment now t] else let Departing !s !t' = probeSegment now t {sndProbes = sndProbes t + 1} in Step t' [s] []
   | otherwise = Step t [] []
   where
     gone out = Step t {tcbState = Closed, timerAt = never, ackAt = never} out [Failed TimedOut]
@@ -282,5 +282,5 @@ timersDue now t
       | usable t > 0 = transmit now [] t {timerAt = never}
       | otherwise =
           let t1 = t {sndRetries = min 15 (sndRetries t + 1)}
-              Departing s t2 = probeSegment now t1 {timerAt = now + probeTimeout t1}
+              Departing !s !t2 = probeSegment now t1 {timerAt = now + probeTimeout t1}
            in Step t2 [s] []

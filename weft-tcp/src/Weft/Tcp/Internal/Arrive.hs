@@ -114,7 +114,7 @@ acceptable now outdated s t
   where
     f = segmentFlags s
     ignore = Step t [] []
-    reply = let Departing x t' = acknowledgement now (repeated s restarted) in Step t' [x] []
+    reply = let Departing !x !t' = acknowledgement now (repeated s restarted) in Step t' [x] []
     -- The peer's FIN again (section 3.10.7.4, eighth): this end's acknowledgement of it was lost.
     restarted = if tcbState t == TimeWait && f `has` fin && segmentEnd s == rcvNxt t && not old then waiting now t else t
     old = case optionTimestamps (segmentOptions s) of
@@ -133,7 +133,7 @@ acceptable now outdated s t
 challenge :: Instant -> Tcb -> Step
 challenge now t
   | milliseconds - challengeAt t < 500 = Step t [] []
-  | otherwise = let Departing x t' = acknowledgement now t {challengeAt = milliseconds} in Step t' [x] []
+  | otherwise = let Departing !x !t' = acknowledgement now t {challengeAt = milliseconds} in Step t' [x] []
   where
     milliseconds = fromIntegral (now `div` 1000)
 

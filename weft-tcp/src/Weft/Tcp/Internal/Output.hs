@@ -1,3 +1,6 @@
+-- A connection is returned as one pointer, not as the fields of its parts, which callers put together again, lazily; and
+-- there is one copy of each loop.
+{-# OPTIONS_GHC -fno-cpr-anal -fno-spec-constr #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- |
@@ -50,7 +53,7 @@ transmit now answers t0
         Just r <- nextLost t,
         -- A window of one segment is for one, also if that is small.
         pipe t == 0 || windowBytes (tcbWindow t) > fromIntegral (sndMss t) && pipe t + sizeAgain r t <= windowBytes (tcbWindow t),
-        Departing s t' <- again now r t =
+        Departing !s !t' <- again now r t =
           repairs (s : out) t'
       | otherwise = news (0 :: Int) out t
     -- Step 2 of F-RTO (RFC 5682): two new segments, and nothing that may be lost.
@@ -61,8 +64,8 @@ transmit now answers t0
       Loss e -> distance (episodePoint e) (sndNxt t) < 2 * fromIntegral (sndMss t)
       _ -> False
     news n out t
-      | maySend (tcbState t), if trying t then few t else null (nextLost t), Just size <- nextNew now t, Departing s t' <- new now size t = news (n + 1) (s : out) t'
-      | t `is` AckNow, Departing s t' <- acknowledgement now t = Step (arm now t') (reverse (s : ending n out)) answers
+      | maySend (tcbState t), if trying t then few t else null (nextLost t), Just size <- nextNew now t, Departing !s !t' <- new now size t = news (n + 1) (s : out) t'
+      | t `is` AckNow, Departing !s !t' <- acknowledgement now t = Step (arm now t') (reverse (s : ending n out)) answers
       | otherwise = Step (arm now t) (reverse (ending n out)) answers
     -- The last of several full ones is marked, so that the peer passes on what it put together.
     ending n = \case
@@ -288,7 +291,7 @@ arm now t
 -- | Send what was held back: a segment, whatever its size.
 sendHeld :: Instant -> Tcb -> Step
 sendHeld now t
-  | size > 0, Departing s t' <- new now size t = Step (arm now t') [s] []
+  | size > 0, Departing !s !t' <- new now size t = Step (arm now t') [s] []
   | otherwise = Step t [] []
   where
     size = unsent t `min` usable t `min` room t
@@ -297,9 +300,9 @@ sendHeld now t
 -- After it the retransmission timer runs.
 probeTail :: Instant -> Tcb -> Step
 probeTail now t0
-  | maySend (tcbState t), size > 0, Departing s t' <- new now size t = Step (probing False t') [s] []
+  | maySend (tcbState t), size > 0, Departing !s !t' <- new now size t = Step (probing False t') [s] []
   -- A window that shrank since may end before it.
-  | flight t > 0, sndNxt t `upTo` windowEdge t, Departing s t' <- again now (Range from (sndNxt t)) t = Step (probing True t') [s] []
+  | flight t > 0, sndNxt t `upTo` windowEdge t, Departing !s !t' <- again now (Range from (sndNxt t)) t = Step (probing True t') [s] []
   | otherwise = Step t {timerAt = now + retransmissionTimeout t} [] []
   where
     t = (put TimerProbe False t0) {timerAt = never}

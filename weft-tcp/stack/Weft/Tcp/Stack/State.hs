@@ -181,7 +181,7 @@ instantOf :: Stack -> Home -> IO Instant
 instantOf s home = do
   known <- readIORef (stackNow s)
   seen <- readPrimVar (homeClock home)
-  let t = max known (fromIntegral seen `div` 1000)
+  let !t = max known (fromIntegral seen `quot` 1000)
   t <$ writeIORef (stackNow s) t
 
 -- | A connection. Its addresses do not change, so that a look-up needs no more.
@@ -207,11 +207,11 @@ data Stage
 
 -- | The present state of a connection. From any OS thread.
 readBody :: Conn -> IO Body
-readBody c = whole <$> readIORef (connStage c)
-  where
-    whole = \case
-      Active b -> b
-      AtRest resting readers options alarm again ->
+readBody c =
+  readIORef (connStage c) >>= \case
+    Active b -> pure b
+    AtRest resting readers options alarm again ->
+      pure $!
         (newBody (fromResting resting) Owned options)
           { bodyReaders = readers,
             bodyAlarm = alarm,
@@ -344,12 +344,12 @@ data Sock = Sock
 
 -- | The socket of the stack that this is, if it is open. From any OS thread.
 lookupSock :: Stack -> Socket -> IO (Maybe Sock)
-lookupSock st s = found <$> Table.lookup (stackSocks st) (negate (fromIntegral (descriptorNumber d)))
+lookupSock st s =
+  Table.lookup (stackSocks st) (negate (fromIntegral (descriptorNumber d))) >>= \case
+    found@(Just sock) | sockSerial sock == descriptorSerial d -> pure found
+    _ -> pure Nothing
   where
     d = socketDescriptor s
-    found = \case
-      Just sock | sockSerial sock == descriptorSerial d -> Just sock
-      _ -> Nothing
 
 -- | Give a socket, as it was just looked up, a purpose.
 become :: Stack -> Sock -> Role -> IO ()
