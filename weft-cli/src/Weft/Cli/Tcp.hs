@@ -4,7 +4,7 @@
 -- The option @--tcp DEVICE,ADDRESS\/PREFIX[\@ROUTER][,FILE]@: sockets belong to a stack in this process, and
 -- what passes its device is written to the file. The device is an interface of Ethernet if there is one with this name, and
 -- else a TUN device.
-module Weft.Cli.Tcp (OwnTcp (..), parseOwnTcp, ownTcp, overOwnTcp, overOwnTcpAfter, checkOwnTcp) where
+module Weft.Cli.Tcp (OwnTcp (..), parseOwnTcp, ownTcp, overOwnTcp, overOwnTcpAfter, checkOwnTcp, placeOf) where
 
 import Control.Exception (throwIO, try)
 import Control.Monad (mfilter)
@@ -21,7 +21,7 @@ import Weft.Tcp.Device.Interface
 import Weft.Tcp.Device.Tun
 import Weft.Tcp.Packet (Address, sameFamily)
 import Weft.Tcp.Stack
-import Weft.Tcp.Stack.Names (parseHost)
+import Weft.Tcp.Stack.Names (parseHost, showHost)
 
 -- | A device, the stack's address, the length of the network, a router, and the file for packets.
 data OwnTcp = OwnTcp
@@ -61,6 +61,10 @@ overOwnTcpAfter one own = withTcp (successionTcp one attach over (settingsFor ow
   where
     attach = choose own (attachInterface (ownDevice own) (ownAddress own)) (attachTun Offload (ownDevice own) (ownAddress own) (ownPrefix own))
     over fd = choose own (interfaceOver (ownDevice own) (ownAddress own) (ownPrefix own) (ownRouter own) fd) (tunOver Offload (ownDevice own) fd) >>= captured own
+
+-- | What two processes that follow each other have in common: the device and the address.
+placeOf :: OwnTcp -> String
+placeOf own = ownDevice own <> "," <> showHost (ownAddress own)
 
 settingsFor :: OwnTcp -> IO Device -> TcpSettings
 settingsFor own device = defaultTcpSettings device [ownAddress own]
