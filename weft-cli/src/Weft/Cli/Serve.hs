@@ -108,7 +108,7 @@ serveWith config = do
     server = configServer config
     -- In a run before, because a stack begins with its device.
     beginSuccession path =
-      let place = foldMap placeOf (confTcp server)
+      let place = foldMap sharedPart (confTcp server)
        in runWith defaultSettings {settingWorkers = Just 1, settingKernel = systemOf config} (askPredecessor place path) >>= newSuccession place path
 
 -- | The run's settings, given the number of processors.

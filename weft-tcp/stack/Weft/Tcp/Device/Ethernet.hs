@@ -15,21 +15,24 @@ import Weft.Tcp.Neighbours
 import Weft.Tcp.Packet (Address (..))
 
 -- | A device for packets, given a clock in microseconds, its place on the link, and a device for frames, whose MTU does not count
--- their headers. Packets for hosts off the link are lost if it has no router.
+-- their headers. Packets for hosts off the link are lost and counted if there is no router for them.
 overFrames :: IO Int64 -> Station -> Device -> IO Device
 overFrames clock station frames = do
   known <- newIORef (noNeighbours station)
+  unrouted <- newIORef (0 :: Int)
   let changing f = atomicModifyIORef' known (\n -> let (n', r) = f n in (n', r))
       say = \case
         -- The header of a frame is in front of a copy.
         Carry mac (packet, Nothing) -> deviceSend frames (frameFor station mac packet)
         Carry mac (packet, Just send) -> send (frameFor station mac packet)
         Say frame -> deviceSend frames frame
-      sends how packet = case targetOf packet of
-        Nothing -> pure ()
-        Just target -> do
-          now <- clock
-          changing (sendTo now target (packet, how)) >>= mapM_ say
+      sends how packet
+        | isReachable station target = do
+            now <- clock
+            changing (sendTo now target (packet, how)) >>= mapM_ say
+        | otherwise = atomicModifyIORef' unrouted (\n -> (n + 1, ()))
+        where
+          target = targetOf packet
       received now frame = do
         (packet, out) <- changing (\n -> let (n', p, o) = receiveFrame now frame n in (n', (p, o)))
         packet <$ mapM_ say out
@@ -41,12 +44,16 @@ overFrames clock station frames = do
           catMaybes <$> mapM (received now) arrived,
         deviceSend = sends Nothing,
         deviceSendWhole = (\send cut -> sends (Just (send cut))) <$> deviceSendWhole frames,
-        deviceAnother = Nothing
+        deviceAnother = Nothing,
+        deviceReaches = isReachable station,
+        deviceCounters = do
+          hosts <- length . knownHosts <$> readIORef known
+          lost <- readIORef unrouted
+          ([("tcp neighbours", hosts), ("tcp unrouted", lost)] <>) <$> deviceCounters frames
       }
 
 -- The stack's packets are whole.
-targetOf :: ByteString -> Maybe Address
-targetOf packet = case octet packet 0 of
-  version
-    | version < 0x50 -> Just (Address4 (word32 packet 16))
-    | otherwise -> Just (Address6 (word64 packet 24) (word64 packet 32))
+targetOf :: ByteString -> Address
+targetOf packet
+  | octet packet 0 < 0x50 = Address4 (word32 packet 16)
+  | otherwise = Address6 (word64 packet 24) (word64 packet 32)
