@@ -16,7 +16,7 @@ import Data.IORef
 import Data.List (isInfixOf)
 import Data.Maybe (listToMaybe)
 import Data.Text qualified as Text
-import Foreign.C.Error (Errno (..), eNODEV, ePIPE)
+import Foreign.C.Error (Errno (..), eNETUNREACH, eNODEV, ePIPE)
 import GHC.Clock (getMonotonicTime)
 import GHC.IO.Exception (IOException (ioe_errno))
 import Support
@@ -35,7 +35,7 @@ import Weft.Tcp.Packet
 import Weft.Tcp.Segment
 import Weft.Tcp.Sequence (Seq (..))
 import Weft.Tcp.Stack
-import Weft.Tcp.Stack.Names (showHost)
+import Weft.Tcp.Stack.Names (showHost, toSockAddr)
 import Weft.Test.Loopback (toEnd)
 
 tests :: TestTree
@@ -48,6 +48,7 @@ tests =
         back <- roughLink 2
         transfer there back 200000,
       testCase "in frames of Ethernet, some of which are lost" inFrames,
+      testCase "without a router other networks are unreachable at once, and packets for them are counted" offLink,
       testCase "a hundred connections at once" many,
       testCase "a hundred connections of which the listener remembers nothing until they are there" manyByCookies,
       testCase "bytes both ways while SYNs flood the listener" flooded,
@@ -96,6 +97,19 @@ inFrames = forM_ [\n -> Address4 (0x0a090000 + n), Address6 0xfd09000000000000 .
     ninth = do
       count <- newIORef (0 :: Int)
       pure (Link 10000 (\p -> (\n -> [p | n `mod` 9 /= 0 || n > 90]) <$> atomicModifyIORef' count (\n -> (n + 1, n + 1))))
+
+offLink :: IO ()
+offLink = do
+  (a, _) <- newPair 1500 perfectLink perfectLink
+  device <- overFrames (pure 0) (Station (Mac 0x020000000001) [Place clientAddress 24 Nothing]) a
+  (stream, datagram) <- runOn device clientAddress $ do
+    stream <- try (connectTcp (seconds 30) "10.77.0.1" "80" >>= closeSocket)
+    datagram <- try . withSocket (openSocket AF_INET Datagram) $ \s -> void (sendTo s "x" (toSockAddr AF_INET (Address4 0x0a4d0001) 53))
+    pure (stream, datagram)
+  map (either ioe_errno (const Nothing)) [stream, datagram] @?= replicate 2 (Just (let Errno e = eNETUNREACH in e))
+  -- A stranger's segment is answered all the same.
+  deviceSend device (buildPacket (Packet clientAddress (Address4 0x0a4d0001) protocolTcp 64 0 0 "answer"))
+  deviceCounters device >>= (@?= [("tcp neighbours", 0), ("tcp unrouted", 1)])
 
 many, manyByCookies :: IO ()
 many = hundred id
