@@ -8,7 +8,7 @@
 -- changes nothing for others. Where that is not possible it is named and skipped.
 module InteropTest (tests, part) where
 
-import Control.Monad (forM, forM_, void, (>=>))
+import Control.Monad (forM, forM_, replicateM, void, (>=>))
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.IORef
@@ -147,7 +147,6 @@ parts =
     ("datagrams to Linux", withLinux (\_ -> conversation linux (own tun) (SockAddrInet 53 (tupleToHostAddress (10, 9, 0, 1))))),
     ("datagrams over IPv6", withLinux (\_ -> do callCommand "ip -6 addr add fd09::1/64 dev weft0 nodad"; overSix)),
     ("megabytes both ways over IPv6", exchange (ownSettings tunSix (six 2)) linux "fd09::2" 1000000),
-    ("an address of each version", twofold (openTunWith Offload "weft0" [(Address4 0x0a090002, 24), (six 2, 64)])),
     ("an interface: an address of each version", paired (twofold (openInterface "weft0" [four, Place (six 2) 64 Nothing]))),
     ("short connections to Linux", withLinux (\name -> shortConnections linux (own tun) name 200)),
     ("an interface: Linux connects, megabytes both ways", paired (exchange (own interface) linux ownName 4000000)),
@@ -158,6 +157,7 @@ parts =
     ("an interface: over IPv6, both ways", paired (exchange (ownSettings interfaceSix (six 2)) linux "fd09::2" 1000000 >> exchange linux (ownSettings interfaceSix (six 2)) "fd09::1" 1000000)),
     ("an interface: through a router, after which there is another network", paired throughRouter),
     ("an interface: it goes down and comes up, and is deleted", paired goesAndComes),
+    ("an interface: its hardware address changes", paired renames),
     ("an interface: the address is another program's", paired (another interface)),
     ("an interface that is of no use", refused)
   ]
@@ -216,6 +216,24 @@ parts =
       deviceClose device
       exchange (own interface) linux ownName 1000
       deletedOn interface 1
+    -- Linux learns the new one, or its acknowledgements are lost.
+    renames = do
+      got <- twoRuns (own interface) linux server client
+      got @?= [word "hello", word "again"]
+    word = B.pack . map (fromIntegral . fromEnum)
+    server :: IO () -> Thread ()
+    server ready = withSocket (listenTcp (Just ownName) "80" 16) $ \l -> do
+      liftIO ready
+      withSocket (fst <$> accept l) $ \s -> do
+        sendAll s (word "hello")
+        void (receive s 10)
+        blocking (callCommand "ip link set weft0 address 02:00:00:00:77:77")
+        sendAll s (word "again")
+        void (receive s 10)
+    client :: Thread () -> Thread [ByteString]
+    client ready = do
+      ready
+      withSocket (connectTcp (seconds 30) ownName "80") $ \s -> replicateM 2 (receive s 10 <* sendAll s (word "x"))
     refused = do
       callCommand "ip link add weft0 type veth peer name weft1 && ip addr add 10.9.0.2/24 dev weft1 && ip link set lo up"
       let says why device = try device >>= either (\e -> assertBool (show e) (why == takeWhile (/= '(') (ioe_description e))) (\d -> deviceClose d >> assertFailure why)

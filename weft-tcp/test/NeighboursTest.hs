@@ -27,6 +27,7 @@ tests =
     "neighbours"
     [ testGroup "two stations find each other, and what waited goes in its order" [testCase (show version) (finds version) | version <- versions],
       testGroup "an answer counts for half a minute; one that is silent is forgotten after three questions" [testCase (show version) (ages version) | version <- versions],
+      testGroup "this end has another hardware address, says so and is found by it" [testCase (show version) (renames version) | version <- versions],
       testGroup "a hardware address that changed is learnt" [testCase (show version) (changes version) | version <- versions],
       testCase "a station with addresses of both versions finds and answers each by that of its version" twofold,
       testCase "a host on another network is reached by the router, or not at all" routed,
@@ -169,6 +170,17 @@ twofold = sequence_ [finds' version | version <- [V4, V6]]
       carried out' @?= [(Mac 0x020000000009, 'x')]
       -- It asks as a station with the one address does.
       said out @?= said (snd (sendTo 0 (addressOf version 9) 'x' (noNeighbours (ours version))))
+
+renames :: Version -> Assertion
+renames version = do
+  let (a, out) = renamed (Mac 0x020000000777) (noNeighbours (ours version) :: Neighbours ())
+      more = snd (renamed (Mac 0x020000000777) a)
+      told = [receiveFrame 0 frame (noNeighbours (station version 9) :: Neighbours ()) | frame <- said out]
+      (_, _, answers) = receiveFrame 0 (questionOf version 9) a
+  (length out, length more, stationMac (stationOf a)) @?= (1, 0, Mac 0x020000000777)
+  -- Nobody asked: another of our stations learns nothing of it, and says nothing.
+  [(knownHosts n, length o) | (n, _, o) <- told] @?= [([], 0)]
+  map (B.take 6 . B.drop 6) (said answers <> said out) @?= replicate 2 (B.pack [2, 0, 0, 0, 7, 0x77])
 
 routed, duplicate, crowded :: IO ()
 routed = do

@@ -22,6 +22,8 @@ module Weft.Tcp.Neighbours
     -- * Its hosts
     Neighbours,
     noNeighbours,
+    stationOf,
+    renamed,
     knownHosts,
     openQuestions,
     mostKnown,
@@ -89,6 +91,19 @@ data Asked a = Asked !Int !Int64 ![a]
 -- | Nobody is known.
 noNeighbours :: Station -> Neighbours a
 noNeighbours station = Neighbours station Map.empty Map.empty
+
+-- | This end.
+stationOf :: Neighbours a -> Station
+stationOf (Neighbours station _ _) = station
+
+-- | This end has another hardware address from now on, and says so to all hosts, of which those that know it change their
+-- entry (RFC 5227, section 3; RFC 4861, section 7.2.6).
+renamed :: Mac -> Neighbours a -> (Neighbours a, [Out a])
+renamed mac n@(Neighbours station known asked)
+  | mac == stationMac station = (n, [])
+  | otherwise = (Neighbours station' known asked, map (Say . announcement station' . placeAddress) (stationPlaces station))
+  where
+    station' = station {stationMac = mac}
 
 -- | The hosts whose hardware addresses are known.
 knownHosts :: Neighbours a -> [(Address, Mac)]
@@ -236,6 +251,15 @@ questionFor station own target = case target of
      in framed station (Mac (0x333300000000 .|. 0xff000000 .|. (b .&. 0xffffff))) 0x86dd (discovery station own group 135 (byte32 0 <> byte64 a <> byte64 b) 1)
   _ -> framed station (Mac 0xffffffffffff) 0x0806 (arp 1 (stationMac station) (short own) (Mac 0) (short target))
 
+-- The frame that tells all hosts the hardware address of an own address.
+announcement :: Station -> Address -> ByteString
+announcement station own = case own of
+  Address6 a b -> framed station (Mac 0x333300000001) 0x86dd (discovery station own allHosts6 136 (byte32 0x20000000 <> byte64 a <> byte64 b) 2)
+  _ -> framed station (Mac 0xffffffffffff) 0x0806 (arp 1 (stationMac station) (short own) (Mac 0) (short own))
+
+allHosts6 :: Address
+allHosts6 = Address6 0xff02000000000000 1
+
 short :: Address -> Word32
 short = \case
   Address4 a -> a
@@ -286,7 +310,7 @@ readDiscovery station from b = do
   let about = Address6 (word64 content 4) (word64 content 12)
       asksForDuplicates = packetSource p == Address6 0 0
       -- All hosts; a host that has no address yet cannot be told alone.
-      teller = if asksForDuplicates then Address6 0xff02000000000000 1 else packetSource p
+      teller = if asksForDuplicates then allHosts6 else packetSource p
       flags = if asksForDuplicates then 0x20000000 else 0x60000000
       answer = framed station (if asksForDuplicates then Mac 0x333300000001 else from) 0x86dd (discovery station about teller 136 (byte32 flags <> bytes (B.take 16 (B.drop 4 content))) 2)
   case kind of

@@ -79,7 +79,7 @@ interfaceOver name places fd = do
   down <- newIORef False
   frames <- overDescriptor Offload frameHeader name fd (\e -> Nothing <$ when (e == eNETDOWN) (writeIORef down True))
   (_, mac) <- (interfaceOf name >>= either gone pure) `onException` deviceClose frames
-  overFrames clock (Station mac places) $
+  overFrames clock (either (const Nothing) (Just . snd) <$> interfaceOf name) (Station mac places) $
     frames
       { deviceRead = readIORef down >>= flip when (seen down) >> deviceRead frames,
         deviceAwait = liftIO (readIORef down) >>= \d -> if d then sleep (milliseconds 100) else deviceAwait frames
