@@ -16,6 +16,7 @@ tests =
     "a TCP of its own"
     [ testCase "the commands for a device" commands,
       testCase "no connections where the system's TCP is used" othersTcp,
+      testCase "an address of each version, on a device and on an interface (skipped without a device)" twofold,
       testCase "connections and packets of a server (skipped without a device)" (operated "10.9.0.2/24" "10.9.0.2" "10.9.0.1:"),
       testCase "a process is replaced, and its connections go on (skipped without a device)" (replaced []),
       testCase "and on an interface (skipped without a device)" (replaced ["device=veth1; ip link add veth0 type veth peer name veth1; ip addr add 10.9.0.1/24 dev veth0; ip link set veth0 up; ip link set veth1 up"]),
@@ -31,6 +32,7 @@ commands = do
   printed ["tun1,10.9.1.1/24"] ["ip tuntap add dev tun1 mode tun multi_queue", "ip addr add 10.9.1.2/24 dev tun1", "ip link set dev tun1 up"]
   printed ["tun0,fd09::2"] ["ip tuntap add dev tun0 mode tun multi_queue", "ip addr add fd09::1/64 dev tun0", "ip link set dev tun0 up"]
   printed ["tun0,fd09:0:0:1::1/120"] ["ip tuntap add dev tun0 mode tun multi_queue", "ip addr add fd09:0:0:1::2/120 dev tun0", "ip link set dev tun0 up"]
+  printed ["tun0,10.9.0.2/24,fd09::2/64"] ["ip tuntap add dev tun0 mode tun multi_queue", "ip addr add 10.9.0.1/24 dev tun0", "ip addr add fd09::1/64 dev tun0", "ip link set dev tun0 up"]
   mapM_ refused ["tun0,fd09::2/127", "tun0,fd09:::2", "tun0,fd09::2%eth0/64", "tun0,10.9.0.2/31", "tun0,10.9.2/24"]
   printed ["tun0,10.9.0.2/24", "--remove"] ["ip link del dev tun0"]
   where
@@ -46,6 +48,16 @@ othersTcp = withServer ["--metrics", "127.0.0.1:0"] $ \server -> do
   (code, _, err) <- runWeft [] ["tcp", "list", "http://127.0.0.1:" <> show (serverPort server)]
   code @?= ExitFailure 1
   assertBool err ("no TCP of its own" `isInfixOf` err && length (lines err) == 1)
+
+twofold :: Assertion
+twofold =
+  inNamespace
+    [ "fetched() { curl -sf -o $d/got http://10.9.0.2:8080/large; cmp $d/got $d/site/large; curl -gsf -o $d/got 'http://[fd09::2]:8080/large'; cmp $d/got $d/site/large; }",
+      "both=10.9.0.2/24,fd09::2/64; weft serve --tcp tun0,$both,$d/packets --workers 2 $d/site > $d/one 2>&1 & one=$!; ready one; fetched; kill $one; wait $one; [ -s $d/packets ]",
+      "ip link add veth0 type veth peer name veth1; ip addr add 10.9.0.1/24 dev veth0; ip addr add fd09::1/64 dev veth0 nodad; ip link del tun0 || true; ip link set veth0 up; ip link set veth1 up",
+      "weft serve --tcp veth1,$both $d/site > $d/two 2>&1 & one=$!; ready two; fetched; kill $one; wait $one",
+      "if weft serve --check --tcp tun0,10.9.0.2/24,10.9.0.3/24 $d/site 2> $d/said; then false; fi; grep -q 'two addresses of one version' $d/said"
+    ]
 
 useless :: Assertion
 useless =
@@ -80,7 +92,7 @@ replaced device =
            "kill $three; wait $three; [ ! -e $d/handover ]"
          ]
 
--- | One that speaks another version, one that cannot listen for its own successors, one that falls silent before it
+-- | One that speaks another version, one with another device, one with another address, one that cannot listen for its own successors, one that falls silent before it
 -- takes over, and one that cannot start.
 failingSuccessors :: Assertion
 failingSuccessors =
@@ -90,7 +102,10 @@ failingSuccessors =
       "ask 3; answered 3",
       "python3 -c \"$talk\" $d/handover 'weft handover 99' > $d/said; grep -q 'another version' $d/said",
       "ask 3; answered 3",
-      "python3 -c \"$talk\" $d/handover \"$(printf 'weft handover 01')\" R > $d/said",
+      "python3 -c \"$talk\" $d/handover \"$(printf 'weft handover 02\\x0dtun0,10.9.0.2')\" R > $d/said",
+      "ask 3; answered 3",
+      "for other in tun1,10.9.0.2/24 tun0,10.9.0.3/24; do if weft serve --tcp $other --handover $d/handover $d/site 2> $d/said; then false; fi",
+      "grep -q \"refuses: it serves over tun0,10.9.0.2, not over ${other%/*}\" $d/said; grep -q \"is to serve over ${other%/*}\" $d/one; done",
       "ask 3; answered 3",
       "mkdir $d/handover.new; if weft serve --tcp tun0,10.9.0.2/24 --handover $d/handover $d/site 2> $d/said; then false; fi; rmdir $d/handover.new",
       "ask 3; answered 3",

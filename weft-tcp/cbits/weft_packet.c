@@ -46,25 +46,25 @@ int weft_packet_interface(const char *name, uint64_t *mac)
 }
 
 #ifdef __linux__
-/* Has the system this address, on any interface? */
-static int has_address(int version6, const struct in6_addr *six, uint32_t four)
+/* Has the system one of these addresses, on any interface? */
+static int has_address(int has4, uint32_t four, int has6, const struct in6_addr *six)
 {
     struct ifaddrs *all;
     if (getifaddrs(&all) < 0) return 0;
     int has = 0;
     for (struct ifaddrs *i = all; i; i = i->ifa_next) {
         if (!i->ifa_addr) continue;
-        if (!version6 && i->ifa_addr->sa_family == AF_INET) has |= ((struct sockaddr_in *)i->ifa_addr)->sin_addr.s_addr == htonl(four);
-        if (version6 && i->ifa_addr->sa_family == AF_INET6) has |= memcmp(&((struct sockaddr_in6 *)i->ifa_addr)->sin6_addr, six, 16) == 0;
+        if (has4 && i->ifa_addr->sa_family == AF_INET) has |= ((struct sockaddr_in *)i->ifa_addr)->sin_addr.s_addr == htonl(four);
+        if (has6 && i->ifa_addr->sa_family == AF_INET6) has |= memcmp(&((struct sockaddr_in6 *)i->ifa_addr)->sin6_addr, six, 16) == 0;
     }
     freeifaddrs(all);
     return has;
 }
 #endif
 
-/* A socket for the frames of an interface that may concern this address, whose halves these are, the first 0 in version 4.
- * EADDRINUSE: the system has the address. EBUSY: another program has it. */
-int weft_packet_open(const char *name, int version6, uint64_t high, uint64_t low)
+/* A socket for the frames of an interface that may concern an address of version 4, one of version 6, whose halves these are, or
+ * both. EADDRINUSE: the system has an address. EBUSY: another program has it (that of version 4, if there is one). */
+int weft_packet_open(const char *name, int has4, uint32_t four, int has6, uint64_t high, uint64_t low)
 {
 #ifdef __linux__
     struct in6_addr six;
@@ -72,26 +72,31 @@ int weft_packet_open(const char *name, int version6, uint64_t high, uint64_t low
         six.s6_addr[i] = high >> (56 - 8 * i);
         six.s6_addr[8 + i] = low >> (56 - 8 * i);
     }
-    if (has_address(version6, &six, low)) return -EADDRINUSE;
+    if (has_address(has4, four, has6, &six)) return -EADDRINUSE;
     int index = if_nametoindex(name);
     if (index == 0) return -errno;
     /* Nothing comes before it is bound. */
     int fd = socket(AF_PACKET, SOCK_RAW | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0) return -errno;
     uint32_t group = 0xff000000u | (low & 0xffffff);
-    /* Not what leaves, nor what is of a VLAN. Version 4: ARP, and what is for the address. Version 6: what is for the last
+    /* Not what leaves, what is for other hardware, nor what is of a VLAN. Version 4: ARP, and what is for the address. Version 6: what is for the last
      * four bytes of the address, or of the group in which its hardware address is asked for. */
+    enum { REFUSE = 14, TAKE = 15 };
     struct sock_filter code[] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, SKF_AD_OFF + SKF_AD_PKTTYPE),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, PACKET_OUTGOING, 8, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, PACKET_OUTGOING, REFUSE - 2, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, PACKET_OTHERHOST, REFUSE - 3, 0),
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, SKF_AD_OFF + SKF_AD_VLAN_TAG_PRESENT),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 0, 0, 6),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 0, 0, REFUSE - 5),
         BPF_STMT(BPF_LD | BPF_H | BPF_ABS, 12),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, version6 ? ETH_P_IPV6 : ETH_P_ARP, version6 ? 1 : 5, 0),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, version6 ? ETH_P_IPV6 : ETH_P_IP, 0, 3),
-        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, version6 ? 50 : 30),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)low, 2, 0),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, version6 ? group : (uint32_t)low, 1, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, ETH_P_ARP, (has4 ? TAKE : REFUSE) - 7, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, ETH_P_IP, (has4 ? 9 : REFUSE) - 8, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, ETH_P_IPV6, (has6 ? 11 : REFUSE) - 9, REFUSE - 9),
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 30),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, four, TAKE - 11, REFUSE - 11),
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 50),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)low, TAKE - 13, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, group, TAKE - 14, REFUSE - 14),
         BPF_STMT(BPF_RET | BPF_K, 0),
         BPF_STMT(BPF_RET | BPF_K, 0x40000),
     };
@@ -103,14 +108,15 @@ int weft_packet_open(const char *name, int version6, uint64_t high, uint64_t low
     if (setsockopt(fd, SOL_SOCKET, SO_RCVBUFFORCE, &room, sizeof room) < 0) setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &room, sizeof room);
     if (setsockopt(fd, SOL_SOCKET, SO_SNDBUFFORCE, &room, sizeof room) < 0) setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &room, sizeof room);
     if (setsockopt(fd, SOL_PACKET, PACKET_VNET_HDR, &one, sizeof one) < 0 || setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &filter, sizeof filter) < 0
-        || (version6 && setsockopt(fd, SOL_PACKET, PACKET_ADD_MEMBERSHIP, &asked, sizeof asked) < 0) || bind(fd, (struct sockaddr *)&to, sizeof to) < 0) {
+        || (has6 && setsockopt(fd, SOL_PACKET, PACKET_ADD_MEMBERSHIP, &asked, sizeof asked) < 0) || bind(fd, (struct sockaddr *)&to, sizeof to) < 0) {
         int e = errno;
         close(fd);
         return -e;
     }
 #if LINUX_VERSION_CODE >= KERNEL_VERSION(5, 15, 0)
     /* A group of one: another program with this address would reset our connections, and we its. */
-    struct fanout_args only = {.id = (uint16_t)(index * 40503u ^ (low ^ low >> 16 ^ high) * 31u), .type_flags = PACKET_FANOUT_CPU, .max_num_members = 1};
+    uint64_t own = has4 ? four : low ^ high;
+    struct fanout_args only = {.id = (uint16_t)(index * 40503u ^ (own ^ own >> 16) * 31u), .type_flags = PACKET_FANOUT_CPU, .max_num_members = 1};
     if (setsockopt(fd, SOL_PACKET, PACKET_FANOUT, &only, sizeof only) < 0 && errno == ENOSPC) {
         close(fd);
         return -EBUSY;
@@ -118,7 +124,7 @@ int weft_packet_open(const char *name, int version6, uint64_t high, uint64_t low
 #endif
     return fd;
 #else
-    (void)name, (void)version6, (void)high, (void)low;
+    (void)name, (void)has4, (void)four, (void)has6, (void)high, (void)low;
     return -ENOSYS;
 #endif
 }

@@ -8,7 +8,7 @@
 -- changes nothing for others. Where that is not possible it is named and skipped.
 module InteropTest (tests, part) where
 
-import Control.Monad (forM, forM_, void, (>=>))
+import Control.Monad (forM, forM_, replicateM, void, (>=>))
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.IORef
@@ -30,6 +30,7 @@ import Weft.Socket
 import Weft.Tcp.Device
 import Weft.Tcp.Device.Interface
 import Weft.Tcp.Device.Tun
+import Weft.Tcp.Neighbours (Place (..))
 import Weft.Tcp.Packet (Address (..))
 import Weft.Tcp.Stack
 import Weft.Tcp.Stack.Names (toSockAddr)
@@ -146,6 +147,7 @@ parts =
     ("datagrams to Linux", withLinux (\_ -> conversation linux (own tun) (SockAddrInet 53 (tupleToHostAddress (10, 9, 0, 1))))),
     ("datagrams over IPv6", withLinux (\_ -> do callCommand "ip -6 addr add fd09::1/64 dev weft0 nodad"; overSix)),
     ("megabytes both ways over IPv6", exchange (ownSettings tunSix (six 2)) linux "fd09::2" 1000000),
+    ("an interface: an address of each version", paired (twofold (openInterface "weft0" [four, Place (six 2) 64 Nothing]))),
     ("short connections to Linux", withLinux (\name -> shortConnections linux (own tun) name 200)),
     ("an interface: Linux connects, megabytes both ways", paired (exchange (own interface) linux ownName 4000000)),
     ("an interface: we connect, megabytes both ways", paired (exchange linux (own interface) "10.9.0.1" 4000000)),
@@ -155,6 +157,7 @@ parts =
     ("an interface: over IPv6, both ways", paired (exchange (ownSettings interfaceSix (six 2)) linux "fd09::2" 1000000 >> exchange linux (ownSettings interfaceSix (six 2)) "fd09::1" 1000000)),
     ("an interface: through a router, after which there is another network", paired throughRouter),
     ("an interface: it goes down and comes up, and is deleted", paired goesAndComes),
+    ("an interface: its hardware address changes", paired renames),
     ("an interface: the address is another program's", paired (another interface)),
     ("an interface that is of no use", refused)
   ]
@@ -189,15 +192,21 @@ parts =
     tun = openTun "weft0" (Address4 0x0a090002) 24
     -- Linux's end gets its address, fd09::1, by this alone.
     tunSix = openTun "weft0" (six 2) 64
-    interface = openInterface "weft0" (Address4 0x0a090002) 24 Nothing
-    interfaceSix = openInterface "weft0" (six 2) 64 Nothing
+    interface = openInterface "weft0" [four]
+    interfaceSix = openInterface "weft0" [Place (six 2) 64 Nothing]
+    four = Place (Address4 0x0a090002) 24 Nothing
+    -- One address of each version, on one device.
+    twofold device = do
+      let both = ownSettingsWith (\s -> s {tcpAddresses = [Address4 0x0a090002, six 2]}) device (Address4 0x0a090002)
+      forM_ [ownName, "fd09::2"] $ \name -> exchange both linux name 100000
+      forM_ ["10.9.0.1", "fd09::1"] $ \name -> exchange linux both name 100000
     -- One end is the stack's, and Linux has an address at the other.
     paired act = do
       callCommand "ip link add weft0 type veth peer name weft1 && ip addr add 10.9.0.1/24 dev weft1 && ip -6 addr add fd09::1/64 dev weft1 nodad && ip link set weft0 up && ip link set weft1 up"
       act
     throughRouter = do
       callCommand "ip link set lo up && ip addr add 10.77.0.1/32 dev lo"
-      exchange linux (own (openInterface "weft0" (Address4 0x0a090002) 24 (Just (Address4 0x0a090001)))) "10.77.0.1" 100000
+      exchange linux (own (openInterface "weft0" [four {placeRouter = Just (Address4 0x0a090001)}])) "10.77.0.1" 100000
     goesAndComes = do
       exchange (own interface) linux ownName 1000
       device <- interface
@@ -207,10 +216,28 @@ parts =
       deviceClose device
       exchange (own interface) linux ownName 1000
       deletedOn interface 1
+    -- Linux learns the new one, or its acknowledgements are lost.
+    renames = do
+      got <- twoRuns (own interface) linux server client
+      got @?= [word "hello", word "again"]
+    word = B.pack . map (fromIntegral . fromEnum)
+    server :: IO () -> Thread ()
+    server ready = withSocket (listenTcp (Just ownName) "80" 16) $ \l -> do
+      liftIO ready
+      withSocket (fst <$> accept l) $ \s -> do
+        sendAll s (word "hello")
+        void (receive s 10)
+        blocking (callCommand "ip link set weft0 address 02:00:00:00:77:77")
+        sendAll s (word "again")
+        void (receive s 10)
+    client :: Thread () -> Thread [ByteString]
+    client ready = do
+      ready
+      withSocket (connectTcp (seconds 30) ownName "80") $ \s -> replicateM 2 (receive s 10 <* sendAll s (word "x"))
     refused = do
       callCommand "ip link add weft0 type veth peer name weft1 && ip addr add 10.9.0.2/24 dev weft1 && ip link set lo up"
       let says why device = try device >>= either (\e -> assertBool (show e) (why == takeWhile (/= '(') (ioe_description e))) (\d -> deviceClose d >> assertFailure why)
-          at name = openInterface name (Address4 0x0a090002) 24 Nothing
+          at name = openInterface name [four]
       says "is down " (at "weft0")
       callCommand "ip link set weft0 up && ip link set weft1 up"
       says "cannot be used with an address that the system has, too: its TCP would answer" (at "weft0")
@@ -225,7 +252,7 @@ parts =
       tun >>= deviceClose
       act "10.9.0.1"
     -- Changes on the way are noticed by checksums.
-    plain = openTunWith NoOffload "weft0" (Address4 0x0a090002) 24
+    plain = openTunWith NoOffload "weft0" [(Address4 0x0a090002, 24)]
     bad = do
       device <- plain
       there <- roughLink 5

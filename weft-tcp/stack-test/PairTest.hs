@@ -16,7 +16,7 @@ import Data.IORef
 import Data.List (isInfixOf)
 import Data.Maybe (listToMaybe)
 import Data.Text qualified as Text
-import Foreign.C.Error (Errno (..), eNODEV, ePIPE)
+import Foreign.C.Error (Errno (..), eNETUNREACH, eNODEV, ePIPE)
 import GHC.Clock (getMonotonicTime)
 import GHC.IO.Exception (IOException (ioe_errno))
 import Support
@@ -30,12 +30,12 @@ import Weft.Tcp.Connection (Ecn (..), Settings (..))
 import Weft.Tcp.Device
 import Weft.Tcp.Device.Ethernet (overFrames)
 import Weft.Tcp.Icmp
-import Weft.Tcp.Neighbours (Mac (..), Station (..))
+import Weft.Tcp.Neighbours (Mac (..), Place (..), Station (..))
 import Weft.Tcp.Packet
 import Weft.Tcp.Segment
 import Weft.Tcp.Sequence (Seq (..))
 import Weft.Tcp.Stack
-import Weft.Tcp.Stack.Names (showHost)
+import Weft.Tcp.Stack.Names (showHost, toSockAddr)
 import Weft.Test.Loopback (toEnd)
 
 tests :: TestTree
@@ -48,6 +48,7 @@ tests =
         back <- roughLink 2
         transfer there back 200000,
       testCase "in frames of Ethernet, some of which are lost" inFrames,
+      testCase "without a router other networks are unreachable at once, and packets for them are counted" offLink,
       testCase "a hundred connections at once" many,
       testCase "a hundred connections of which the listener remembers nothing until they are there" manyByCookies,
       testCase "bytes both ways while SYNs flood the listener" flooded,
@@ -90,12 +91,25 @@ transfer there back size = do
 inFrames :: IO ()
 inFrames = forM_ [\n -> Address4 (0x0a090000 + n), Address6 0xfd09000000000000 . fromIntegral] $ \address -> do
   (a, b) <- join (newPair 1500 <$> ninth <*> ninth)
-  let end n = overFrames (round . (* 1000000) <$> getMonotonicTime) (Station (Mac (0x020000000000 + fromIntegral n)) (address n) 24 Nothing)
+  let end n = overFrames (round . (* 1000000) <$> getMonotonicTime) (pure Nothing) (Station (Mac (0x020000000000 + fromIntegral n)) [Place (address n) 24 Nothing])
   exchange (ownSettings (end 2 b) (address 2)) (ownSettings (end 1 a) (address 1)) (showHost (address 2)) 100000
   where
     ninth = do
       count <- newIORef (0 :: Int)
       pure (Link 10000 (\p -> (\n -> [p | n `mod` 9 /= 0 || n > 90]) <$> atomicModifyIORef' count (\n -> (n + 1, n + 1))))
+
+offLink :: IO ()
+offLink = do
+  (a, _) <- newPair 1500 perfectLink perfectLink
+  device <- overFrames (pure 0) (pure Nothing) (Station (Mac 0x020000000001) [Place clientAddress 24 Nothing]) a
+  (stream, datagram) <- runOn device clientAddress $ do
+    stream <- try (connectTcp (seconds 30) "10.77.0.1" "80" >>= closeSocket)
+    datagram <- try . withSocket (openSocket AF_INET Datagram) $ \s -> void (sendTo s "x" (toSockAddr AF_INET (Address4 0x0a4d0001) 53))
+    pure (stream, datagram)
+  map (either ioe_errno (const Nothing)) [stream, datagram] @?= replicate 2 (Just (let Errno e = eNETUNREACH in e))
+  -- A stranger's segment is answered all the same.
+  deviceSend device (buildPacket (Packet clientAddress (Address4 0x0a4d0001) protocolTcp 64 0 0 "answer"))
+  deviceCounters device >>= (@?= [("tcp neighbours", 0), ("tcp unrouted", 1)])
 
 many, manyByCookies :: IO ()
 many = hundred id

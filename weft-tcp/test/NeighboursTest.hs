@@ -27,7 +27,9 @@ tests =
     "neighbours"
     [ testGroup "two stations find each other, and what waited goes in its order" [testCase (show version) (finds version) | version <- versions],
       testGroup "an answer counts for half a minute; one that is silent is forgotten after three questions" [testCase (show version) (ages version) | version <- versions],
+      testGroup "this end has another hardware address, says so and is found by it" [testCase (show version) (renames version) | version <- versions],
       testGroup "a hardware address that changed is learnt" [testCase (show version) (changes version) | version <- versions],
+      testCase "a station with addresses of both versions finds and answers each by that of its version" twofold,
       testCase "a host on another network is reached by the router, or not at all" routed,
       testCase "a host that looks for a duplicate of its address is told" duplicate,
       atLeast 500 . testProperty "what nobody asked for teaches nothing" $ \version (frames :: [Frame]) ->
@@ -94,7 +96,7 @@ addressOf V4 n = Address4 (0x0a000000 + n)
 addressOf V6 n = Address6 0xfd09000000000000 (fromIntegral n)
 
 station :: Version -> Word32 -> Station
-station version n = Station (Mac (0x020000000000 + fromIntegral n)) (addressOf version n) (if version == V4 then 16 else 64) Nothing
+station version n = Station (Mac (0x020000000000 + fromIntegral n)) [Place (addressOf version n) (if version == V4 then 16 else 64) Nothing]
 
 -- | It has the address that ends with 7.
 ours :: Version -> Station
@@ -126,10 +128,11 @@ finds version = do
   let (_, out4) = sendTo 1000 (addressOf version 9) 'z' a3
   (carried out4, said out4) @?= ([(mac, 'z')], [])
   -- The packet in a frame is the stack's; one for another station is not.
-  let frame = frameFor (station version 9) (Mac 0x020000000007) (B.pack [1, 2, 3])
-      stranger = frameFor (station version 9) (Mac 0x020000000008) (B.pack [1, 2, 3])
+  let packet = B.pack [if version == V4 then 0x45 else 0x60, 2, 3]
+      frame = frameFor (station version 9) (Mac 0x020000000007) packet
+      stranger = frameFor (station version 9) (Mac 0x020000000008) packet
       takes f = let (_, p, _) = receiveFrame 40 f a3 in p
-  (takes frame, takes stranger) @?= (Just (B.pack [1, 2, 3]), Nothing)
+  (takes frame, takes stranger) @?= (Just packet, Nothing)
 
 known :: Version -> Neighbours Char
 known version = case receiveFrame 0 (answerOf version 9) (fst (sendTo 0 (addressOf version 9) 'a' (noNeighbours (ours version)))) of
@@ -155,13 +158,40 @@ changes version = do
   map snd (knownHosts n2) @?= [Mac 0x020000000777]
   map snd (knownHosts n3) @?= [Mac 0x020000000009]
 
+twofold :: Assertion
+twofold = sequence_ [finds' version | version <- [V4, V6]]
+  where
+    both n = Station (Mac (0x020000000000 + fromIntegral n)) (concatMap (\v -> stationPlaces (station v n)) [V4, V6])
+    finds' version = do
+      let (a, out) = sendTo 0 (addressOf version 9) 'x' (noNeighbours (both 7))
+          (_, _, answers) = receiveFrame 0 (B.concat (said out)) (noNeighbours (both 9) :: Neighbours ())
+          (a', _, out') = receiveFrame 0 (B.concat (said answers)) a
+      knownHosts a' @?= [(addressOf version 9, Mac 0x020000000009)]
+      carried out' @?= [(Mac 0x020000000009, 'x')]
+      -- It asks as a station with the one address does.
+      said out @?= said (snd (sendTo 0 (addressOf version 9) 'x' (noNeighbours (ours version))))
+
+renames :: Version -> Assertion
+renames version = do
+  let (a, out) = renamed (Mac 0x020000000777) (noNeighbours (ours version) :: Neighbours ())
+      more = snd (renamed (Mac 0x020000000777) a)
+      told = [receiveFrame 0 frame (noNeighbours (station version 9) :: Neighbours ()) | frame <- said out]
+      (_, _, answers) = receiveFrame 0 (questionOf version 9) a
+  (length out, length more, stationMac (stationOf a)) @?= (1, 0, Mac 0x020000000777)
+  -- Nobody asked: another of our stations learns nothing of it, and says nothing.
+  [(knownHosts n, length o) | (n, _, o) <- told] @?= [([], 0)]
+  map (B.take 6 . B.drop 6) (said answers <> said out) @?= replicate 2 (B.pack [2, 0, 0, 0, 7, 0x77])
+
 routed, duplicate, crowded :: IO ()
 routed = do
-  let there router = fmap fst (openQuestions (fst (sendTo 0 (Address4 0x08080808) 'p' (noNeighbours (ours V4) {stationGateway = router}))))
+  let there router = fmap fst (openQuestions (fst (sendTo 0 far 'p' (noNeighbours (by router)))))
+      by router = (ours V4) {stationPlaces = [Place (addressOf V4 7) 16 router]}
+      far = Address4 0x08080808
   there Nothing @?= []
+  map (`isReachable` far) [by Nothing, by (Just (Address4 0x0a000001))] @?= [False, True]
   there (Just (Address4 0x0a000001)) @?= [Address4 0x0a000001]
 duplicate = do
-  let looking = Station (Mac 0x020000000055) (Address6 0 0) 0 Nothing
+  let looking = Station (Mac 0x020000000055) [Place (Address6 0 0) 0 Nothing]
       question = B.concat (said (snd (sendTo 0 (addressOf V6 7) () (noNeighbours looking))))
       (_, _, answers) = receiveFrame 0 question (noNeighbours (ours V6) :: Neighbours ())
   -- To all hosts.

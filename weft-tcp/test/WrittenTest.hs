@@ -23,6 +23,7 @@ import Weft.Tcp.Internal.Scoreboard
 import Weft.Tcp.Internal.Small
 import Weft.Tcp.Internal.Tcb
 import Weft.Tcp.Internal.Written
+import Weft.Tcp.Sequence
 import World
 import World.Mistakes
 import World.Plan
@@ -54,6 +55,15 @@ tests =
          in case readWith tcbForm changed of
               Just t | accepts t -> label "read" (conjoin [written tcbForm t === changed, behaves r {runTcb = readFor (tcbSettings (runTcb r)) 0 t} moves])
               _ -> label "refused" (property True),
+      testCase "twenty thousand segments of a byte are outstanding" $ do
+        let Run {runTcb = t, runNow = at} = move (begin True True) (opening True)
+            pieces = List.foldl' (\b (n, sent) -> sentNew sent (Range (sndUna t `advance` (n - 1)) (sndUna t `advance` n)) b) emptyScoreboard (zip [1 .. 20000] [at ..])
+            busy = t {sndNxt = sndUna t `advance` 20000, sndEnd = sndUna t `advance` 20000, tcbScoreboard = pieces, timerAt = at + 1000000}
+        (tcbState t, length (boardPieces pieces)) @?= (Established, 20000)
+        fmap (written tcbForm) (readWith tcbForm (written tcbForm busy)) @?= Just (written tcbForm busy)
+        -- As many as there are bytes, and not more.
+        assertBool "an empty piece" (isNothing (readWith tcbForm (written tcbForm busy {sndNxt = sndUna t `advance` 19999})))
+        assertBool "fewer bytes than it says" (bytesToSend busy == 20000),
       testCase "half-open and in TIME-WAIT" $ do
         let halves = mapMaybe halfOpenOf opened
             waits = mapMaybe waitingOf waiting

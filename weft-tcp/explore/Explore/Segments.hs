@@ -6,6 +6,7 @@
 module Explore.Segments (scenarios) where
 
 import Data.Bits (shiftR, (.&.))
+import Explore.Ethernet
 import Explore.Http qualified as Http
 import Explore.Scenario
 import Replicated.Linearizability (explain)
@@ -18,7 +19,7 @@ import Weft.Tcp.Simulated
 -- | Those of the HTTP server, but for two whose crowds take minutes in segments; and the replicated
 -- store.
 scenarios :: [Scenario]
-scenarios = [http s | s <- Http.scenarios, scenarioName s `notElem` ["http/overload-handlers", "http/overload-connections"]] <> [store]
+scenarios = [http s | s <- Http.scenarios, scenarioName s `notElem` ["http/overload-handlers", "http/overload-connections"]] <> [store, ethernet]
 
 http :: Scenario -> Scenario
 http s =

@@ -107,7 +107,9 @@ serveWith config = do
   where
     server = configServer config
     -- In a run before, because a stack begins with its device.
-    beginSuccession path = runWith defaultSettings {settingWorkers = Just 1, settingKernel = systemOf config} (askPredecessor path) >>= newSuccession path
+    beginSuccession path =
+      let place = foldMap sharedPart (confTcp server)
+       in runWith defaultSettings {settingWorkers = Just 1, settingKernel = systemOf config} (askPredecessor place path) >>= newSuccession place path
 
 -- | The run's settings, given the number of processors.
 settingsOf :: Int -> Config -> Maybe Succession -> Settings

@@ -4,7 +4,7 @@
 -- Two processes talk over a socket of the Unix domain, whose path both have as an option: one that serves over a TCP of its
 -- own, and one that starts and is to take its place. In turn:
 --
--- [the new one] names its version of all this.
+-- [the new one] names its version of all this, its device and its address.
 -- [the old one] passes the descriptor of the device and the secret of its stack; or a reason why not.
 -- [the new one] says that it is ready: it listens, but nothing reaches it.
 -- [the old one] lets go of its connections, stands still, and sends its stack's state.
@@ -59,18 +59,20 @@ import Weft.Timeout (timeout)
 -- device, and the secret of its stack.
 data Predecessor = Predecessor !CInt !CInt !Secret
 
--- | This process's part: the path, its stack, the descriptor of the device once it has one, and the process before it.
+-- | This process's part: the path, its device and address, its stack, the descriptor of the device once it has one, and the
+-- process before it.
 data Succession = Succession
   { successionPath :: !FilePath,
+    successionPlace :: !String,
     successionStack :: !Handover,
     successionDevice :: !(IORef (Maybe CInt)),
     successionPredecessor :: !(Maybe Predecessor)
   }
 
--- | Ask the process that listens at the path, if there is one, for its device. Throws an 'IOError' that says why it
--- refuses.
-askPredecessor :: FilePath -> Thread (Maybe Predecessor)
-askPredecessor path = do
+-- | Ask the process that listens at the path, if there is one, for its device. The first argument names this process's device and
+-- address, which are to be those of the other. Throws an 'IOError' that says why it refuses.
+askPredecessor :: String -> FilePath -> Thread (Maybe Predecessor)
+askPredecessor place path = do
   s <- openSocket AF_UNIX Stream
   flip onException (closeSocket s) $
     try (connect s (SockAddrUnix path)) >>= \case
@@ -78,22 +80,22 @@ askPredecessor path = do
         | fmap Errno (ioe_errno e) `elem` [Just eNOENT, Just eCONNREFUSED] -> Nothing <$ closeSocket s
         | otherwise -> failing ("cannot be reached at " <> path <> ": " <> ioe_description e)
       Right () -> within 10 "does not answer" $ do
-        sendAll s hello
+        sendAll s (hello <> short place)
         receiveDescriptor s >>= \case
           Just (mark, Just device) | mark == passes -> do
             bytes <- exactly s 16
             pure (Just (Predecessor (numberOf s) device (word64 bytes 0, word64 bytes 8)))
           Just (mark, _) | mark == refuses -> do
-            why <- exactly s 1 >>= exactly s . fromIntegral . B.head
-            failing ("refuses: " <> C.unpack why)
+            why <- shortly s
+            failing ("refuses: " <> why)
           _ -> failing "does not answer as expected"
   where
     numberOf = descriptorNumber . Call.socketDescriptor
 
--- | A process with this path, after that one.
-newSuccession :: FilePath -> Maybe Predecessor -> IO Succession
-newSuccession path predecessor =
-  Succession path <$> newHandover ((\(Predecessor _ _ own) -> own) <$> predecessor) <*> newIORef Nothing <*> pure predecessor
+-- | A process with this device and address, and this path, after that one.
+newSuccession :: String -> FilePath -> Maybe Predecessor -> IO Succession
+newSuccession place path predecessor =
+  Succession path place <$> newHandover ((\(Predecessor _ _ own) -> own) <$> predecessor) <*> newIORef Nothing <*> pure predecessor
 
 -- | Settings of the stack, given how to attach to the device, how to have a device of its descriptor, and the settings for a
 -- device.
@@ -174,9 +176,14 @@ withSuccessors (Door one door) say letGo goOn = do
       unless taken waiting
     conversing s = do
       asked <- within 10 "does not speak" (exactly s (B.length hello))
+      unless (asked == hello) (refuse s "it has another version" "has another version")
+      place <- within 10 "does not speak" (shortly s)
+      unless (place == successionPlace one) $
+        refuse s ("it serves over " <> successionPlace one <> ", not over " <> place) ("is to serve over " <> place)
       device <- liftIO (readIORef (successionDevice one))
       case device of
-        Just fd | asked == hello -> do
+        Nothing -> refuse s "it has no device" "came too early"
+        Just fd -> do
           sendDescriptor s passes fd
           (a, b) <- secret (successionStack one)
           sendAll s (build (byte64 a <> byte64 b))
@@ -185,10 +192,7 @@ withSuccessors (Door one door) say letGo goOn = do
           say "handing over to a new process"
           taken <- (letGo >> handingOver (successionStack one) (telling s) (sendAll s (B.singleton yours))) `onException` goOn
           taken <$ unless taken goOn
-        _ -> do
-          let why = C.pack "it has another version"
-          sendAll s (B.singleton refuses <> B.singleton (fromIntegral (B.length why)) <> why)
-          failing "has another version"
+    refuse s why what = sendAll s (B.singleton refuses <> short why) >> failing what
     telling s records = within 30 "does not take over" $ do
       mapM_ (sendMany s) (batches records)
       answer <- exactly s 1
@@ -204,6 +208,15 @@ refuses = 78
 isReady = 82
 understood = 85
 yours = 89
+
+-- A text of at most 255 bytes after its length.
+short :: String -> ByteString
+short text = B.singleton (fromIntegral (B.length bytes)) <> bytes
+  where
+    bytes = B.take 255 (C.pack text)
+
+shortly :: Socket -> Thread String
+shortly s = C.unpack <$> (exactly s 1 >>= exactly s . fromIntegral . B.head)
 
 -- Many small records in one call.
 batches :: [ByteString] -> [[ByteString]]

@@ -1,13 +1,16 @@
 -- |
 -- Description : TCP of our own, for commands
 --
--- The option @--tcp DEVICE,ADDRESS\/PREFIX[\@ROUTER][,FILE]@: sockets belong to a stack in this process, and
--- what passes its device is written to the file. The device is an interface of Ethernet if there is one with this name, and
+-- The option @--tcp DEVICE,ADDRESS\/PREFIX[\@ROUTER][,ADDRESS\/PREFIX[\@ROUTER]][,FILE]@: sockets belong to a stack in this process with
+-- one address, or one of each version of IP, and what passes its device is written to the file. The device is an interface of Ethernet if there is one with this name, and
 -- else a TUN device.
-module Weft.Cli.Tcp (OwnTcp (..), parseOwnTcp, ownTcp, overOwnTcp, overOwnTcpAfter, checkOwnTcp) where
+module Weft.Cli.Tcp (OwnTcp (..), parseOwnTcp, ownTcp, overOwnTcp, overOwnTcpAfter, checkOwnTcp, sharedPart) where
 
 import Control.Exception (throwIO, try)
-import Control.Monad (mfilter)
+import Control.Monad (mfilter, when)
+import Data.Foldable (toList)
+import Data.List (intercalate)
+import Data.List.NonEmpty (NonEmpty (..))
 import Data.Maybe (isJust)
 import Foreign.C.Error (Errno (..), eBUSY)
 import GHC.IO.Exception (IOException (..))
@@ -19,33 +22,42 @@ import Weft.Tcp.Device
 import Weft.Tcp.Device.Capture
 import Weft.Tcp.Device.Interface
 import Weft.Tcp.Device.Tun
+import Weft.Tcp.Neighbours (Place (..))
 import Weft.Tcp.Packet (Address, sameFamily)
 import Weft.Tcp.Stack
-import Weft.Tcp.Stack.Names (parseHost)
+import Weft.Tcp.Stack.Names (parseHost, showHost)
 
--- | A device, the stack's address, the length of the network, a router, and the file for packets.
+-- | A device, the stack's addresses, and the file for packets.
 data OwnTcp = OwnTcp
   { ownDevice :: !String,
-    ownAddress :: !Address,
-    ownPrefix :: !Int,
-    -- | For other networks, on an interface of Ethernet.
-    ownRouter :: !(Maybe Address),
+    -- | One, or one of each version, with their networks and with routers for other networks on an interface of Ethernet.
+    ownPlaces :: !(NonEmpty Place),
     ownCapture :: !(Maybe FilePath)
   }
   deriving stock (Eq, Show)
 
--- | A device and an address, and the name of a file if there is one.
+-- | A device and one address or two, and the name of a file if there is one.
 parseOwnTcp :: String -> Either String OwnTcp
 parseOwnTcp text = case break (== ',') text of
-  (device@(_ : _), ',' : rest)
-    | (address, file) <- break (== ',') rest,
-      file /= "," ->
-        case break (== '@') address of
-          (own, router) -> do
-            (a, n) <- parseAddress own
-            via <- if null router then Right Nothing else maybe (Left (show (drop 1 router) <> " is not the address of a router")) (Right . Just) (mfilter (sameFamily a) (parseHost (drop 1 router)))
-            Right (OwnTcp device a n via (if null file then Nothing else Just (drop 1 file)))
-  _ -> Left (show text <> " is not a device and an address, such as tun0,10.9.0.2/24")
+  (device@(_ : _), ',' : rest) | (one, more) <- break (== ',') rest -> do
+    first <- place one
+    case break (== ',') (drop 1 more) of
+      (two, file) | Right second <- place two -> do
+        when (sameFamily (placeAddress first) (placeAddress second)) $
+          Left (show text <> " has two addresses of one version of IP")
+        OwnTcp device (first :| [second]) <$> named file
+      _ -> OwnTcp device (first :| []) <$> named more
+  _ -> unlike
+  where
+    unlike = Left (show text <> " is not a device and an address, such as tun0,10.9.0.2/24")
+    named = \case
+      "" -> Right Nothing
+      "," -> unlike
+      file -> Right (Just (drop 1 file))
+    place part = case break (== '@') part of
+      (own, router) -> do
+        (a, n) <- parseAddress own
+        Place a n <$> if null router then Right Nothing else maybe (Left (show (drop 1 router) <> " is not the address of a router")) (Right . Just) (mfilter (sameFamily a) (parseHost (drop 1 router)))
 
 -- | The option's value.
 ownTcp :: ReadM OwnTcp
@@ -59,17 +71,27 @@ overOwnTcp = maybe id (\own -> withTcp (settingsFor own (openOwn own >>= capture
 overOwnTcpAfter :: Succession -> OwnTcp -> Kernel -> Kernel
 overOwnTcpAfter one own = withTcp (successionTcp one attach over (settingsFor own))
   where
-    attach = choose own (attachInterface (ownDevice own) (ownAddress own)) (attachTun Offload (ownDevice own) (ownAddress own) (ownPrefix own))
-    over fd = choose own (interfaceOver (ownDevice own) (ownAddress own) (ownPrefix own) (ownRouter own) fd) (tunOver Offload (ownDevice own) fd) >>= captured own
+    attach = choose own (attachInterface (ownDevice own) (places own)) (attachTun Offload (ownDevice own) (networks own))
+    over fd = choose own (interfaceOver (ownDevice own) (places own) fd) (tunOver Offload (ownDevice own) fd) >>= captured own
+
+-- | What two processes that follow each other have in common: the device and the addresses.
+sharedPart :: OwnTcp -> String
+sharedPart own = intercalate "," (ownDevice own : map (showHost . placeAddress) (places own))
+
+places :: OwnTcp -> [Place]
+places = toList . ownPlaces
+
+networks :: OwnTcp -> [(Address, Int)]
+networks own = [(a, n) | Place a n _ <- places own]
 
 settingsFor :: OwnTcp -> IO Device -> TcpSettings
-settingsFor own device = defaultTcpSettings device [ownAddress own]
+settingsFor own device = defaultTcpSettings device (map fst (networks own))
 
 captured :: OwnTcp -> Device -> IO Device
 captured = maybe pure capturing . ownCapture
 
 openOwn :: OwnTcp -> IO Device
-openOwn own = choose own (openInterface (ownDevice own) (ownAddress own) (ownPrefix own) (ownRouter own)) (openTun (ownDevice own) (ownAddress own) (ownPrefix own))
+openOwn own = choose own (openInterface (ownDevice own) (places own)) (openTunWith Offload (ownDevice own) (networks own))
 
 -- What is done with an interface, and what with a TUN device.
 choose :: OwnTcp -> IO a -> IO a -> IO a
@@ -77,7 +99,7 @@ choose own interface tun =
   isInterface (ownDevice own) >>= \case
     True -> interface
     False
-      | isJust (ownRouter own) -> throwIO (userError ("network device " <> ownDevice own <> ": a router is for an interface of Ethernet; to a TUN device packets are routed by the system"))
+      | any (isJust . placeRouter) (places own) -> throwIO (userError ("network device " <> ownDevice own <> ": a router is for an interface of Ethernet; to a TUN device packets are routed by the system"))
       | otherwise -> tun
 
 -- | Why the device is not available. The flag: it may be another program's now, for it is only

@@ -5,7 +5,7 @@
 --
 -- In a world of "Weft.Sim" a connection is a stream of bytes with delays. With this layer every
 -- machine has the stack of "Weft.Tcp.Stack" in its place, and IP packets travel between machines,
--- and may be lost, doubled, reordered and corrupted:
+-- and may be lost, doubled, reordered and corrupted, in frames of Ethernet if 'ipEthernet' says so:
 --
 -- > check defaultConfig {configLayer = overSegments roughIp} [0 .. 99] program flawless
 --
@@ -36,11 +36,14 @@ import Weft.Internal.Kernel
 import Weft.Internal.Kernel.Peer (socketOf)
 import Weft.Internal.Os.Descriptor (wasClosed)
 import Weft.Sim.Internal.Conditions
+import Weft.Sim.Internal.Events (clock)
 import Weft.Sim.Internal.Kernel
 import Weft.Sim.Internal.Random
 import Weft.Sim.Internal.Run
 import Weft.Sim.Internal.World
 import Weft.Tcp.Device
+import Weft.Tcp.Device.Ethernet (overFrames)
+import Weft.Tcp.Neighbours (Place (..), Station (..))
 import Weft.Tcp.Packet (packetPayload, parsePacket)
 import Weft.Tcp.Simulated.Wire
 import Weft.Tcp.Stack
@@ -97,10 +100,15 @@ nodeOf nodes home machine = living nodes machine >>= maybe make pure
       life <- readIORef (machineLife machine)
       inbox <- newInbox
       more <- mapM (const newInbox) (drop 1 (toList (homePeers home)))
-      let device from = (readingFrom from (show machine) (ipMtu settings) (sendOver (nodesWire nodes) (arrive nodes) machine)) {deviceLoops = ipLoopback settings}
-          tcp = ipTcp settings (defaultTcpSettings (pure (device inbox)) (addressesOf machine)) {tcpMostSockets = most}
-          others = if tcpDivided tcp then more else []
-      st <- tcpDevice tcp >>= \first -> newShards tcp (first : map device others)
+      let reading from = readingFrom from (show machine) (ipMtu settings) (sendOver (nodesWire nodes) (arrive nodes) machine)
+          device from = (reading from) {deviceLoops = ipLoopback settings}
+          opened = if ipEthernet settings then onSegment nodes machine (reading inbox) else pure (device inbox)
+          tcp = ipTcp settings (defaultTcpSettings opened (addressesOf machine)) {tcpMostSockets = most}
+          divided = tcpDivided tcp
+          -- An interface of Ethernet has one queue.
+          others = if divided && not (ipEthernet settings) then more else []
+      first <- tcpDevice tcp
+      st <- (if divided && ipEthernet settings then queuesOf (1 + length more) first else pure (first : map device others)) >>= newShards tcp
       readIORef (simHost sim) >>= mapM_ (writeIORef (stackReport st) . hostReport)
       let node = Node life st (inbox : others)
       modifyIORef' (nodesByMachine nodes) (IntMap.insert (machineNumber machine) node)
@@ -108,6 +116,14 @@ nodeOf nodes home machine = living nodes machine >>= maybe make pure
       node <$ startStack st home (residing (Residence (machineNumber machine) life) rootContext) bytes
     -- They count as descriptors.
     most = (\used -> descriptorLimit (worldConditions world) - IntSet.size used) <$> readIORef (machineDescriptors machine)
+
+-- The device of a machine on a segment of Ethernet, as an interface of the system is one.
+onSegment :: Nodes -> Machine -> Device -> IO Device
+onSegment nodes machine frames = do
+  mac <- hardwareOf (nodesWire nodes) machine
+  overFrames now (Just <$> hardwareOf (nodesWire nodes) machine) (Station mac [Place a 24 Nothing | a <- addressesOf machine]) frames
+  where
+    now = (`div` 1000) <$> clock (worldEvents (simWorld (nodesSim nodes)))
 
 -- A packet comes to a machine that is up. The queue that takes it is chosen by its ports, and so need not be that of
 -- its connection's worker.

@@ -15,11 +15,15 @@ module Weft.Tcp.Neighbours
   ( -- * This end
     Mac (..),
     Station (..),
+    Place (..),
+    isReachable,
     frameHeader,
 
     -- * Its hosts
     Neighbours,
     noNeighbours,
+    stationOf,
+    renamed,
     knownHosts,
     openQuestions,
     mostKnown,
@@ -42,7 +46,7 @@ import Data.Foldable (minimumBy)
 import Data.Int (Int64)
 import Data.Map.Strict (Map)
 import Data.Map.Strict qualified as Map
-import Data.Maybe (fromMaybe)
+import Data.Maybe (fromMaybe, isJust, listToMaybe)
 import Data.Ord (comparing)
 import Data.Word (Word16, Word32, Word64, Word8)
 import Weft.Tcp.Icmp
@@ -56,12 +60,18 @@ newtype Mac = Mac Word64
 -- | This end of a link.
 data Station = Station
   { stationMac :: !Mac,
-    -- | The stack's address. The version of IP is that of this one.
-    stationAddress :: !Address,
+    -- | Of either version of IP, or of both. Frames of a version without an address are ignored.
+    stationPlaces :: ![Place]
+  }
+  deriving stock (Eq, Show)
+
+-- | An address of the stack, and its network.
+data Place = Place
+  { placeAddress :: !Address,
     -- | How many leading bits the addresses of its link have in common.
-    stationPrefix :: !Int,
-    -- | The router for all other addresses, one on this link. Without one, packets for them are lost.
-    stationGateway :: !(Maybe Address)
+    placePrefix :: !Int,
+    -- | The router for all other addresses of this version, one on this link. Without one, packets for them are lost.
+    placeRouter :: !(Maybe Address)
   }
   deriving stock (Eq, Show)
 
@@ -81,6 +91,19 @@ data Asked a = Asked !Int !Int64 ![a]
 -- | Nobody is known.
 noNeighbours :: Station -> Neighbours a
 noNeighbours station = Neighbours station Map.empty Map.empty
+
+-- | This end.
+stationOf :: Neighbours a -> Station
+stationOf (Neighbours station _ _) = station
+
+-- | This end has another hardware address from now on, and says so to all hosts, of which those that know it change their
+-- entry (RFC 5227, section 3; RFC 4861, section 7.2.6).
+renamed :: Mac -> Neighbours a -> (Neighbours a, [Out a])
+renamed mac n@(Neighbours station known asked)
+  | mac == stationMac station = (n, [])
+  | otherwise = (Neighbours station' known asked, map (Say . announcement station' . placeAddress) (stationPlaces station))
+  where
+    station' = station {stationMac = mac}
 
 -- | The hosts whose hardware addresses are known.
 knownHosts :: Neighbours a -> [(Address, Mac)]
@@ -116,24 +139,24 @@ data Out a
 sendTo :: Int64 -> Address -> a -> Neighbours a -> (Neighbours a, [Out a])
 sendTo now target packet n@(Neighbours station known asked) = case nextHop station target of
   Nothing -> (n, [])
-  Just hop -> case Map.lookup hop known of
+  Just (own, hop) -> case Map.lookup hop known of
     Just (Known mac until')
       | now < until' -> (n, [Carry mac packet])
       | Just (Asked tries again _) <- Map.lookup hop asked,
         tries >= mostTries,
         again <= now ->
-          unknown hop (Map.delete hop known) (Map.delete hop asked)
-      | otherwise -> (Carry mac packet :) <$> asking hop known asked []
-    Nothing -> unknown hop known asked
+          unknown own hop (Map.delete hop known) (Map.delete hop asked)
+      | otherwise -> (Carry mac packet :) <$> asking own hop known asked []
+    Nothing -> unknown own hop known asked
   where
-    unknown hop known' asked' = asking hop known' asked' [packet]
-    asking hop known' asked' waits = case Map.lookup hop asked' of
+    unknown own hop known' asked' = asking own hop known' asked' [packet]
+    asking own hop known' asked' waits = case Map.lookup hop asked' of
       Just (Asked tries again waiting)
         | now < again -> (entered (Asked tries again kept), [])
-        | otherwise -> (entered (Asked (min mostTries (tries + 1)) (now + patience) kept), [Say (questionFor station hop)])
+        | otherwise -> (entered (Asked (min mostTries (tries + 1)) (now + patience) kept), [Say (questionFor station own hop)])
         where
           kept = newest (waits <> waiting)
-      Nothing -> (entered (Asked 1 (now + patience) waits), [Say (questionFor station hop)])
+      Nothing -> (entered (Asked 1 (now + patience) waits), [Say (questionFor station own hop)])
       where
         entered entry = Neighbours station known' (Map.insert hop entry (if Map.member hop asked' then asked' else roomIn mostAsked (\(Asked _ again _) -> again) asked'))
 
@@ -149,19 +172,23 @@ roomIn most age entries
   | Map.size entries < most = entries
   | otherwise = Map.delete (fst (minimumBy (comparing (age . snd)) (Map.toList entries))) entries
 
--- The host on the link that takes a packet for this address.
-nextHop :: Station -> Address -> Maybe Address
-nextHop station target
-  | target `isOn` station = Just target
-  | otherwise = stationGateway station
+-- The host on the link that takes a packet for this address, and the address by which it is asked for.
+nextHop :: Station -> Address -> Maybe (Address, Address)
+nextHop station target = listToMaybe ([(placeAddress p, target) | p <- places, target `isOn` p] <> [(placeAddress p, router) | p <- places, Just router <- [placeRouter p]])
+  where
+    places = filter (sameFamily target . placeAddress) (stationPlaces station)
 
-isOn :: Address -> Station -> Bool
-isOn target station = case (target, stationAddress station) of
+-- | Is there a way to this address: on the link, or by a router?
+isReachable :: Station -> Address -> Bool
+isReachable station = isJust . nextHop station
+
+isOn :: Address -> Place -> Bool
+isOn target place = case (target, placeAddress place) of
   (Address4 a, Address4 b) -> same (fromIntegral a `shiftL` 32) (fromIntegral b `shiftL` 32) bits
   (Address6 a b, Address6 c d) -> same a c bits && same b d (bits - 64) || a .&. 0xffc0000000000000 == 0xfe80000000000000
   _ -> False
   where
-    bits = stationPrefix station
+    bits = placePrefix place
     same :: Word64 -> Word64 -> Int -> Bool
     same a b count = count <= 0 || (a `shiftR` (64 - min 64 count)) == (b `shiftR` (64 - min 64 count))
 
@@ -170,14 +197,15 @@ receiveFrame :: Int64 -> ByteString -> Neighbours a -> (Neighbours a, Maybe Byte
 receiveFrame now frame n@(Neighbours station _ _)
   -- No host has an address of a group.
   | B.length frame < frameHeader || isGroup from = (n, Nothing, [])
-  | otherwise = case (word16 frame 12, stationAddress station) of
-      (0x0806, Address4 own) -> maybe (n, Nothing, []) said (readArp station own from content)
-      (0x0800, Address4 _) -> forStack
-      (0x86dd, Address6 _ _)
+  | otherwise = case word16 frame 12 of
+      0x0806 -> maybe (n, Nothing, []) said (readArp station from content)
+      0x0800 | speaks 4 -> forStack
+      0x86dd
         | isDiscovery content -> maybe (n, Nothing, []) said (readDiscovery station from content)
-        | otherwise -> forStack
+        | speaks 6 -> forStack
       _ -> (n, Nothing, [])
   where
+    speaks version = any ((== version) . versionOf . placeAddress) (stationPlaces station)
     to = macAt frame 0
     from = macAt frame 6
     content = B.drop frameHeader frame
@@ -204,7 +232,7 @@ isGroup (Mac m) = testBit m 40
 
 -- | The packet in a frame to there.
 frameFor :: Station -> Mac -> ByteString -> ByteString
-frameFor station to packet = framed station to (case stationAddress station of Address4 _ -> 0x0800; Address6 _ _ -> 0x86dd) (bytes packet)
+frameFor station to packet = framed station to (if octet packet 0 < 0x50 then 0x0800 else 0x86dd) (bytes packet)
 
 framed :: Station -> Mac -> Word16 -> Builder -> ByteString
 framed station to kind content = build (macBuilder to <> macBuilder (stationMac station) <> byte16 kind <> content)
@@ -215,13 +243,22 @@ macBuilder (Mac m) = byte16 (fromIntegral (m `shiftR` 32)) <> byte32 (fromIntegr
 macAt :: ByteString -> Int -> Mac
 macAt b i = Mac (fromIntegral (word16 b i) `shiftL` 32 .|. fromIntegral (word32 b (i + 2)))
 
--- The frame that asks for the hardware address of a host.
-questionFor :: Station -> Address -> ByteString
-questionFor station target = case (stationAddress station, target) of
-  (Address6 _ _, Address6 a b) ->
+-- The frame that asks, by an own address, for the hardware address of a host.
+questionFor :: Station -> Address -> Address -> ByteString
+questionFor station own target = case target of
+  Address6 a b ->
     let group = Address6 0xff02000000000000 (0x00000001ff000000 .|. (b .&. 0xffffff))
-     in framed station (Mac (0x333300000000 .|. 0xff000000 .|. (b .&. 0xffffff))) 0x86dd (discovery station group 135 (byte32 0 <> byte64 a <> byte64 b) 1)
-  (own, _) -> framed station (Mac 0xffffffffffff) 0x0806 (arp 1 (stationMac station) (short own) (Mac 0) (short target))
+     in framed station (Mac (0x333300000000 .|. 0xff000000 .|. (b .&. 0xffffff))) 0x86dd (discovery station own group 135 (byte32 0 <> byte64 a <> byte64 b) 1)
+  _ -> framed station (Mac 0xffffffffffff) 0x0806 (arp 1 (stationMac station) (short own) (Mac 0) (short target))
+
+-- The frame that tells all hosts the hardware address of an own address.
+announcement :: Station -> Address -> ByteString
+announcement station own = case own of
+  Address6 a b -> framed station (Mac 0x333300000001) 0x86dd (discovery station own allHosts6 136 (byte32 0x20000000 <> byte64 a <> byte64 b) 2)
+  _ -> framed station (Mac 0xffffffffffff) 0x0806 (arp 1 (stationMac station) (short own) (Mac 0) (short own))
+
+allHosts6 :: Address
+allHosts6 = Address6 0xff02000000000000 1
 
 short :: Address -> Word32
 short = \case
@@ -233,18 +270,29 @@ arp operation mac address otherMac other =
   byte16 1 <> byte16 0x0800 <> byte8 6 <> byte8 4 <> byte16 operation <> macBuilder mac <> byte32 address <> macBuilder otherMac <> byte32 other
 
 -- RFC 826. Frames may have padding.
-readArp :: Station -> Word32 -> Mac -> ByteString -> Maybe Said
-readArp station own from b = do
-  guard (B.length b >= 28 && word32 b 0 == 0x00010800 && word16 b 4 == 0x0604 && word32 b 24 == own)
+readArp :: Station -> Mac -> ByteString -> Maybe Said
+readArp station from b = do
+  guard (B.length b >= 28 && word32 b 0 == 0x00010800 && word16 b 4 == 0x0604 && isPlace station (Address4 own))
   case word16 b 6 of
     1 -> Just (Asks (framed station from 0x0806 (arp 2 (stationMac station) own (macAt b 8) (word32 b 14))))
     2 -> Just (Tells (Address4 (word32 b 14)) (macAt b 8))
     _ -> Nothing
+  where
+    own = word32 b 24
 
--- A message of neighbour discovery from this host: its target, its kind, what it has in front of its option, and that option's kind.
-discovery :: Station -> Address -> Word8 -> Builder -> Word8 -> Builder
-discovery station target kind front option =
-  bytes (buildPacket (Packet (stationAddress station) target protocolIcmp6 255 0 0 (buildMessage (stationAddress station) target (Other kind 0 content))))
+isPlace :: Station -> Address -> Bool
+isPlace station address = any ((== address) . placeAddress) (stationPlaces station)
+
+versionOf :: Address -> Int
+versionOf = \case
+  Address4 _ -> 4
+  Address6 _ _ -> 6
+
+-- A message of neighbour discovery from an address of this host: its target, its kind, what it has in front of its option, and
+-- that option's kind.
+discovery :: Station -> Address -> Address -> Word8 -> Builder -> Word8 -> Builder
+discovery station own target kind front option =
+  bytes (buildPacket (Packet own target protocolIcmp6 255 0 0 (buildMessage own target (Other kind 0 content))))
   where
     content = build (front <> byte8 option <> byte8 1 <> macBuilder (stationMac station))
 
@@ -262,14 +310,12 @@ readDiscovery station from b = do
   let about = Address6 (word64 content 4) (word64 content 12)
       asksForDuplicates = packetSource p == Address6 0 0
       -- All hosts; a host that has no address yet cannot be told alone.
-      teller = if asksForDuplicates then Address6 0xff02000000000000 1 else packetSource p
+      teller = if asksForDuplicates then allHosts6 else packetSource p
       flags = if asksForDuplicates then 0x20000000 else 0x60000000
-      answer = case stationAddress station of
-        Address6 c d -> framed station (if asksForDuplicates then Mac 0x333300000001 else from) 0x86dd (discovery station teller 136 (byte32 flags <> byte64 c <> byte64 d) 2)
-        _ -> B.empty
+      answer = framed station (if asksForDuplicates then Mac 0x333300000001 else from) 0x86dd (discovery station about teller 136 (byte32 flags <> bytes (B.take 16 (B.drop 4 content))) 2)
   case kind of
-    135 | about == stationAddress station -> Just (Asks answer)
-    136 | packetTarget p == stationAddress station -> Just (Tells about (fromMaybe from (optionOf 2 (B.drop 20 content))))
+    135 | isPlace station about -> Just (Asks answer)
+    136 | isPlace station (packetTarget p) -> Just (Tells about (fromMaybe from (optionOf 2 (B.drop 20 content))))
     _ -> Nothing
 
 -- The hardware address in an option of this kind.

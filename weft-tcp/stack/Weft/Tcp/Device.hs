@@ -25,6 +25,7 @@ import Data.ByteString (ByteString)
 import Data.IORef
 import Weft (Thread)
 import Weft.Kernel (Outcome (..), Waiter, deliver, suspend)
+import Weft.Tcp.Packet (Address)
 
 -- | A way for packets to and from a stack.
 data Device = Device
@@ -53,6 +54,11 @@ data Device = Device
     -- | If it has more queues of packets: open another, which is a device of its own, and which the first outlives. Each
     -- brings some of the packets, mostly of flows that it has sent packets of. May throw an 'IOError'.
     deviceAnother :: !(Maybe (IO Device)),
+    -- | Is there a way to a host with this address, as far as is known without a question? Where there is none, connecting fails
+    -- at once (@ENETUNREACH@).
+    deviceReaches :: !(Address -> Bool),
+    -- | What it counts, by the names of "Weft.Counters". From any OS thread.
+    deviceCounters :: !(IO [(String, Int)]),
     -- | Give it back. Nothing is called afterwards.
     deviceClose :: !(IO ())
   }
@@ -70,6 +76,8 @@ noDevice =
       deviceVerifies = False,
       deviceSendWhole = Nothing,
       deviceAnother = Nothing,
+      deviceReaches = const True,
+      deviceCounters = pure [],
       deviceClose = pure ()
     }
 
@@ -81,7 +89,7 @@ queuesOf n first = go (n - 1) (deviceAnother first)
     go left = \case
       Just another | left > 0 -> try another >>= either (\(_ :: IOException) -> go left Nothing) (\d -> (<> [d]) <$> go (left - 1) (deviceAnother first))
       _ -> pure (first : replicate left mute)
-    mute = first {deviceRead = pure [], deviceAwait = deviceAwait noDevice, deviceAnother = Nothing, deviceClose = pure ()}
+    mute = first {deviceRead = pure [], deviceAwait = deviceAwait noDevice, deviceAnother = Nothing, deviceCounters = pure [], deviceClose = pure ()}
 
 -- | The behaviour of a joint in memory towards packets of one direction.
 data Link = Link
@@ -126,6 +134,8 @@ readingFrom (Inbox ref) name mtu send =
       deviceVerifies = False,
       deviceSendWhole = Nothing,
       deviceAnother = Nothing,
+      deviceReaches = const True,
+      deviceCounters = pure [],
       deviceClose = pure ()
     }
   where

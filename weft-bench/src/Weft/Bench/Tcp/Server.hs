@@ -33,7 +33,7 @@ serveOver place = do
     OnSystem -> pure ("127.0.0.1", id)
     OnDevice offload device text -> do
       (address, prefix) <- either (ioError . userError) pure (parseAddress text)
-      pure (takeWhile (/= '/') text, withTcp (defaultTcpSettings (openTunWith offload device address prefix) [address]))
+      pure (takeWhile (/= '/') text, withTcp (defaultTcpSettings (openTunWith offload device [(address, prefix)]) [address]))
   runWith defaultSettings {settingWorkers = Just 1, settingKernel = over (systemKernel defaultSystemSettings)} $ do
     fork_ (listening host "9" discard)
     fork_ (listening host "19" (`generate` zeros))

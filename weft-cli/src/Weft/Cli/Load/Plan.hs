@@ -173,7 +173,7 @@ loadOptions =
     <*> option secondsOf (long "timeout" <> metavar "SECONDS" <> value (seconds 10) <> help "Time for a connection, and for a response to be complete (default: 10)")
     <*> option (number 0 1_000_000_000) (long "seed" <> metavar "N" <> value 1 <> help "What the choices at random begin with (default: 1)")
     <*> option backend (long "backend" <> metavar "NAME" <> value Auto <> help "Event source: auto, epoll, io_uring or poll (default: auto, or what WEFT_BACKEND says)")
-    <*> optional (option ownTcp (long "tcp" <> metavar "DEVICE,ADDRESS/PREFIX[@ROUTER][,FILE]" <> help "Use a TCP of its own with this address on a TUN device or an interface of Ethernet, not the system's"))
+    <*> optional (option ownTcp (long "tcp" <> metavar "DEVICE,ADDRESS/PREFIX[@ROUTER][,ADDRESS/PREFIX[@ROUTER]][,FILE]" <> help "Use a TCP of its own with this address on a TUN device or an interface of Ethernet, not the system's"))
     <*> switch (long "json" <> help "Print the report as one JSON object")
     <*> switch (long "progress" <> help "Say on standard error how it goes, also if that is no terminal")
     <*> optional (strOption (long "report" <> metavar "FILE" <> help "Write a report with pictures to FILE.html, or the pictures alone to FILE.svg" <> action "file"))

@@ -11,6 +11,7 @@ import Data.ByteString.Char8 qualified as C
 import Data.Foldable (for_)
 import Data.IORef
 import Data.List (intercalate)
+import Data.List.NonEmpty qualified as NonEmpty
 import Data.Maybe (fromMaybe, isJust, isNothing, mapMaybe)
 import Data.String (fromString)
 import GHC.IO.Exception (IOException (..))
@@ -39,6 +40,7 @@ import Weft.Http.Static
 import Weft.Internal.Os.Report (reportToStderr)
 import Weft.Signal
 import Weft.Socket
+import Weft.Tcp.Neighbours (Place (..))
 import Weft.Tcp.Stack.Names (toSockAddr)
 import Weft.Timeout
 import Weft.Tls.Server (TlsContext, tlsLayer)
@@ -191,7 +193,7 @@ urlOf conf secure = \case
   address -> at (showAddress address)
   where
     at place = (if secure then "https://" else "http://") <> place <> "/"
-    anywhere port = at (maybe ("localhost:" <> show port) (\own -> showAddress (toSockAddr AF_INET6 (ownAddress own) (fromIntegral port))) (confTcp conf))
+    anywhere port = at (maybe ("localhost:" <> show port) (\own -> showAddress (toSockAddr AF_INET6 (placeAddress (NonEmpty.head (ownPlaces own))) (fromIntegral port))) (confTcp conf))
 
 -- | Wait for a signal to stop; run the action at each signal to reload.
 awaitStop :: Signals -> Thread () -> Thread ()

@@ -7,6 +7,7 @@ module Weft.Cli.Tcp.Command (tcpCommand) where
 import Control.Exception (displayException)
 import Control.Monad (forM_)
 import Data.ByteString.Char8 qualified as C
+import Data.Foldable (toList)
 import GHC.IO.Exception (ExitCode (..), IOException (..))
 import Options.Applicative
 import System.Exit (exitWith)
@@ -18,6 +19,7 @@ import Weft.Http.Client qualified as Client
 import Weft.Http.Status (statusCode)
 import Weft.Internal.Os.Report (reportToStderr)
 import Weft.Tcp.Device.Tun (systemEnd)
+import Weft.Tcp.Neighbours (Place (..))
 import Weft.Tcp.Stack.Names (showHost)
 
 -- | The command, for the program's parser.
@@ -30,7 +32,7 @@ tcpCommand = command "tcp" (info (hsubparser (list <> setup)) (progDesc "Look af
     setup =
       command "setup" . flip info (progDesc "Print the commands that make a TUN device for a user, or run them" <> failureCode 2) $
         setUp
-          <$> argument ownTcp (metavar "DEVICE,ADDRESS/PREFIX" <> help "As for --tcp")
+          <$> argument ownTcp (metavar "DEVICE,ADDRESS/PREFIX[,ADDRESS/PREFIX]" <> help "As for --tcp")
           <*> optional (strOption (long "user" <> metavar "NAME" <> help "Who may use it, without further rights (default: root only)"))
           <*> switch (long "remove" <> help "Remove the device")
           <*> switch (long "run" <> help "Run the commands")
@@ -72,10 +74,9 @@ setupLines :: OwnTcp -> Maybe String -> Bool -> [[String]]
 setupLines own user removes
   | removes = [["link", "del", "dev", device]]
   | otherwise =
-      [ ["tuntap", "add", "dev", device, "mode", "tun", "multi_queue"] <> maybe [] (\u -> ["user", u]) user,
-        ["addr", "add", system <> "/" <> show (ownPrefix own), "dev", device],
-        ["link", "set", "dev", device, "up"]
+      [ ["tuntap", "add", "dev", device, "mode", "tun", "multi_queue"] <> maybe [] (\u -> ["user", u]) user
       ]
+        <> [["addr", "add", showHost (systemEnd address prefix) <> "/" <> show prefix, "dev", device] | Place address prefix _ <- toList (ownPlaces own)]
+        <> [["link", "set", "dev", device, "up"]]
   where
     device = ownDevice own
-    system = showHost (systemEnd (ownAddress own) (ownPrefix own))

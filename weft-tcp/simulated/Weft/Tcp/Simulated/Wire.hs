@@ -1,9 +1,10 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- |
--- Description : IP packets between simulated machines
+-- Description : Packets between simulated machines
 --
--- The path of a packet between the machine that sends it and the one it is for. The links are
+-- The path of a packet between the machine that sends it and the one it is for; or of a frame on a segment of Ethernet that
+-- all machines are on, which goes to those that have its hardware address. The links are
 -- those of the simulated network, with its delays, rates, cuts and faults; what only packets suffer
 -- is drawn here, by the world's dice. Used by the OS thread that runs the simulation.
 module Weft.Tcp.Simulated.Wire
@@ -14,14 +15,15 @@ module Weft.Tcp.Simulated.Wire
     newWire,
     sendOver,
     addressesOf,
+    hardwareOf,
   )
 where
 
-import Control.Monad (replicateM_, void, when)
-import Data.Bits (complementBit)
+import Control.Exception (ErrorCall (..), throwIO)
+import Control.Monad (filterM, forM_, replicateM_, unless, void, when)
+import Data.Bits (complementBit, shiftL, testBit, (.&.), (.|.))
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
-import Data.Foldable (for_)
 import Data.IORef
 import Data.Int (Int64)
 import Data.List (find)
@@ -34,6 +36,8 @@ import Weft.Sim.Internal.Network.Links
 import Weft.Sim.Internal.Network.Types (Network (..))
 import Weft.Sim.Internal.Random
 import Weft.Sim.Internal.World
+import Weft.Tcp.Internal.Bytes (octet, word16, word32)
+import Weft.Tcp.Neighbours
 import Weft.Tcp.Packet
 import Weft.Tcp.Segment
 import Weft.Tcp.Stack.Names
@@ -58,6 +62,14 @@ data IpSettings = IpSettings
     ipLate :: !(Duration, Duration),
     -- | Do packets of a machine to itself suffer the same? Default: they arrive at once.
     ipLoopback :: !Bool,
+    -- | Are the machines on one segment of Ethernet? They then find each other by ARP, and no packet of a machine to itself is on
+    -- the wire. A machine that was restarted has another hardware address. Default: no.
+    ipEthernet :: !Bool,
+    -- | How long a machine of such a segment has one hardware address. Default: for as long as it is up.
+    ipRenamed :: !(Maybe Duration),
+    -- | The probability with which a frame is followed by forged ones, to all machines: questions in the name of another
+    -- machine, and answers about addresses that no machine has. Default 0.
+    ipForgery :: !Double,
     -- | Other settings of the machines' stacks.
     ipTcp :: TcpSettings -> TcpSettings
   }
@@ -75,6 +87,9 @@ calmIp =
       ipCorruption = 0,
       ipLate = (mempty, milliseconds 10),
       ipLoopback = False,
+      ipEthernet = False,
+      ipRenamed = Nothing,
+      ipForgery = 0,
       ipTcp = id
     }
 
@@ -91,14 +106,32 @@ data Wire = Wire !IpSettings !Network !(IORef (Map.Map (Int, Int) (Seq ByteStrin
 newWire :: IpSettings -> Network -> IO Wire
 newWire settings net = Wire settings net <$> newIORef Map.empty
 
--- | Send a packet from a machine. The action takes what arrives, perhaps twice, at a machine that is
+-- | Send a packet, or a frame, from a machine. The action takes what arrives, perhaps twice, at a machine that is
 -- up.
+--
+-- Throws an 'ErrorCall' if a packet goes to the hardware address of another machine than the one it is for: somebody was told
+-- lies, and believed them.
 sendOver :: Wire -> (Machine -> ByteString -> IO ()) -> Machine -> ByteString -> IO ()
-sendOver (Wire settings net flows) arrives from packet = case packetTarget <$> parsePacket packet of
-  Left _ -> pure ()
-  Right target -> do
-    there <- if isLoopback target then pure (Just from) else find (elem target . addressesOf) <$> machinesOf world
-    for_ there $ \to -> do
+sendOver wire@(Wire settings net flows) arrives from bytes
+  | ipEthernet settings = do
+      everybody <- machinesOf world
+      forM_ (packetTarget <$> packetIn bytes) $ \target ->
+        unless (isGroupAt 0 bytes || (machineNumber <$> find (elem target . addressesOf) everybody) == Just (numberIn (macAt 0 bytes))) $
+          throwIO (ErrorCall (show from <> " sends a packet for " <> showHost target <> " to the hardware of another machine"))
+      there <- filterM (fmap ((isGroupAt 0 bytes ||) . (== macAt 0 bytes)) . hardwareOf wire) (filter (/= from) everybody)
+      mapM_ deliverTo there
+      forged <- chance random (ipForgery settings)
+      when forged $ do
+        lies <- liesOf wire everybody
+        note world ("forged: " <> concatMap describeFrame lies)
+        forM_ [(m, lie) | m <- everybody, lie <- lies] $ \(m, lie) -> pathFrom (netLinks net) from m >>= \path -> travel path m lie
+  | otherwise = forM_ (packetTarget <$> parsePacket bytes) $ \target -> do
+      there <- if isLoopback target then pure (Just from) else find (elem target . addressesOf) <$> machinesOf world
+      mapM_ deliverTo there
+  where
+    world = netWorld net
+    random = worldRandom world
+    deliverTo to = do
       path <- pathFrom (netLinks net) from to
       waits <- backlogOf world path
       whole <- isPassable path
@@ -109,14 +142,13 @@ sendOver (Wire settings net flows) arrives from packet = case packetTarget <$> p
         else do
           twice <- chance random (ipDuplication settings)
           note world (told to (if twice then " is doubled" else ""))
-          replicateM_ (if twice then 2 else 1) (travel path to)
-  where
-    world = netWorld net
-    random = worldRandom world
-    told to what = show from <> ": packet to " <> show to <> ", " <> describePacket packet <> what
-    travel path to = do
-      corrupt <- chance random (ipCorruption settings)
-      arriving <- if corrupt then flipped <$> below random (8 * B.length packet) else pure packet
+          replicateM_ (if twice then 2 else 1) (travel path to bytes)
+    told to what = show from <> ": packet to " <> show to <> ", " <> (if ipEthernet settings then describeFrame else describePacket) bytes <> what
+    -- A card drops frames that were damaged on the wire: what changes in one has been changed before, and so in a packet.
+    front = if ipEthernet settings then frameHeader else 0
+    travel path to packet = do
+      corrupt <- if ipEthernet settings && null (packetIn packet) then pure False else chance random (ipCorruption settings)
+      arriving <- if corrupt then flipped packet . (8 * front +) <$> below random (8 * (B.length packet - front)) else pure packet
       when corrupt (note world (told to " is corrupted"))
       -- The model of a link adds the headers of a segment.
       instant <- arrivalOver world path (B.length packet - 40)
@@ -137,16 +169,67 @@ sendOver (Wire settings net flows) arrives from packet = case packetTarget <$> p
               EmptyL -> pure ()
               first :< others -> modifyIORef' flows (Map.insert (flow to) (others, time)) >> arrive path to first
     flow to = (machineNumber from, machineNumber to)
-    arrive path to bytes = do
+    arrive path to packet = do
       whole <- isPassable path
       up <- readIORef (machineUp to)
-      when (whole && up) (arrives to bytes)
-    flipped i = case B.splitAt (i `div` 8) packet of
+      -- It may have another hardware address by now.
+      for' <- if ipEthernet settings then (isGroupAt 0 packet ||) . (== macAt 0 packet) <$> hardwareOf wire to else pure True
+      when (whole && up && for') (arrives to packet)
+    flipped packet i = case B.splitAt (i `div` 8) packet of
       (before, rest) -> before <> maybe rest (\(b, after') -> B.cons (complementBit b (i `mod` 8)) after') (B.uncons rest)
 
 -- | Those of a machine.
 addressesOf :: Machine -> [Address]
 addressesOf machine = [a | Just (a, _) <- map (fromSockAddr . SockAddrInet 0) (machineAddresses machine)]
+
+-- | The present hardware address of a machine: its number, how often it was started, and how often it was renamed.
+hardwareOf :: Wire -> Machine -> IO Mac
+hardwareOf (Wire settings net _) machine = do
+  life <- readIORef (machineLife machine)
+  now <- clock (worldEvents (netWorld net))
+  -- Not all at once.
+  let names = maybe 0 (\d -> (now + fromIntegral (machineNumber machine) * 700_000_000) `div` max 1 (durationNanoseconds d)) (ipRenamed settings)
+  pure (Mac (0x020000000000 .|. fromIntegral (life .&. 0xff) `shiftL` 32 .|. fromIntegral (names .&. 0xffff) `shiftL` 16 .|. fromIntegral (machineNumber machine)))
+
+-- | The machine that has, or had, a hardware address.
+numberIn :: Mac -> Int
+numberIn (Mac m) = fromIntegral (m .&. 0xffff)
+
+macAt :: Int -> ByteString -> Mac
+macAt i b = Mac (fromIntegral (word16 b i) `shiftL` 32 .|. fromIntegral (word32 b (i + 2)))
+
+isGroupAt :: Int -> ByteString -> Bool
+isGroupAt i b = testBit (octet b i) 0
+
+-- The packet of IP in a frame.
+packetIn :: ByteString -> Maybe Packet
+packetIn frame
+  | word16 frame 12 == 0x0806 = Nothing
+  | otherwise = either (const Nothing) Just (parsePacket (B.drop frameHeader frame))
+
+-- A stranger asks in the name of one machine for another, and says where addresses are that no machine has.
+liesOf :: Wire -> [Machine] -> IO [ByteString]
+liesOf (Wire _ net _) everybody = do
+  victims <- mapM (const (below (worldRandom (netWorld net)) (length everybody))) [(), ()]
+  case map (everybody !!) victims of
+    [one, another] -> pure ([f | Address4 a <- addressesOf one, Address4 b <- addressesOf another, f <- asking a b] <> [answering b | Address4 b <- addressesOf another])
+    _ -> pure []
+  where
+    stranger = Station (Mac 0x0200ffffffff) . pure . (\a -> Place a 24 Nothing) . Address4
+    asking a b = [f | Say f <- snd (sendTo 0 (Address4 b) () (noNeighbours (stranger a)))]
+    -- An answer to a question that nobody asked, which somebody at the given address would have asked.
+    answering b =
+      let asked = [f | Say f <- snd (sendTo 0 nobody () (noNeighbours (stranger b)))]
+       in B.replicate 6 255 <> B.drop 6 (B.concat [f | q <- asked, (_, _, out) <- [receiveFrame 0 q (noNeighbours (stranger 0x0a0000fa) :: Neighbours ())], Say f <- out])
+    nobody = Address4 0x0a0000fa
+
+-- | A frame on one line.
+describeFrame :: ByteString -> String
+describeFrame frame
+  | word16 frame 12 == 0x0806 = (if word16 frame 20 == 1 then "who has " <> who 38 <> "? asks " <> who 28 else who 28 <> " is here, to " <> who 38) <> ", "
+  | otherwise = describePacket (B.drop frameHeader frame)
+  where
+    who = showHost . Address4 . word32 frame
 
 -- | A packet on one line.
 describePacket :: ByteString -> String

@@ -99,7 +99,8 @@ tcbForm =
       <*> field sentAt time
 
 -- The order of numbers, amounts that the protocol has, and no more work than the bytes to send account for: the rest of
--- that is 'bytesToSend', which the reader compares with what came, and 'timely'.
+-- that is 'bytesToSend', which the reader compares with what came, and 'timely'. Pieces of the book are not empty and follow each
+-- other from 'sndUna' to 'sndNxt', so those bytes bound their number, too.
 isSound :: Tcb -> Bool
 isSound t =
   tcbState t /= Closed
@@ -261,7 +262,7 @@ recoveryForm =
 scoreboardForm :: Form Scoreboard Scoreboard
 scoreboardForm =
   made
-    <$> field (toList . boardPieces) (many (2 * mostPieces) piece)
+    <$> field (toList . boardPieces) (many maxBound piece)
     <*> field boardHighest seqForm
     <*> field rackTime time
     <*> field rackEnd seqForm

@@ -72,6 +72,8 @@ overDescriptor offload link name fd judge = withCString name $ \cname -> do
         deviceSend = \packet -> send fd (flagOf offload) packet link 0 0 (-1),
         deviceSendWhole = if offload == Offload then Just (sendWhole link fd) else Nothing,
         deviceAnother = Nothing,
+        deviceReaches = const True,
+        deviceCounters = pure [],
         deviceClose = void (c_close fd)
       }
 

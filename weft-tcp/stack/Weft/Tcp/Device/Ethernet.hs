@@ -5,6 +5,7 @@
 -- of the link and answers those that look for this one ("Weft.Tcp.Neighbours").
 module Weft.Tcp.Device.Ethernet (overFrames) where
 
+import Control.Monad (when)
 import Data.ByteString (ByteString)
 import Data.IORef
 import Data.Int (Int64)
@@ -14,39 +15,55 @@ import Weft.Tcp.Internal.Bytes (octet, word32, word64)
 import Weft.Tcp.Neighbours
 import Weft.Tcp.Packet (Address (..))
 
--- | A device for packets, given a clock in microseconds, its place on the link, and a device for frames, whose MTU does not count
--- their headers. Packets for hosts off the link are lost if it has no router.
-overFrames :: IO Int64 -> Station -> Device -> IO Device
-overFrames clock station frames = do
+-- | A device for packets, given a clock in microseconds, a look at this end's hardware address, its place on the link, and a device
+-- for frames, whose MTU does not count their headers. Packets for hosts off the link are lost and counted if there is no router for
+-- them.
+--
+-- There is a look at the hardware address when packets come or go, five times a second at most; 'Nothing' says that it cannot be
+-- told. All hosts are told of a new one.
+overFrames :: IO Int64 -> IO (Maybe Mac) -> Station -> Device -> IO Device
+overFrames clock look station frames = do
   known <- newIORef (noNeighbours station)
-  let changing f = atomicModifyIORef' known (\n -> let (n', r) = f n in (n', r))
-      say = \case
+  unrouted <- newIORef (0 :: Int)
+  nextLook <- newIORef 0
+  let changing f = do
+        (at, result, out) <- atomicModifyIORef' known (\n -> let (n', result, out) = f n in (n', (stationOf n', result, out)))
+        result <$ mapM_ (say at) out
+      say at = \case
         -- The header of a frame is in front of a copy.
-        Carry mac (packet, Nothing) -> deviceSend frames (frameFor station mac packet)
-        Carry mac (packet, Just send) -> send (frameFor station mac packet)
+        Carry mac (packet, Nothing) -> deviceSend frames (frameFor at mac packet)
+        Carry mac (packet, Just send) -> send (frameFor at mac packet)
         Say frame -> deviceSend frames frame
-      sends how packet = case targetOf packet of
-        Nothing -> pure ()
-        Just target -> do
-          now <- clock
-          changing (sendTo now target (packet, how)) >>= mapM_ say
-      received now frame = do
-        (packet, out) <- changing (\n -> let (n', p, o) = receiveFrame now frame n in (n', (p, o)))
-        packet <$ mapM_ say out
+      looked now = do
+        due <- atomicModifyIORef' nextLook (\next -> if now < next then (next, False) else (now + 200000, True))
+        when due (look >>= mapM_ (\mac -> changing (\n -> let (n', out) = renamed mac n in (n', (), out))))
+      sends how packet
+        | isReachable station target = do
+            now <- clock
+            looked now
+            changing (\n -> let (n', out) = sendTo now target (packet, how) n in (n', (), out))
+        | otherwise = atomicModifyIORef' unrouted (\n -> (n + 1, ()))
+        where
+          target = targetOf packet
+      received arrived = do
+        now <- clock
+        looked now
+        catMaybes <$> mapM (changing . receiveFrame now) arrived
   pure
     frames
-      { deviceRead = do
-          arrived <- deviceRead frames
-          now <- if null arrived then pure 0 else clock
-          catMaybes <$> mapM (received now) arrived,
+      { deviceRead = deviceRead frames >>= \arrived -> if null arrived then pure [] else received arrived,
         deviceSend = sends Nothing,
         deviceSendWhole = (\send cut -> sends (Just (send cut))) <$> deviceSendWhole frames,
-        deviceAnother = Nothing
+        deviceAnother = Nothing,
+        deviceReaches = isReachable station,
+        deviceCounters = do
+          hosts <- length . knownHosts <$> readIORef known
+          lost <- readIORef unrouted
+          ([("tcp neighbours", hosts), ("tcp unrouted", lost)] <>) <$> deviceCounters frames
       }
 
 -- The stack's packets are whole.
-targetOf :: ByteString -> Maybe Address
-targetOf packet = case octet packet 0 of
-  version
-    | version < 0x50 -> Just (Address4 (word32 packet 16))
-    | otherwise -> Just (Address6 (word64 packet 24) (word64 packet 32))
+targetOf :: ByteString -> Address
+targetOf packet
+  | octet packet 0 < 0x50 = Address4 (word32 packet 16)
+  | otherwise = Address6 (word64 packet 24) (word64 packet 32)

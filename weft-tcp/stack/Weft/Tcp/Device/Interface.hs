@@ -18,7 +18,8 @@ import Control.Exception (onException, throwIO)
 import Control.Monad (when)
 import Data.IORef
 import Data.Int (Int64)
-import Data.Word (Word64)
+import Data.Maybe (listToMaybe)
+import Data.Word (Word32, Word64)
 import Foreign.C.Error (Errno (..), eADDRINUSE, eNETDOWN, eNODEV, ePERM)
 import Foreign.C.String (CString, withCString)
 import Foreign.C.Types (CInt (..))
@@ -34,30 +35,32 @@ import Weft.Tcp.Device.Ethernet
 import Weft.Tcp.Neighbours
 import Weft.Tcp.Packet
 
--- | The interface with this name, for a stack with the address in a network of this length, and with this router for all
--- other networks. Throws an 'IOError' that says what is missing: the interface is to be there, up, and one of Ethernet,
--- and the system must not have the address, or its own TCP would reset the stack's connections.
+-- | The interface with this name, for a stack with these addresses, at most one of each version of IP, in their networks and with
+-- their routers for all others. Throws an 'IOError' that says what is missing: the interface is to be there, up, and one of
+-- Ethernet, and the system must not have an address of them, or its own TCP would reset the stack's connections.
 --
 -- Checksums and segmentation of TCP are left to Linux, as with 'Weft.Tcp.Device.Tun.openTun'. It has one queue.
-openInterface :: String -> Address -> Int -> Maybe Address -> IO Device
-openInterface name address prefix gateway = attachInterface name address >>= interfaceOver name address prefix gateway
+openInterface :: String -> [Place] -> IO Device
+openInterface name places = attachInterface name places >>= interfaceOver name places
 
 -- | Is there an interface with this name that carries frames of Ethernet, or that is the loopback one? A TUN device is neither.
 isInterface :: String -> IO Bool
 isInterface name = either (const False) ((/= Unfit) . fst) <$> interfaceOf name
 
 -- | The descriptor of the device, as 'openInterface' has it.
-attachInterface :: String -> Address -> IO CInt
-attachInterface name address = do
+attachInterface :: String -> [Place] -> IO CInt
+attachInterface name places = do
   interfaceOf name >>= \case
     Left e -> throwIO (explained name "cannot be used" e)
     Right (Up, _) -> pure ()
     Right (Down, _) -> refuse ("is down (ip link set " <> name <> " up)")
     Right (Loopback, _) -> refuse "is the loopback interface, which the system's TCP has"
     Right (Unfit, _) -> refuse "does not carry frames of Ethernet"
-  fd <- withCString name $ \cname -> case address of
-    Address4 n -> c_open cname 0 0 (fromIntegral n)
-    Address6 a b -> c_open cname 1 a b
+  when (length fours > 1 || length sixes > 1 || null places) $
+    refuse "takes one address, or one of each version of IP"
+  let (has4, four) = maybe (0, 0) (1,) (listToMaybe fours)
+      (has6, (high, low)) = maybe (0, (0, 0)) (1,) (listToMaybe sixes)
+  fd <- withCString name $ \cname -> c_open cname has4 four has6 high low
   case Errno (negate fd) of
     e
       | fd >= 0 -> pure fd
@@ -65,16 +68,18 @@ attachInterface name address = do
       | e == eADDRINUSE -> refuse "cannot be used with an address that the system has, too: its TCP would answer"
       | otherwise -> throwIO (explained name "cannot be opened" e)
   where
+    fours = [n | Place (Address4 n) _ _ <- places]
+    sixes = [(a, b) | Place (Address6 a b) _ _ <- places]
     refuse why = throwIO ((explained name why (Errno 0)) {ioe_description = why, ioe_errno = Nothing})
 
 -- | The device with this name and the descriptor, which 'attachInterface' has opened, perhaps in another process. The
 -- descriptor is the device's from now on.
-interfaceOver :: String -> Address -> Int -> Maybe Address -> CInt -> IO Device
-interfaceOver name address prefix gateway fd = do
+interfaceOver :: String -> [Place] -> CInt -> IO Device
+interfaceOver name places fd = do
   down <- newIORef False
   frames <- overDescriptor Offload frameHeader name fd (\e -> Nothing <$ when (e == eNETDOWN) (writeIORef down True))
   (_, mac) <- (interfaceOf name >>= either gone pure) `onException` deviceClose frames
-  overFrames clock (Station mac address prefix gateway) $
+  overFrames clock (either (const Nothing) (Just . snd) <$> interfaceOf name) (Station mac places) $
     frames
       { deviceRead = readIORef down >>= flip when (seen down) >> deviceRead frames,
         deviceAwait = liftIO (readIORef down) >>= \d -> if d then sleep (milliseconds 100) else deviceAwait frames
@@ -102,6 +107,6 @@ interfaceOf name = withCString name $ \cname -> alloca $ \mac -> do
 
 foreign import ccall unsafe "weft_packet_interface" c_interface :: CString -> Ptr Word64 -> IO CInt
 
-foreign import ccall unsafe "weft_packet_open" c_open :: CString -> CInt -> Word64 -> Word64 -> IO CInt
+foreign import ccall unsafe "weft_packet_open" c_open :: CString -> CInt -> Word32 -> CInt -> Word64 -> Word64 -> IO CInt
 
 foreign import ccall unsafe "weft_packet_there" c_there :: CInt -> IO CInt

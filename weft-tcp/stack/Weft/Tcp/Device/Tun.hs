@@ -17,7 +17,7 @@ module Weft.Tcp.Device.Tun
 where
 
 import Control.Exception (onException, throwIO)
-import Control.Monad (when)
+import Control.Monad (forM_, when)
 import Data.Bits (complement, shiftL, (.&.), (.|.))
 import Data.Word (Word32, Word64)
 import Foreign.C.Error (Errno (..), eINVAL, eNODEV)
@@ -38,15 +38,16 @@ import Weft.Tcp.Packet
 -- Checksums and segmentation of TCP are left to Linux: packets of up to 64 KB pass the device, and
 -- those that do not leave the machine are neither cut nor summed at all.
 openTun :: String -> Address -> Int -> IO Device
-openTun = openTunWith Offload
+openTun name address prefix = openTunWith Offload name [(address, prefix)]
 
--- | 'openTun', with or without offload.
-openTunWith :: Offload -> String -> Address -> Int -> IO Device
-openTunWith offload name address prefix = attachTun offload name address prefix >>= tunOver offload name
+-- | 'openTun', with or without offload, and for a stack with several addresses: the system's end gets one for each network of a
+-- version that it has none of.
+openTunWith :: Offload -> String -> [(Address, Int)] -> IO Device
+openTunWith offload name places = attachTun offload name places >>= tunOver offload name
 
 -- | The descriptor of the device, as 'openTunWith' has it.
-attachTun :: Offload -> String -> Address -> Int -> IO CInt
-attachTun offload name address prefix = withCString name $ \cname -> do
+attachTun :: Offload -> String -> [(Address, Int)] -> IO CInt
+attachTun offload name places = withCString name $ \cname -> do
   when (null name || length name > 15 || any (`elem` "/ ") name) $
     throwIO (userError (show name <> " is not the name of a network device"))
   queues <- c_open cname (flagOf offload) 1 1
@@ -54,10 +55,12 @@ attachTun offload name address prefix = withCString name $ \cname -> do
   fd <- (if Errno (negate queues) == eINVAL then c_open cname (flagOf offload) 0 1 else pure queues) >>= orFail name "cannot be opened"
   flip onException (c_close fd) $ do
     _ <- c_up cname >>= orFail name "is down, and cannot be brought up"
-    given <- case systemEnd address prefix of
-      Address4 end -> c_address cname end (fromIntegral (mask (prefix + 32)))
-      Address6 a b -> c_address6 cname a b (fromIntegral prefix)
-    fd <$ orFail name "cannot be given an address" given
+    forM_ places $ \(address, prefix) -> do
+      given <- case systemEnd address prefix of
+        Address4 end -> c_address cname end (fromIntegral (mask (prefix + 32)))
+        Address6 a b -> c_address6 cname a b (fromIntegral prefix)
+      orFail name "cannot be given an address" given
+    pure fd
 
 -- | The device with this name and the descriptor, which 'attachTun' has opened with the same offload, perhaps in
 -- another process. The descriptor is the device's from now on.

@@ -136,8 +136,9 @@ gauges st = do
   waits <- timeWaits st
   socks <- openSockets st
   counted <- mapM (countedBy . stackCounts) (allShards st)
+  devices <- concat <$> mapM (deviceCounters . stackDevice) (allShards st)
   let now' = [("tcp connections", conns + halves + waits), ("tcp half-open", halves), ("tcp time-wait", waits), ("tcp sockets", socks)]
-  pure (Map.unionsWith (+) (Map.fromList [(Text.pack what, n) | (what, n) <- now'] : counted))
+  pure (Map.unionsWith (+) (Map.fromList [(Text.pack what, n) | (what, n) <- now' <> devices] : counted))
 
 -- | For dumps: the peer of a socket of the stack, and the state of the connection.
 describeSocket :: Stack -> Socket -> IO (Maybe String)

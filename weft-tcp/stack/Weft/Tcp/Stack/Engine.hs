@@ -68,7 +68,7 @@ routeTo st from peer = leads <$> readIORef (stackLost st)
   where
     leads lost
       | lost && not (isOwn st peer) = Left eNODEV
-      | not (isHost peer) = Left eNETUNREACH
+      | not (isHost peer) || not (isOwn st peer || deviceReaches (stackDevice st) peer) = Left eNETUNREACH
       | otherwise = maybe (Left eNETUNREACH) suits source
     suits a
       | not (sameFamily a peer) = Left eAFNOSUPPORT

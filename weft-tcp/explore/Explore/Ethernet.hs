@@ -1,0 +1,158 @@
+{-# LANGUAGE OverloadedStrings #-}
+
+-- |
+-- Description : Hosts on a segment of Ethernet, explored
+--
+-- Machines that find each other by ARP, on a segment that loses, doubles, reorders and corrupts frames: some crash and come back
+-- with other hardware, or have it changed while they are up; some are cut off; one address has nobody; a stranger asks
+-- in the name of others. Each byte that arrives is the next one, or the connection ends with an error; once the trouble is over
+-- all hosts reach each other. The segment itself notices a packet that goes to the hardware of another machine than it is for
+-- ('overSegments').
+module Explore.Ethernet (ethernet) where
+
+import Control.Monad (forM, replicateM, when)
+import Data.Bits (shiftR, (.&.))
+import Data.ByteString (ByteString)
+import Data.ByteString qualified as B
+import Data.Text (Text)
+import Explore.Draw
+import Explore.Scenario
+import System.IO.Unsafe (unsafePerformIO)
+import Weft
+import Weft.Scope
+import Weft.Sim
+import Weft.Socket
+import Weft.Tcp.Simulated
+import Weft.Timeout
+
+-- | The segment of a seed.
+onEthernet :: Seed -> IpSettings -> IpSettings
+onEthernet (Seed n) ip =
+  ip
+    { ipName = ipName ip <> ", Ethernet",
+      ipEthernet = True,
+      ipRenamed = if odd (n `shiftR` 5) then Just (seconds 13) else Nothing,
+      ipForgery = if odd (n `shiftR` 6) then 0.1 else 0
+    }
+
+-- | The scenario.
+ethernet :: Scenario
+ethernet =
+  Scenario
+    { scenarioName = "segments/ethernet",
+      scenarioAbout = "hosts of a segment reach each other, and no other",
+      scenarioKind = Drawn,
+      scenarioConfig = \seed@(Seed n) ->
+        (configOf seed)
+          { configLayer = overSegments (onEthernet seed (links (n `shiftR` 1 .&. 3))),
+            configMaxSteps = 5_000_000,
+            -- A seed always draws the same script.
+            configFaults = unsafePerformIO (drawFaults trouble seed)
+          },
+      scenarioProgram = \seed -> segment (draw seed (replicateM 4 (several 1 4 work)))
+    }
+  where
+    links = \case
+      0 -> calmIp
+      1 -> roughIp {ipMtu = 576}
+      2 -> roughIp
+      _ -> roughIp {ipName = "very rough segments", ipLoss = 0.1, ipReordering = 0.2}
+    work = Work <$> between 0 2 <*> oneOf [between 1 100, between 1000 20000] <*> oneOf [pure 0, between 1 2000, between 29000 40000]
+    trouble =
+      FaultPlan
+        { planMachines = servers,
+          planBystanders = [],
+          planKinds = [Crashes, Partitions],
+          planFrom = mempty,
+          planUntil = seconds troubled,
+          planCount = 3,
+          planLength = seconds 5
+        }
+
+-- The number of a server, how many bytes go there and come back, and for how many milliseconds the connection rests in between.
+data Work = Work !Int !Int !Int
+
+servers :: [Text]
+servers = ["one", "two", "three"]
+
+-- In seconds.
+troubled :: Int
+troubled = 60
+
+segment :: [[Work]] -> Thread Complaints
+segment plans = do
+  there <- mapM newMachine servers
+  mapM_ (`boot` service) there
+  peer <- newMachine "peer"
+  sleep (milliseconds 100)
+  withScope $ \scope -> do
+    -- Two at home, and two on a machine that is left in peace, too.
+    clients <- forM (zip [1 ..] plans) $ \(k, plan) ->
+      forkIn scope . (if odd k then onMachine peer else id) $ concat <$> mapM (fmap fst . exchange k there) plan
+    nobody <- forkIn scope unanswered
+    complaints <- mapM awaitChild clients
+    silence <- awaitChild nobody
+    sleep (seconds (troubled + 10))
+    -- A machine of which a router or a crash has not told yet may still reset one.
+    after' <- forM [0 .. 2] $ \k -> settled 5 (exchange 9 there (Work k 3000 0))
+    pure (concat complaints <> silence <> concat after')
+  where
+    settled :: Int -> Thread (Complaints, Bool) -> Thread Complaints
+    settled tries act =
+      act >>= \case
+        (complaints, True) -> pure complaints
+        (complaints, False)
+          | not (null complaints) -> pure complaints
+          | tries <= 1 -> pure ["a host is not reached after the trouble"]
+          | otherwise -> settled (tries - 1) act
+
+-- What is sent there comes back, or an error: what is wrong, and did all come?
+exchange :: Int -> [Machine] -> Work -> Thread (Complaints, Bool)
+exchange k there (Work server size rest) = do
+  -- Of a host that has crashed after it acknowledged everything nothing is heard any more: that is for the user to notice.
+  got <- timeout (seconds 600) . try @_ @IOError . withSocket (openSocket AF_INET Stream) $ \s -> do
+    connect s (SockAddrInet 80 (machineAddress (there !! server)))
+    first <- through s (content k half)
+    sleep (milliseconds rest)
+    second <- through s (content (k + 1) (size - half))
+    pure [(first, content k half), (second, content (k + 1) (size - half))]
+  pure $ case got of
+    Nothing -> ([], False)
+    Just (Left _) -> ([], False)
+    Just (Right pieces) -> (["other bytes came back" | any (uncurry (/=)) pieces], True)
+  where
+    half = size `div` 2
+    through s bytes = withScope $ \scope -> do
+      sending <- forkIn scope (try @_ @IOError (sendAll s bytes))
+      back <- exactly s (B.length bytes)
+      awaitChild sending >>= either throwM (const (pure back))
+
+-- As many bytes, or an error.
+exactly :: Socket -> Int -> Thread ByteString
+exactly s n = B.concat <$> go n
+  where
+    go 0 = pure []
+    go left = do
+      bytes <- receive s left
+      when (B.null bytes) (throwM (userError "it has ended"))
+      (bytes :) <$> go (left - B.length bytes)
+
+-- Nobody has this address.
+unanswered :: Thread Complaints
+unanswered = do
+  r <- timeout (seconds 300) (try @_ @IOError (withSocket (openSocket AF_INET Stream) (\s -> connect s (SockAddrInet 80 silent))))
+  pure (["connecting to nobody goes on for ever" | Nothing <- [r]] <> ["nobody has answered" | Just (Right ()) <- [r]])
+  where
+    -- 10.0.0.200
+    silent = 200 * 0x1000000 + 10
+
+-- Give everything back, for as long as the machine is up.
+service :: Thread ()
+service = withSocket (listenTcp Nothing "80" 64) $ \l ->
+  let go = accept l >>= \(s, _) -> fork_ (withSocket (pure s) (\_ -> back s `catch` \(_ :: IOError) -> pure ())) >> go
+   in go
+  where
+    back s = receive s 4096 >>= \bytes -> if B.null bytes then pure () else sendAll s bytes >> back s
+
+content :: Int -> Int -> ByteString
+content k size = fst (B.unfoldrN size (\x -> Just (fromIntegral (x `div` 65536), (x * 1103515245 + 12345) `mod` 2147483648)) k)
