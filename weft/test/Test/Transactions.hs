@@ -9,7 +9,7 @@ import Control.Concurrent (forkIO, newEmptyMVar, putMVar, takeMVar, throwTo)
 import Control.Concurrent.STM qualified as Ghc
 import Control.Exception (AsyncException (..), BlockedIndefinitelyOnSTM (..), mask_)
 import Control.Exception qualified as Exception
-import Control.Monad (forM, forM_, forever, replicateM, replicateM_, unless, void, when)
+import Control.Monad (forM, forM_, forever, join, replicateM, replicateM_, unless, void, when)
 import Data.IORef
 import GHC.Conc (unsafeIOToSTM)
 import System.Mem (performMajorGC)
@@ -172,7 +172,7 @@ untold :: Config -> Assertion
 untold config = whileBusy config (liftIO . Ghc.atomically . (`writeTVar` True))
 
 across :: Assertion
-across = whileBusy (Config Epoll 2) $ \v -> spawnOn (Just 1) (atomically (writeTVar v True)) >>= id
+across = whileBusy (Config Epoll 2) $ \v -> join (spawnOn (Just 1) (atomically (writeTVar v True)))
 
 sentOn :: Assertion
 sentOn = do
