@@ -26,7 +26,6 @@ import Control.Concurrent (forkIO, mkWeakThreadId, throwTo)
 import Control.Concurrent.STM.TVar
 import Control.Exception (Exception (..), SomeException, asyncExceptionFromException, asyncExceptionToException, mask_, try)
 import Control.Monad (join, void)
-import Control.Monad.Catch (onException)
 import Control.Monad.Primitive (RealWorld)
 import Control.Monad.STM (STM, catchSTM, check, orElse, retry, throwSTM)
 import Control.Monad.STM qualified as Ghc
@@ -36,22 +35,37 @@ import GHC.Stack (CallStack, HasCallStack, callStack)
 import System.Mem.Weak (deRefWeak)
 import Weft.Internal.Core.BackOff (transactionally)
 import Weft.Internal.Core.Cancel
-import Weft.Internal.Core.Park (blockedOnNumber)
+import Weft.Internal.Core.Park (answer, blockedOnNumber, waitFor)
+import Weft.Internal.Core.Retries
 import Weft.Internal.Core.Self
 import Weft.Internal.Core.SystemCall
 import Weft.Internal.Core.Trace
 import Weft.Internal.Os.AtEnd (forget, register)
 import Weft.Internal.Os.Masked (interruptiblyMasked)
-import Weft.Internal.Sync.Result
 
 -- Note [Waiting in a transaction]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
 -- A transaction is first tried where the thread runs, as an effect, with an
--- alternative that answers instead of blocking. If it must block, a GHC thread of its
--- own runs it, since only GHC's run-time system knows what it has read and when that
--- changes; that thread's commit is the answer.
+-- alternative that answers instead of blocking, and says what was read. If it must wait, it waits
+-- twice: first with its worker, then with GHC.
 --
--- Cancelling. The commit must decide: a transaction that has committed is answered,
+-- With the worker ("Weft.Internal.Core.Retries"). The thread is parked as for a mutex, and runs the
+-- transaction again when a variable holds another value than it had read. The worker looks after
+-- each transaction of its own that commits, and after each slice of ready threads. So most waits for
+-- threads of the same worker end here, at the price of a switch. Other workers and GHC's threads do not tell this
+-- worker of their commits, so it must not sleep, nor look for ever:
+--
+--   A worker that sleeps has no transaction that waits with it. Before it sleeps, and when looking
+--   at one has cost what a thread of GHC's costs, it sends the thread on to wait with GHC.
+--
+-- No change is lost in between, since the transaction begins anew there. A look may miss a commit
+-- that another processor makes at that moment; the next look, or GHC, finds it.
+--
+-- With GHC. Only its run-time system knows when others change a variable, so a GHC thread runs the
+-- transaction, and that thread's commit is the answer.
+--
+-- Cancelling. With the worker, the cancellation takes the waiter away. With GHC, the
+-- commit must decide: a transaction that has committed is answered,
 -- so the usual way of `Suspend`, where the cancellation takes the waiter away, will
 -- not do. The thread is parked under a mask that `Suspend` does not interrupt, and
 -- the interruption is registered by us, under the thread's identity (which an anonymous
@@ -64,13 +78,20 @@ import Weft.Internal.Sync.Result
 -- system call, which a table of the worker holds, forgets the transaction when that
 -- has begun, and the interruption holds its thread by a weak pointer. The end of the run
 -- interrupts too.
+--
+-- Simulated worlds have no GHC threads, and the transactions of all their workers wait together, until
+-- any transaction commits, or an effect has run and nothing else can. There, to commit and to tell of it are one node, and so are to fail and to ask
+-- to be told: a thread that came in between would not know what it had learned, or its commit
+-- would wake no thread.
 
 -- | Run a transaction. When it calls 'retry', the thread waits until a variable that
 -- it has read has changed. Cancellable then; when the transaction had committed, its
 -- result is returned, and the cancellation comes at the next system call.
 --
 -- The first try runs on the worker and may be long, as any effect may. A thread that
--- waits costs a GHC thread (about a kilobyte), and is woken when GHC's scheduler gets
+-- waits is woken at once by transactions of threads on its worker. Where these do not wake it soon, or the
+-- worker has nothing else to do, the wait costs a GHC thread (about a kilobyte), and is
+-- over when GHC's scheduler gets
 -- to run that: at once when a capability is idle, within its time slice (20
 -- milliseconds) when the workers are busy.
 --
@@ -90,32 +111,41 @@ data Transaction a = Transaction CallStack (STM a)
 transaction :: Primitive (Transaction a) a
 transaction = primitive act True (Uses [])
   where
-    act here (Transaction stack tx) k = pure . Run $ case homeProbe (hereHome here) of
-      Just probe -> unThread (watched stack tx probe) k
+    act here it@(Transaction stack tx) k = case homeProbe home of
       Nothing ->
-        Effect $
-          transactionally (homeBackOff (hereHome here)) (ifPossible tx) >>= \case
-            Just a -> pure $! k a
-            Nothing -> pure $! unThread (waitWith tx) k
+        pure . Run . Effect $
+          tried >>= \case
+            Right a -> do
+              waiting <- someWait (homeRetries home)
+              pure $! if waiting then Perform afterCommit () (\_ -> k a) else k a
+            Left reads' -> pure (waits reads')
+      Just probe ->
+        tried >>= \case
+          Right a -> Got a <$ (probeCommit probe stack >> lookAgain (homeRetries home))
+          Left reads' -> pure (Run (waits reads'))
+      where
+        home = hereHome here
+        tried = transactionally (homeBackOff home) ((Right <$> tx) `orElse` (Left <$> whatIsRead))
+        waits reads' = Perform untilChanged reads' $ \case
+          Changed -> Perform transaction it k
+          Unchanged -> unThread (waitWith tx) k
 {-# NOINLINE transaction #-}
 
-ifPossible :: STM a -> STM (Maybe a)
-ifPossible tx = (Just <$> tx) `orElse` pure Nothing
+-- | Those that wait with this worker may have waited for this.
+afterCommit :: Primitive () ()
+afterCommit = primitive (\here _ _ -> Got <$> lookAgain (homeRetries (hereHome here))) False Bookkeeping
+{-# NOINLINE afterCommit #-}
 
--- | Under a probe, which knows when a variable may have changed: wait for that, and
--- try again. No thread of GHC is needed, whose pace could not be foreseen.
---
--- To commit and to tell of it are one node, and so are to fail and to ask to be told: a thread
--- that came in between would not know what it had learned, or its commit would wake no thread.
-watched :: CallStack -> STM a -> Probe -> Thread a
-watched stack tx probe = Thread $ \k -> internally $ \home _ ->
-  transactionally (homeBackOff home) (ifPossible tx) >>= \case
-    Just a -> k a <$ probeCommit probe stack
-    Nothing -> do
-      changed <- newResultVar
-      withdraw <- probeRetry probe (Waiter (\_ -> fillResult home changed ()))
-      let waits = readResult (blockedOnNumber 0 (Reason "a transaction" (pure 0) ByThreads)) changed `onException` effect withdraw
-      pure (unThread (waits >> atomicallyAt stack tx) k)
+-- | Wait with the worker.
+untilChanged :: Primitive ReadSet Found
+untilChanged = primitive act True (Awaits blockedOn)
+  where
+    act here reads' k = do
+      let home = hereHome here
+      tcb <- currentTcb here
+      waitFor home tcb blockedOn () k $ \place -> pure () <$ addRetry (homeRetries home) reads' (answer home place)
+    blockedOn = blockedOnNumber 0 (Reason "a transaction" (pure 0) ByThreads)
+{-# NOINLINE untilChanged #-}
 
 -- | The end of the GHC thread.
 data End a = Committed a | Interrupted

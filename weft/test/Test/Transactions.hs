@@ -9,7 +9,7 @@ import Control.Concurrent (forkIO, newEmptyMVar, putMVar, takeMVar, throwTo)
 import Control.Concurrent.STM qualified as Ghc
 import Control.Exception (AsyncException (..), BlockedIndefinitelyOnSTM (..), mask_)
 import Control.Exception qualified as Exception
-import Control.Monad (forM, forM_, forever, replicateM, replicateM_, unless, void, when)
+import Control.Monad (forM, forM_, forever, join, replicateM, replicateM_, unless, void, when)
 import Data.IORef
 import GHC.Conc (unsafeIOToSTM)
 import System.Mem (performMajorGC)
@@ -19,6 +19,7 @@ import Test.Tasty
 import Test.Tasty.HUnit
 import Weft
 import Weft.Channel qualified as Channel
+import Weft.Internal.Core.Retries (hasChanged, whatIsRead)
 import Weft.Outside
 import Weft.STM
 
@@ -32,6 +33,15 @@ tests =
           both "increments from both sides" increments,
           testCase "one that has to run again runs once more, from the start" again,
           testCase "nothing can ever wake it: BlockedIndefinitelyOnSTM" indefinitely
+        ],
+      testGroup
+        "transactions that wait with their worker"
+        [ testCase "what was read, in several records, and whether it has changed" readSets,
+          testCase "they run again only when that has changed" selective,
+          testCase "those that wait for one change go on in their order" inOrder,
+          both "a change that no transaction of Weft has made, while the worker does not sleep" untold,
+          testCase "a change by another worker, while theirs does not sleep" across,
+          testCase "the worker looks only so often, and then GHC waits" sentOn
         ],
       testGroup
         "outside"
@@ -97,6 +107,88 @@ indefinitely = running one $ do
   case got of
     Left BlockedIndefinitelyOnSTM -> pure ()
     Right () -> liftIO (assertFailure "it cannot have gone on")
+
+readSets :: Assertion
+readSets = do
+  vs <- replicateM 40 (newTVarIO False)
+  let (front, back) = splitAt 7 vs
+  found <- Ghc.atomically $ (Right <$> ((mapM_ readTVar front >> retry) `orElse` (mapM_ readTVar back >> retry))) `orElse` (Left <$> whatIsRead)
+  case found of
+    Right () -> assertFailure "it has not waited"
+    Left reads' -> do
+      hasChanged reads' >>= (@?= False)
+      forM_ vs $ \v -> do
+        before <- readTVarIO v
+        Ghc.atomically (writeTVar v True)
+        hasChanged reads' >>= (@?= True)
+        Ghc.atomically (writeTVar v before)
+        hasChanged reads' >>= (@?= False)
+
+-- | Waits for this variable, and counts how often the transaction has begun.
+counted :: IORef Int -> TVar Bool -> STM ()
+counted begun v = unsafeIOToSTM (modifyIORef' begun (+ 1)) >> readTVar v >>= check
+
+selective :: Assertion
+selective = do
+  begun <- newIORef 0
+  (v, other) <- (,) <$> newTVarIO False <*> newTVarIO (0 :: Int)
+  running one $ do
+    wait <- spawn (atomically (counted begun v))
+    yield
+    replicateM_ 100 (atomically (modifyTVar' other (+ 1)))
+    liftIO (readIORef begun >>= (@?= 1))
+    atomically (writeTVar v True)
+    wait
+  readIORef begun >>= (@?= 2)
+
+inOrder :: Assertion
+inOrder = do
+  v <- newTVarIO False
+  order <- newIORef []
+  running one $ do
+    waits <- forM [1 .. 5 :: Int] $ \i -> spawn (atomically (readTVar v >>= check) >> liftIO (modifyIORef' order (i :)))
+    yield
+    atomically (writeTVar v True)
+    sequence_ waits
+  readIORef order >>= (@?= [5, 4 .. 1])
+
+-- | A thread of the first worker waits for the variable, and another keeps that worker awake until it has gone on, and
+-- after 600 switches, which are more than two slices, changes the variable so.
+whileBusy :: Config -> (TVar Bool -> Thread ()) -> Assertion
+whileBusy config set = do
+  v <- newTVarIO False
+  over <- newIORef False
+  running config $ do
+    wait <- spawnOn (Just 0) (atomically (readTVar v >>= check) >> liftIO (writeIORef over True))
+    let busy :: Int -> Thread ()
+        busy n = do
+          when (n == 600) (set v)
+          done <- liftIO (readIORef over)
+          unless done (yield >> busy (n + 1))
+    join' <- spawnOn (Just 0) (busy 0)
+    wait >> join'
+
+untold :: Config -> Assertion
+untold config = whileBusy config (liftIO . Ghc.atomically . (`writeTVar` True))
+
+across :: Assertion
+across = whileBusy (Config Epoll 2) $ \v -> join (spawnOn (Just 1) (atomically (writeTVar v True)))
+
+sentOn :: Assertion
+sentOn = do
+  begun <- newIORef 0
+  (v, other) <- (,) <$> newTVarIO False <*> newTVarIO (0 :: Int)
+  running one $ do
+    wait <- spawn (atomically (counted begun v))
+    let untilSent = do
+          atomically (modifyTVar' other (+ 1))
+          n <- liftIO (readIORef begun)
+          when (n < 2) (yield >> untilSent)
+    untilSent
+    atomically (writeTVar v True)
+    wait
+  n <- readTVarIO other
+  assertBool ("after " <> show n <> " transactions") (n > 100)
 
 runs :: Config -> Assertion
 runs config = running config . withRunner $ \runner -> do

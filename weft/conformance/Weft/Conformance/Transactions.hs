@@ -14,22 +14,19 @@ import Weft.Conformance.Waiting
 import Weft.Conformance.World
 import Weft.STM
 
--- | Transactions; those that wait are answered by threads of GHC.
+-- | Transactions.
 transactions :: World -> TestTree
 transactions world =
-  testGroup "transactions" $
+  testGroup
+    "transactions"
     [ testCase "increments from all workers" (increments world),
-      testCase "alternatives, and exceptions undo" (alternatives world)
+      testCase "alternatives, and exceptions undo" (alternatives world),
+      testCase "retry waits for a change" (retries world),
+      testCase "an exception of a transaction is the thread's, at once or later" (exceptions world),
+      testCase "a thread that waits is cancelled, and its transaction never commits" (cancelled world (replicateM_ 3 yield)),
+      testCase "one that has waited for a while, likewise" (cancelled world (sleep (milliseconds 2))),
+      testCase "a transaction that has committed is not lost" (committed world)
     ]
-      <> [ testCase name (test world)
-           | worldBeside world,
-             (name, test) <-
-               [ ("retry waits for a change", retries),
-                 ("an exception of a transaction is the thread's, at once or later", exceptions),
-                 ("a thread that waits is cancelled, and its transaction never commits", cancelled),
-                 ("a transaction that has committed is not lost", committed)
-               ]
-         ]
 
 increments :: World -> Assertion
 increments world = running world $ do
@@ -70,12 +67,13 @@ exceptions world = running world $ do
   later <- wait
   liftIO (later @?= (Left (userError "later") :: Either IOError ()))
 
-cancelled :: World -> Assertion
-cancelled world = running world $ do
+-- | Cancelled after this.
+cancelled :: World -> Thread () -> Assertion
+cancelled world waitAWhile = running world $ do
   v <- liftIO (newTVarIO (0 :: Int))
   gate <- newGate
   t <- fork (atomically (readTVar v >>= \n -> check (n > 0) >> writeTVar v 100) `catch` \Cancelled -> openGate gate ())
-  replicateM_ 3 yield
+  waitAWhile
   cancel t
   waitGate gate
   atomically (writeTVar v 1)

@@ -17,12 +17,12 @@ import Control.Concurrent.MVar
 import Control.Exception (BlockedIndefinitelyOnMVar (..), SomeException, try)
 import Control.Monad (forM_, unless, when)
 import Data.IORef
-import Data.IntMap.Strict qualified as IntMap
 import Data.IntSet qualified as IntSet
 import Data.Maybe (isJust)
 import Data.Primitive.Array
 import Data.Primitive.PrimVar
 import Data.Sequence qualified as Seq
+import Weft.Internal.Core.Retries (newRetries)
 import Weft.Internal.Core.Scheduler
 import Weft.Internal.Core.Trace
 import Weft.Internal.Os.AtEnd (openDoors, runAll)
@@ -85,7 +85,7 @@ drive plan program = do
       <*> newStreaks
       <*> pure (isJust (planDetector plan) || isJust (planRecord plan))
       <*> pure start
-      <*> newIORef IntMap.empty
+      <*> newRetries False
       <*> newIORef IntSet.empty
       <*> newIORef []
   setWord (driverWords d) Digest 5381

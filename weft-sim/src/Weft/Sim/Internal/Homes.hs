@@ -18,6 +18,7 @@ import Weft.Internal.Core.BackOff (newBackOff)
 import Weft.Internal.Core.Guests (newGuests)
 import Weft.Internal.Core.Park (visitParked)
 import Weft.Internal.Core.Policy
+import Weft.Internal.Core.Retries (Retries)
 import Weft.Internal.Core.Scheduler
 import Weft.Internal.Core.Trace
 import Weft.Internal.Data.Births (newBirths)
@@ -42,6 +43,8 @@ data Watcher = Watcher
     watchPost :: Int -> IO () -> IO (),
     watchUncaught :: Tcb -> SomeException -> IO (),
     watchReport :: String -> IO (),
+    -- | The transactions of all workers that wait.
+    watchRetries :: Retries,
     watchProbe :: Probe
   }
 
@@ -97,6 +100,7 @@ newWorkers count kernel watcher = do
             homeClock = clock,
             homeBirths = births,
             homeBackOff = backOff,
+            homeRetries = watchRetries watcher,
             homeVisit = \f start -> readIORef started >>= maybe (pure start) (\w -> visitWorker watcher w index f start),
             homeHeld = pure [],
             homeClosing = closing,

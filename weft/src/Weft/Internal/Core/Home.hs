@@ -28,7 +28,8 @@ import System.Mem.Weak (Weak)
 import Weft.Internal.Core.BackOff (BackOff)
 import Weft.Internal.Core.Guests (Guests)
 import Weft.Internal.Core.Parking (Parked)
-import Weft.Internal.Core.SystemCall (SystemCall, Waiter)
+import Weft.Internal.Core.Retries (Retries)
+import Weft.Internal.Core.SystemCall (SystemCall)
 import Weft.Internal.Core.Tcb
 import Weft.Internal.Data.Births (Births)
 import Weft.Internal.Data.Counters (Counters)
@@ -64,6 +65,9 @@ data Home = Home
     homeBirths :: !Births,
     -- | Of its transactions that conflict with those of others.
     homeBackOff :: !BackOff,
+    -- | Its transactions that wait for a change, until GHC waits for them; in a simulation, those of all
+    -- homes. On the worker only.
+    homeRetries :: !Retries,
     -- | Visit all its threads. On the worker only.
     homeVisit :: !(forall r. (SeenThread -> r -> IO r) -> r -> IO r),
     -- | Its threads that hold an OS thread. From any OS thread: a worker that a
@@ -120,10 +124,7 @@ data Why
 
 -- | The observer of a run's threads: a simulation. All are called outside user code.
 data Probe = Probe
-  { -- | A transaction must wait: the waiter is to be answered when a variable may have
-    -- changed. Answers how to take it back.
-    probeRetry :: Waiter () -> IO (IO ()),
-    -- | A transaction has committed, which is there in the program.
+  { -- | A transaction has committed, which is there in the program.
     probeCommit :: CallStack -> IO (),
     -- | Plain 'IO' has made an attempt at the outside world ("Weft.Attempt"): what, on one line.
     probeAttempt :: String -> IO ()

@@ -42,6 +42,7 @@ import Weft.Internal.Core.BackOff (newBackOff)
 import Weft.Internal.Core.Guests (newGuests)
 import Weft.Internal.Core.Park (parkedCount, visitParked)
 import Weft.Internal.Core.Policy
+import Weft.Internal.Core.Retries (newRetries)
 import Weft.Internal.Core.Ring (pushRing)
 import Weft.Internal.Core.Scheduler
 import Weft.Internal.Core.Trace
@@ -105,6 +106,7 @@ newDoor policy report closing end numbers everybody peers alone index = do
   clock <- newPrimVar 0
   births <- newBirths
   backOff <- newBackOff
+  retries <- newRetries True
   guests <- newGuests
   started <- newIORef Nothing
   let home =
@@ -122,6 +124,7 @@ newDoor policy report closing end numbers everybody peers alone index = do
             homeClock = clock,
             homeBirths = births,
             homeBackOff = backOff,
+            homeRetries = retries,
             homeVisit = \f start -> readIORef started >>= maybe (pure start) (\worker -> visitThreads worker f start),
             homeHeld = readIORef started >>= maybe (pure []) heldThreads,
             homeClosing = closing,

@@ -27,6 +27,7 @@ import Data.Primitive.PrimVar
 import Weft.Internal.Core.Cancel (moveTo)
 import Weft.Internal.Core.Guests (takeExpected)
 import Weft.Internal.Core.Policy
+import Weft.Internal.Core.Retries
 import Weft.Internal.Core.Scheduler
 import Weft.Internal.Core.Trace
 import Weft.Internal.Data.Births
@@ -134,6 +135,7 @@ carryBy slice worker@(Worker settings kernel scheduler) = readCounter scheduler 
     home = schedulerHome scheduler
     look quiet before = do
       drain (doorInbox door)
+      lookAgain (homeRetries home)
       next <- readCounter scheduler NextNumber
       readPrimVar (homeClock home) >>= noteBirths (homeBirths home) next
       closing <- readIORef (homeClosing home)
@@ -154,7 +156,8 @@ carryBy slice worker@(Worker settings kernel scheduler) = readCounter scheduler 
               turn (not found)
             else do
               found <- ask False
-              unless found sleep
+              waits <- if found then pure False else someWait (homeRetries home)
+              if waits then tellAll (homeRetries home) Unchanged else unless found sleep
               turn False
     ask mayBlock = do
       tally scheduler Polls 1

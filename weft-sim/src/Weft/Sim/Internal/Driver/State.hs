@@ -24,28 +24,25 @@ module Weft.Sim.Internal.Driver.State
     bumpStep,
     digest,
     bury,
-    wakeRetries,
   )
 where
 
 import Control.Concurrent.MVar
 import Control.Exception (SomeException)
-import Control.Monad (forM_, unless)
+import Control.Monad (unless)
 import Control.Monad.Primitive (RealWorld)
 import Data.Bits (shiftR, xor, (.&.))
 import Data.Foldable (for_)
 import Data.IORef
 import Data.Int (Int64)
-import Data.IntMap.Strict qualified as IntMap
 import Data.IntSet qualified as IntSet
 import Data.Primitive.Array
 import Data.Primitive.PrimArray
 import Data.Primitive.PrimVar
 import Data.Sequence (Seq)
 import Weft.Internal.Core.Cancel (endFate)
+import Weft.Internal.Core.Retries (Retries)
 import Weft.Internal.Core.Scheduler
-import Weft.Internal.Core.SystemCall (Waiter, deliver)
-import Weft.Internal.Core.SystemCall qualified as Call
 import Weft.Internal.Core.Trace
 import Weft.Internal.Kernel (Kernel)
 import Weft.Sim.Internal.Choices
@@ -151,7 +148,7 @@ data Driver = Driver
     driverSees :: !Bool,
     driverStart :: !Int64,
     -- | Transactions that wait.
-    driverRetries :: !(IORef (IntMap.IntMap (Waiter ()))),
+    driverRetries :: !Retries,
     -- | Threads of machines that have crashed, which were counted as ended.
     driverDead :: !(IORef IntSet.IntSet),
     -- | The effects of the step that runs, for the record, latest first.
@@ -161,8 +158,6 @@ data Driver = Driver
 data DriverWord
   = Steps
   | Digest
-  | -- | The key of the next transaction that waits.
-    RetryKey
   | -- | A flag: an effect has run since transactions that wait were last tried.
     Stirred
   | -- | A flag: the main thread has ended.
@@ -177,13 +172,6 @@ data Touch
     Did String
   | -- | What came of it.
     Caused String
-
--- | Let all transactions that wait try again.
-wakeRetries :: Driver -> IO ()
-wakeRetries d = do
-  waiting <- readIORef (driverRetries d)
-  writeIORef (driverRetries d) IntMap.empty
-  forM_ waiting (`deliver` Call.Answered ())
 
 newStreaks :: IO (MutablePrimArray RealWorld Int)
 newStreaks = do

@@ -20,6 +20,7 @@ import Data.IntMap.Strict qualified as IntMap
 import Data.Primitive.Array
 import Data.Primitive.PrimVar
 import Data.Sequence qualified as Seq
+import Weft.Internal.Core.Retries (lookAgain, someWait)
 import Weft.Internal.Core.Scheduler
 import Weft.Internal.Core.Trace
 import Weft.Sim.Internal.Choices
@@ -320,13 +321,13 @@ quicken d workers = do
 retryTransactions :: Driver -> IO Bool
 retryTransactions d = do
   stirred <- isSet (driverWords d) Stirred
-  waiting <- readIORef (driverRetries d)
-  if not stirred || IntMap.null waiting
+  waiting <- someWait (driverRetries d)
+  if not (stirred && waiting)
     then pure False
     else do
       setFlag (driverWords d) Stirred False
       writeIORef (driverActor d) TheWorldItself
-      wakeRetries d
+      lookAgain (driverRetries d)
       hasReady d
 
 -- | Evaluate a thread's next node, which is its own pure code, perhaps long, and whose

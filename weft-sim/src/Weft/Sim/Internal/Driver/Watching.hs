@@ -30,7 +30,6 @@ import Weft.Sim.Internal.Kernel
 import Weft.Sim.Internal.Race
 import Weft.Sim.Internal.Ready
 import Weft.Sim.Internal.Timeline (placeOf)
-import Weft.Sim.Internal.Words
 import Weft.Sim.Internal.World
 
 watcherOf :: Driver -> Watcher
@@ -47,17 +46,12 @@ watcherOf d =
         void (tryPutMVar (driverBell d) ()),
       watchUncaught = planUncaught plan,
       watchReport = \text -> note world text >> planReport plan text,
+      watchRetries = driverRetries d,
       watchProbe =
         Probe
-          { probeRetry = \waiter -> do
-              key <- wordOf (driverWords d) RetryKey
-              setWord (driverWords d) RetryKey (key + 1)
-              modifyIORef' (driverRetries d) (IntMap.insert key waiter)
-              pure (modifyIORef' (driverRetries d) (IntMap.delete key)),
-            probeCommit = \stack -> do
+          { probeCommit = \stack -> do
               touches Transactions
-              for_ (planRecord plan) $ \_ -> modifyIORef' (driverTouches d) (Did ("transaction" <> maybe "" (" at " <>) (placeOf stack)) :)
-              wakeRetries d,
+              for_ (planRecord plan) $ \_ -> modifyIORef' (driverTouches d) (Did ("transaction" <> maybe "" (" at " <>) (placeOf stack)) :),
             probeAttempt = \text -> do
               touches TheWorld
               for_ (planRecord plan) $ \_ -> modifyIORef' (driverTouches d) (Caused text :)

@@ -1,0 +1,41 @@
+/*
+ * What a transaction of GHC's STM has read so far: Note [What a transaction has read] in
+ * Weft.Internal.Core.Retries.
+ */
+
+/* The records of transactions are longer in the threaded run-time system. */
+#ifndef THREADED_RTS
+#define THREADED_RTS
+#endif
+#include <Rts.h>
+
+static const StgTRecChunk *last_chunk(const StgTSO *tso) {
+  return tso->trec->enclosing_trec->current_chunk;
+}
+
+static int is_chunk(const StgTRecChunk *chunk) {
+  return (const StgClosure *)chunk != (const StgClosure *)&stg_END_STM_CHUNK_LIST_closure;
+}
+
+/* In the alternative of an orElse: how many variables the transaction around it has read, or -1
+   where that cannot be known. */
+intptr_t weft_stm_reads(const StgTSO *tso) {
+  if (!rts_isThreaded()) return -1;
+  intptr_t count = 0;
+  for (const StgTRecChunk *c = last_chunk(tso); is_chunk(c); c = c->prev_chunk)
+    count += (intptr_t)c->next_entry_idx;
+  return count;
+}
+
+/* After weft_stm_reads, in the same place: each variable, and then the value it had, into a new
+   array of twice that size. */
+void weft_stm_copy_reads(const StgTSO *tso, StgClosure **into) {
+  StgSmallMutArrPtrs *array = (StgSmallMutArrPtrs *)((W_ *)into - sizeofW(StgSmallMutArrPtrs));
+  for (const StgTRecChunk *c = last_chunk(tso); is_chunk(c); c = c->prev_chunk)
+    for (StgWord i = 0; i < c->next_entry_idx; i++) {
+      *into++ = (StgClosure *)c->entries[i].tvar;
+      *into++ = c->entries[i].expected_value;
+    }
+  /* As each write to an array of pointers does: a collection may have come since it was made. */
+  SET_INFO((StgClosure *)array, &stg_SMALL_MUT_ARR_PTRS_DIRTY_info);
+}

@@ -1,0 +1,153 @@
+{-# LANGUAGE MagicHash #-}
+{-# LANGUAGE UnboxedTuples #-}
+{-# LANGUAGE UnliftedFFITypes #-}
+{-# OPTIONS_GHC -O2 #-}
+{-# OPTIONS_HADDOCK not-home #-}
+
+-- |
+-- Description : Transactions that wait for a change, before GHC waits for them
+--
+-- The transactions of one worker that have called @retry@ a moment ago: what each has read, and how
+-- its thread is told to run it again. "Weft.STM" adds to them; the worker looks whether something has
+-- changed after a transaction of its own, after each slice, and tells all before it sleeps. See
+-- Note [Waiting in a transaction] in "Weft.STM". On the worker only, but for 'someWait' and 'whatIsRead'.
+module Weft.Internal.Core.Retries
+  ( Retries,
+    newRetries,
+    Found (..),
+
+    -- * What was read
+    ReadSet,
+    whatIsRead,
+    hasChanged,
+
+    -- * Waiting
+    addRetry,
+    someWait,
+    lookAgain,
+    tellAll,
+  )
+where
+
+import Control.Monad (unless)
+import Control.Monad.STM (STM)
+import Data.Primitive.MutVar
+import GHC.Conc (unsafeIOToSTM)
+import GHC.Exts
+import GHC.IO (IO (..))
+
+-- | The transactions that wait, the newest first.
+data Retries = Retries
+  { -- | Is each told only when what it has read has changed?
+    retriesSelective :: !Bool,
+    retriesWaiting :: !(MutVar RealWorld [Retry])
+  }
+
+-- | What it has read, how much looking it is still worth, and how its thread is told.
+data Retry = Retry !ReadSet !Int !(Found -> IO Bool)
+
+-- | What a thread that waits is told.
+data Found
+  = -- | Run the transaction again.
+    Changed
+  | -- | The worker looks no more: have GHC wait.
+    Unchanged
+
+-- | A simulation is not selective: two runs of one program may keep equal values in different places,
+-- and would not do the same.
+newRetries :: Bool -> IO Retries
+newRetries selective = Retries selective <$> newMutVar []
+
+-- | A transaction has called @retry@: what it has read, and how to tell its thread. The action may
+-- be called when the wait is over, and then does nothing.
+addRetry :: Retries -> ReadSet -> (Found -> IO Bool) -> IO ()
+addRetry retries reads' tell = modifyMutVar' (retriesWaiting retries) (Retry reads' enough tell :)
+
+-- | About what a thread of GHC's costs, in variables that are compared.
+enough :: Int
+enough = 1000
+
+-- | May be a little old where the carrier has lost its worker.
+someWait :: Retries -> IO Bool
+someWait retries = not . null <$> readMutVar (retriesWaiting retries)
+{-# INLINE someWait #-}
+
+-- | Tell those whose variables have changed, the oldest first, and those that have been looked at
+-- often enough.
+lookAgain :: Retries -> IO ()
+lookAgain retries =
+  readMutVar (retriesWaiting retries) >>= \case
+    [] -> pure ()
+    waiting
+      | retriesSelective retries -> go [] (reverse waiting) >>= writeMutVar (retriesWaiting retries)
+      | otherwise -> tellAll retries Changed
+  where
+    go left [] = pure left
+    go left (Retry reads' credit tell : rest) = do
+      changed <- hasChanged reads'
+      let !credit' = credit - 4 - size reads'
+      if changed
+        then tell Changed >> go left rest
+        else if credit' <= 0 then tell Unchanged >> go left rest else go (Retry reads' credit' tell : left) rest
+
+-- | Tell all; none waits then.
+tellAll :: Retries -> Found -> IO ()
+tellAll retries found = do
+  waiting <- readMutVar (retriesWaiting retries)
+  unless (null waiting) $ do
+    writeMutVar (retriesWaiting retries) []
+    mapM_ (\(Retry _ _ tell) -> tell found) (reverse waiting)
+
+-- Note [What a transaction has read]
+-- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
+-- GHC's run-time system keeps for each transaction a record with an entry for each variable: what it held when
+-- the transaction read it, and what it is to hold. When the first alternative of an `orElse`
+-- calls `retry`, all that it has read goes into the record of the transaction around it
+-- (`stmAbortTransaction`), so the second alternative can look there. It only reads the record, whose
+-- layout is in the headers of the run-time system.
+--
+-- A transaction is a function of the values that it reads. While each variable holds the very object that it held
+-- then, running the transaction again would give `retry` again; whether it held another meanwhile does not matter.
+-- To compare the pointers is what the run-time system does, too. A collection may make two pointers to one
+-- value differ, and then the transaction runs once more than it must.
+
+-- | Variables, each with the value that it had; nothing where that is not known.
+data ReadSet = ReadSet (SmallArray# Any) | Unknown
+
+size :: ReadSet -> Int
+size = \case
+  ReadSet a -> I# (sizeofSmallArray# a)
+  Unknown -> enough
+
+-- | In the second alternative of an 'orElse' at the top of a transaction: what the first has read.
+whatIsRead :: STM ReadSet
+whatIsRead = unsafeIOToSTM . IO $ \s -> case myThreadId# s of
+  (# s1, me #) -> case unIO (c_reads me) s1 of
+    (# s2, n@(I# count) #)
+      | n < 0 -> (# s2, Unknown #)
+      | otherwise -> case newSmallArray# (2# *# count) (unsafeCoerce# ()) s2 of
+          (# s3, a #) -> case unIO (c_copyReads me a) s3 of
+            (# s4, () #) -> case unsafeFreezeSmallArray# a s4 of
+              (# s5, frozen #) -> (# s5, ReadSet frozen #)
+  where
+    unIO (IO f) = f
+
+foreign import ccall unsafe "weft_stm_reads" c_reads :: ThreadId# -> IO Int
+
+foreign import ccall unsafe "weft_stm_copy_reads" c_copyReads :: ThreadId# -> SmallMutableArray# RealWorld Any -> IO ()
+
+-- | Does one of the variables hold another object now? (Not known to, where it is unknown.)
+hasChanged :: ReadSet -> IO Bool
+hasChanged = \case
+  Unknown -> pure False
+  ReadSet a -> IO (go a 0#)
+  where
+    go :: SmallArray# Any -> Int# -> State# RealWorld -> (# State# RealWorld, Bool #)
+    go a i s
+      | isTrue# (i >=# sizeofSmallArray# a) = (# s, False #)
+      | otherwise = case indexSmallArray# a i of
+          (# variable #) -> case indexSmallArray# a (i +# 1#) of
+            (# before #) -> case readTVarIO# (unsafeCoerce# variable :: TVar# RealWorld Any) s of
+              (# s1, now #)
+                | isTrue# (reallyUnsafePtrEquality# before now) -> go a (i +# 2#) s1
+                | otherwise -> (# s1, True #)
