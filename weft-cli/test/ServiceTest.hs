@@ -77,9 +77,22 @@ metrics = withMetrics ["--access-log", "/dev/null"] $ \server admin -> do
 
 -- | With a response under way that its client does not take.
 untilTheEnd :: Assertion
-untilTheEnd = withMetrics ["--shutdown-delay", "0.5", "--grace", "1"] $ \server admin -> bracket (connectSmall server) closeClient $ \client -> do
+untilTheEnd = withMetrics ["--shutdown-delay", "0.1", "--grace", "600"] $ \server admin -> bracket (connectSmall server) closeClient $ \client -> do
   say client (request "GET" "/large.bin" [])
   _ <- hearHead client
+  stopWith sigTERM server
+  eventuallyIO "the delay to end, and the socket to be closed" (refusesConnections server)
+  -- It drains for as long as this response takes, and the probes are there.
+  stopping <- get admin "/readyz"
+  (replyStatus stopping, replyBody stopping) @?= (503, "stopping\n")
+  alive <- get admin "/healthz"
+  replyStatus alive @?= 200
+  _ <- hearToEnd client
+  waitForExit server >>= (@?= ExitSuccess)
+  serverErrors server >>= (@?= "")
+
+hurried :: Assertion
+hurried = withMetrics ["--shutdown-delay", "600"] $ \server admin -> do
   stopWith sigTERM server
   line <- hGetLine (serverOutput server)
   assertBool line ("stopping" `isInfixOf` line)
@@ -88,20 +101,6 @@ untilTheEnd = withMetrics ["--shutdown-delay", "0.5", "--grace", "1"] $ \server 
   -- Still served, during the delay.
   during <- get server "/hello.txt"
   replyStatus during @?= 200
-  eventuallyIO "the socket to be closed" (refusesConnections server)
-  -- It drains, and the probes are there.
-  again <- get admin "/readyz"
-  replyStatus again @?= 503
-  alive <- get admin "/healthz"
-  replyStatus alive @?= 200
-  waitForExit server >>= (@?= ExitSuccess)
-  serverErrors server >>= (@?= "")
-
-hurried :: Assertion
-hurried = withServer ["--shutdown-delay", "600"] $ \server -> do
-  stopWith sigTERM server
-  line <- hGetLine (serverOutput server)
-  assertBool line ("stopping" `isInfixOf` line)
   stopWith sigTERM server
   within "the second signal to end it" (waitForExit server) >>= (@?= ExitSuccess)
 

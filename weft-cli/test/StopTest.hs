@@ -73,8 +73,11 @@ finishes signal server = bracket (connectSmall server) closeClient $ \client -> 
 
 idleEnd :: Server -> IO ()
 idleEnd server = do
-  clients <- replicateM 50 (connectTo server)
-  forM_ clients $ \client -> say client (request "GET" "/hello.txt" []) >> hear client
+  -- Each asks at once: the server gives a connection ten seconds for its first request.
+  clients <- replicateM 50 $ do
+    client <- connectTo server
+    say client (request "GET" "/hello.txt" [])
+    client <$ hear client
   stopWith sigTERM server
   forM_ clients expectEnd
   within "idle connections to end" (waitForExit server) >>= (@?= ExitSuccess)
