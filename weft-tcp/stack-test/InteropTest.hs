@@ -30,7 +30,7 @@ import Weft.Socket
 import Weft.Tcp.Device
 import Weft.Tcp.Device.Interface
 import Weft.Tcp.Device.Tun
-import Weft.Tcp.Neighbours (Place (..))
+import Weft.Tcp.Neighbours (Attachment (..))
 import Weft.Tcp.Packet (Address (..))
 import Weft.Tcp.Stack
 import Weft.Tcp.Stack.Names (toSockAddr)
@@ -147,7 +147,7 @@ parts =
     ("datagrams to Linux", withLinux (\_ -> conversation linux (own tun) (SockAddrInet 53 (tupleToHostAddress (10, 9, 0, 1))))),
     ("datagrams over IPv6", withLinux (\_ -> do callCommand "ip -6 addr add fd09::1/64 dev weft0 nodad"; overSix)),
     ("megabytes both ways over IPv6", exchange (ownSettings tunSix (six 2)) linux "fd09::2" 1000000),
-    ("an interface: an address of each version", paired (twofold (openInterface "weft0" [four, Place (six 2) 64 Nothing]))),
+    ("an interface: an address of each version", paired (twofold (openInterface "weft0" [four, Attachment (six 2) 64 Nothing]))),
     ("short connections to Linux", withLinux (\name -> shortConnections linux (own tun) name 200)),
     ("an interface: Linux connects, megabytes both ways", paired (exchange (own interface) linux ownName 4000000)),
     ("an interface: we connect, megabytes both ways", paired (exchange linux (own interface) "10.9.0.1" 4000000)),
@@ -193,8 +193,8 @@ parts =
     -- Linux's end gets its address, fd09::1, by this alone.
     tunSix = openTun "weft0" (six 2) 64
     interface = openInterface "weft0" [four]
-    interfaceSix = openInterface "weft0" [Place (six 2) 64 Nothing]
-    four = Place (Address4 0x0a090002) 24 Nothing
+    interfaceSix = openInterface "weft0" [Attachment (six 2) 64 Nothing]
+    four = Attachment (Address4 0x0a090002) 24 Nothing
     -- One address of each version, on one device.
     twofold device = do
       let both = ownSettingsWith (\s -> s {tcpAddresses = [Address4 0x0a090002, six 2]}) device (Address4 0x0a090002)
@@ -206,7 +206,7 @@ parts =
       act
     throughRouter = do
       callCommand "ip link set lo up && ip addr add 10.77.0.1/32 dev lo"
-      exchange linux (own (openInterface "weft0" [four {placeRouter = Just (Address4 0x0a090001)}])) "10.77.0.1" 100000
+      exchange linux (own (openInterface "weft0" [four {attachmentRouter = Just (Address4 0x0a090001)}])) "10.77.0.1" 100000
     goesAndComes = do
       exchange (own interface) linux ownName 1000
       device <- interface

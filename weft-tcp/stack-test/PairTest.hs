@@ -30,7 +30,7 @@ import Weft.Tcp.Connection (Ecn (..), Settings (..))
 import Weft.Tcp.Device
 import Weft.Tcp.Device.Ethernet (overFrames)
 import Weft.Tcp.Icmp
-import Weft.Tcp.Neighbours (Mac (..), Place (..), Station (..))
+import Weft.Tcp.Neighbours (Attachment (..), Mac (..), Station (..))
 import Weft.Tcp.Packet
 import Weft.Tcp.Segment
 import Weft.Tcp.Sequence (Seq (..))
@@ -91,7 +91,7 @@ transfer there back size = do
 inFrames :: IO ()
 inFrames = forM_ [\n -> Address4 (0x0a090000 + n), Address6 0xfd09000000000000 . fromIntegral] $ \address -> do
   (a, b) <- join (newPair 1500 <$> ninth <*> ninth)
-  let end n = overFrames (round . (* 1000000) <$> getMonotonicTime) (pure Nothing) (Station (Mac (0x020000000000 + fromIntegral n)) [Place (address n) 24 Nothing])
+  let end n = overFrames (round . (* 1000000) <$> getMonotonicTime) (pure Nothing) (Station (Mac (0x020000000000 + fromIntegral n)) [Attachment (address n) 24 Nothing])
   exchange (ownSettings (end 2 b) (address 2)) (ownSettings (end 1 a) (address 1)) (showHost (address 2)) 100000
   where
     ninth = do
@@ -101,7 +101,7 @@ inFrames = forM_ [\n -> Address4 (0x0a090000 + n), Address6 0xfd09000000000000 .
 offLink :: IO ()
 offLink = do
   (a, _) <- newPair 1500 perfectLink perfectLink
-  device <- overFrames (pure 0) (pure Nothing) (Station (Mac 0x020000000001) [Place clientAddress 24 Nothing]) a
+  device <- overFrames (pure 0) (pure Nothing) (Station (Mac 0x020000000001) [Attachment clientAddress 24 Nothing]) a
   (stream, datagram) <- runOn device clientAddress $ do
     stream <- try (connectTcp (seconds 30) "10.77.0.1" "80" >>= closeSocket)
     datagram <- try . withSocket (openSocket AF_INET Datagram) $ \s -> void (sendTo s "x" (toSockAddr AF_INET (Address4 0x0a4d0001) 53))

@@ -96,7 +96,7 @@ addressOf V4 n = Address4 (0x0a000000 + n)
 addressOf V6 n = Address6 0xfd09000000000000 (fromIntegral n)
 
 station :: Version -> Word32 -> Station
-station version n = Station (Mac (0x020000000000 + fromIntegral n)) [Place (addressOf version n) (if version == V4 then 16 else 64) Nothing]
+station version n = Station (Mac (0x020000000000 + fromIntegral n)) [Attachment (addressOf version n) (if version == V4 then 16 else 64) Nothing]
 
 -- | It has the address that ends with 7.
 ours :: Version -> Station
@@ -161,7 +161,7 @@ changes version = do
 twofold :: Assertion
 twofold = sequence_ [finds' version | version <- [V4, V6]]
   where
-    both n = Station (Mac (0x020000000000 + fromIntegral n)) (concatMap (\v -> stationPlaces (station v n)) [V4, V6])
+    both n = Station (Mac (0x020000000000 + fromIntegral n)) (concatMap (\v -> stationAttachments (station v n)) [V4, V6])
     finds' version = do
       let (a, out) = sendTo 0 (addressOf version 9) 'x' (noNeighbours (both 7))
           (_, _, answers) = receiveFrame 0 (B.concat (said out)) (noNeighbours (both 9) :: Neighbours ())
@@ -185,13 +185,13 @@ renames version = do
 routed, duplicate, crowded :: IO ()
 routed = do
   let there router = fmap fst (openQuestions (fst (sendTo 0 far 'p' (noNeighbours (by router)))))
-      by router = (ours V4) {stationPlaces = [Place (addressOf V4 7) 16 router]}
+      by router = (ours V4) {stationAttachments = [Attachment (addressOf V4 7) 16 router]}
       far = Address4 0x08080808
   there Nothing @?= []
   map (`isReachable` far) [by Nothing, by (Just (Address4 0x0a000001))] @?= [False, True]
   there (Just (Address4 0x0a000001)) @?= [Address4 0x0a000001]
 duplicate = do
-  let looking = Station (Mac 0x020000000055) [Place (Address6 0 0) 0 Nothing]
+  let looking = Station (Mac 0x020000000055) [Attachment (Address6 0 0) 0 Nothing]
       question = B.concat (said (snd (sendTo 0 (addressOf V6 7) () (noNeighbours looking))))
       (_, _, answers) = receiveFrame 0 question (noNeighbours (ours V6) :: Neighbours ())
   -- To all hosts.

@@ -22,7 +22,7 @@ import Weft.Tcp.Device
 import Weft.Tcp.Device.Capture
 import Weft.Tcp.Device.Interface
 import Weft.Tcp.Device.Tun
-import Weft.Tcp.Neighbours (Place (..))
+import Weft.Tcp.Neighbours (Attachment (..))
 import Weft.Tcp.Packet (Address, sameFamily)
 import Weft.Tcp.Stack
 import Weft.Tcp.Stack.Names (parseHost, showHost)
@@ -31,7 +31,7 @@ import Weft.Tcp.Stack.Names (parseHost, showHost)
 data OwnTcp = OwnTcp
   { ownDevice :: !String,
     -- | One, or one of each version, with their networks and with routers for other networks on an interface of Ethernet.
-    ownPlaces :: !(NonEmpty Place),
+    ownAttachments :: !(NonEmpty Attachment),
     ownCapture :: !(Maybe FilePath)
   }
   deriving stock (Eq, Show)
@@ -40,10 +40,10 @@ data OwnTcp = OwnTcp
 parseOwnTcp :: String -> Either String OwnTcp
 parseOwnTcp text = case break (== ',') text of
   (device@(_ : _), ',' : rest) | (one, more) <- break (== ',') rest -> do
-    first <- place one
+    first <- attachment one
     case break (== ',') (drop 1 more) of
-      (two, file) | Right second <- place two -> do
-        when (sameFamily (placeAddress first) (placeAddress second)) $
+      (two, file) | Right second <- attachment two -> do
+        when (sameFamily (attachmentAddress first) (attachmentAddress second)) $
           Left (show text <> " has two addresses of one version of IP")
         OwnTcp device (first :| [second]) <$> named file
       _ -> OwnTcp device (first :| []) <$> named more
@@ -54,10 +54,10 @@ parseOwnTcp text = case break (== ',') text of
       "" -> Right Nothing
       "," -> unlike
       file -> Right (Just (drop 1 file))
-    place part = case break (== '@') part of
+    attachment part = case break (== '@') part of
       (own, router) -> do
         (a, n) <- parseAddress own
-        Place a n <$> if null router then Right Nothing else maybe (Left (show (drop 1 router) <> " is not the address of a router")) (Right . Just) (mfilter (sameFamily a) (parseHost (drop 1 router)))
+        Attachment a n <$> if null router then Right Nothing else maybe (Left (show (drop 1 router) <> " is not the address of a router")) (Right . Just) (mfilter (sameFamily a) (parseHost (drop 1 router)))
 
 -- | The option's value.
 ownTcp :: ReadM OwnTcp
@@ -71,18 +71,18 @@ overOwnTcp = maybe id (\own -> withTcp (settingsFor own (openOwn own >>= capture
 overOwnTcpAfter :: Succession -> OwnTcp -> Kernel -> Kernel
 overOwnTcpAfter one own = withTcp (successionTcp one attach over (settingsFor own))
   where
-    attach = choose own (attachInterface (ownDevice own) (places own)) (attachTun Offload (ownDevice own) (networks own))
-    over fd = choose own (interfaceOver (ownDevice own) (places own) fd) (tunOver Offload (ownDevice own) fd) >>= captured own
+    attach = choose own (attachInterface (ownDevice own) (attachments own)) (attachTun Offload (ownDevice own) (networks own))
+    over fd = choose own (interfaceOver (ownDevice own) (attachments own) fd) (tunOver Offload (ownDevice own) fd) >>= captured own
 
 -- | What two processes that follow each other have in common: the device and the addresses.
 sharedPart :: OwnTcp -> String
-sharedPart own = intercalate "," (ownDevice own : map (showHost . placeAddress) (places own))
+sharedPart own = intercalate "," (ownDevice own : map (showHost . attachmentAddress) (attachments own))
 
-places :: OwnTcp -> [Place]
-places = toList . ownPlaces
+attachments :: OwnTcp -> [Attachment]
+attachments = toList . ownAttachments
 
 networks :: OwnTcp -> [(Address, Int)]
-networks own = [(a, n) | Place a n _ <- places own]
+networks own = [(a, n) | Attachment a n _ <- attachments own]
 
 settingsFor :: OwnTcp -> IO Device -> TcpSettings
 settingsFor own device = defaultTcpSettings device (map fst (networks own))
@@ -91,7 +91,7 @@ captured :: OwnTcp -> Device -> IO Device
 captured = maybe pure capturing . ownCapture
 
 openOwn :: OwnTcp -> IO Device
-openOwn own = choose own (openInterface (ownDevice own) (places own)) (openTunWith Offload (ownDevice own) (networks own))
+openOwn own = choose own (openInterface (ownDevice own) (attachments own)) (openTunWith Offload (ownDevice own) (networks own))
 
 -- What is done with an interface, and what with a TUN device.
 choose :: OwnTcp -> IO a -> IO a -> IO a
@@ -99,7 +99,7 @@ choose own interface tun =
   isInterface (ownDevice own) >>= \case
     True -> interface
     False
-      | any (isJust . placeRouter) (places own) -> throwIO (userError ("network device " <> ownDevice own <> ": a router is for an interface of Ethernet; to a TUN device packets are routed by the system"))
+      | any (isJust . attachmentRouter) (attachments own) -> throwIO (userError ("network device " <> ownDevice own <> ": a router is for an interface of Ethernet; to a TUN device packets are routed by the system"))
       | otherwise -> tun
 
 -- | Why the device is not available. The flag: it may be another program's now, for it is only

@@ -43,7 +43,7 @@ import Weft.Sim.Internal.Run
 import Weft.Sim.Internal.World
 import Weft.Tcp.Device
 import Weft.Tcp.Device.Ethernet (overFrames)
-import Weft.Tcp.Neighbours (Place (..), Station (..))
+import Weft.Tcp.Neighbours (Attachment (..), Station (..))
 import Weft.Tcp.Packet (packetPayload, parsePacket)
 import Weft.Tcp.Simulated.Wire
 import Weft.Tcp.Stack
@@ -121,7 +121,7 @@ nodeOf nodes home machine = living nodes machine >>= maybe make pure
 onSegment :: Nodes -> Machine -> Device -> IO Device
 onSegment nodes machine frames = do
   mac <- hardwareOf (nodesWire nodes) machine
-  overFrames now (Just <$> hardwareOf (nodesWire nodes) machine) (Station mac [Place a 24 Nothing | a <- addressesOf machine]) frames
+  overFrames now (Just <$> hardwareOf (nodesWire nodes) machine) (Station mac [Attachment a 24 Nothing | a <- addressesOf machine]) frames
   where
     now = (`div` 1000) <$> clock (worldEvents (simWorld (nodesSim nodes)))
 

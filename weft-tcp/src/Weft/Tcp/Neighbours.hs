@@ -15,7 +15,7 @@ module Weft.Tcp.Neighbours
   ( -- * This end
     Mac (..),
     Station (..),
-    Place (..),
+    Attachment (..),
     isReachable,
     frameHeader,
 
@@ -61,17 +61,17 @@ newtype Mac = Mac Word64
 data Station = Station
   { stationMac :: !Mac,
     -- | Of either version of IP, or of both. Frames of a version without an address are ignored.
-    stationPlaces :: ![Place]
+    stationAttachments :: ![Attachment]
   }
   deriving stock (Eq, Show)
 
 -- | An address of the stack, and its network.
-data Place = Place
-  { placeAddress :: !Address,
+data Attachment = Attachment
+  { attachmentAddress :: !Address,
     -- | How many leading bits the addresses of its link have in common.
-    placePrefix :: !Int,
+    attachmentPrefix :: !Int,
     -- | The router for all other addresses of this version, one on this link. Without one, packets for them are lost.
-    placeRouter :: !(Maybe Address)
+    attachmentRouter :: !(Maybe Address)
   }
   deriving stock (Eq, Show)
 
@@ -101,7 +101,7 @@ stationOf (Neighbours station _ _) = station
 renamed :: Mac -> Neighbours a -> (Neighbours a, [Out a])
 renamed mac n@(Neighbours station known asked)
   | mac == stationMac station = (n, [])
-  | otherwise = (Neighbours station' known asked, map (Say . announcement station' . placeAddress) (stationPlaces station))
+  | otherwise = (Neighbours station' known asked, map (Say . announcement station' . attachmentAddress) (stationAttachments station))
   where
     station' = station {stationMac = mac}
 
@@ -174,21 +174,21 @@ roomIn most age entries
 
 -- The host on the link that takes a packet for this address, and the address by which it is asked for.
 nextHop :: Station -> Address -> Maybe (Address, Address)
-nextHop station target = listToMaybe ([(placeAddress p, target) | p <- places, target `isOn` p] <> [(placeAddress p, router) | p <- places, Just router <- [placeRouter p]])
+nextHop station target = listToMaybe ([(attachmentAddress p, target) | p <- attachments, target `isOn` p] <> [(attachmentAddress p, router) | p <- attachments, Just router <- [attachmentRouter p]])
   where
-    places = filter (sameFamily target . placeAddress) (stationPlaces station)
+    attachments = filter (sameFamily target . attachmentAddress) (stationAttachments station)
 
 -- | Is there a way to this address: on the link, or by a router?
 isReachable :: Station -> Address -> Bool
 isReachable station = isJust . nextHop station
 
-isOn :: Address -> Place -> Bool
-isOn target place = case (target, placeAddress place) of
+isOn :: Address -> Attachment -> Bool
+isOn target attachment = case (target, attachmentAddress attachment) of
   (Address4 a, Address4 b) -> same (fromIntegral a `shiftL` 32) (fromIntegral b `shiftL` 32) bits
   (Address6 a b, Address6 c d) -> same a c bits && same b d (bits - 64) || a .&. 0xffc0000000000000 == 0xfe80000000000000
   _ -> False
   where
-    bits = placePrefix place
+    bits = attachmentPrefix attachment
     same :: Word64 -> Word64 -> Int -> Bool
     same a b count = count <= 0 || (a `shiftR` (64 - min 64 count)) == (b `shiftR` (64 - min 64 count))
 
@@ -205,7 +205,7 @@ receiveFrame now frame n@(Neighbours station _ _)
         | speaks 6 -> forStack
       _ -> (n, Nothing, [])
   where
-    speaks version = any ((== version) . versionOf . placeAddress) (stationPlaces station)
+    speaks version = any ((== version) . versionOf . attachmentAddress) (stationAttachments station)
     to = macAt frame 0
     from = macAt frame 6
     content = B.drop frameHeader frame
@@ -272,7 +272,7 @@ arp operation mac address otherMac other =
 -- RFC 826. Frames may have padding.
 readArp :: Station -> Mac -> ByteString -> Maybe Said
 readArp station from b = do
-  guard (B.length b >= 28 && word32 b 0 == 0x00010800 && word16 b 4 == 0x0604 && isPlace station (Address4 own))
+  guard (B.length b >= 28 && word32 b 0 == 0x00010800 && word16 b 4 == 0x0604 && isOwn station (Address4 own))
   case word16 b 6 of
     1 -> Just (Asks (framed station from 0x0806 (arp 2 (stationMac station) own (macAt b 8) (word32 b 14))))
     2 -> Just (Tells (Address4 (word32 b 14)) (macAt b 8))
@@ -280,8 +280,8 @@ readArp station from b = do
   where
     own = word32 b 24
 
-isPlace :: Station -> Address -> Bool
-isPlace station address = any ((== address) . placeAddress) (stationPlaces station)
+isOwn :: Station -> Address -> Bool
+isOwn station address = any ((== address) . attachmentAddress) (stationAttachments station)
 
 versionOf :: Address -> Int
 versionOf = \case
@@ -314,8 +314,8 @@ readDiscovery station from b = do
       flags = if asksForDuplicates then 0x20000000 else 0x60000000
       answer = framed station (if asksForDuplicates then Mac 0x333300000001 else from) 0x86dd (discovery station about teller 136 (byte32 flags <> bytes (B.take 16 (B.drop 4 content))) 2)
   case kind of
-    135 | isPlace station about -> Just (Asks answer)
-    136 | isPlace station (packetTarget p) -> Just (Tells about (fromMaybe from (optionOf 2 (B.drop 20 content))))
+    135 | isOwn station about -> Just (Asks answer)
+    136 | isOwn station (packetTarget p) -> Just (Tells about (fromMaybe from (optionOf 2 (B.drop 20 content))))
     _ -> Nothing
 
 -- The hardware address in an option of this kind.

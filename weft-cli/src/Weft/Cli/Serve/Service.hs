@@ -40,7 +40,7 @@ import Weft.Http.Static
 import Weft.Internal.Os.Report (reportToStderr)
 import Weft.Signal
 import Weft.Socket
-import Weft.Tcp.Neighbours (Place (..))
+import Weft.Tcp.Neighbours (Attachment (..))
 import Weft.Tcp.Stack.Names (toSockAddr)
 import Weft.Timeout
 import Weft.Tls.Server (TlsContext, tlsLayer)
@@ -193,7 +193,7 @@ urlOf conf secure = \case
   address -> at (showAddress address)
   where
     at place = (if secure then "https://" else "http://") <> place <> "/"
-    anywhere port = at (maybe ("localhost:" <> show port) (\own -> showAddress (toSockAddr AF_INET6 (placeAddress (NonEmpty.head (ownPlaces own))) (fromIntegral port))) (confTcp conf))
+    anywhere port = at (maybe ("localhost:" <> show port) (\own -> showAddress (toSockAddr AF_INET6 (attachmentAddress (NonEmpty.head (ownAttachments own))) (fromIntegral port))) (confTcp conf))
 
 -- | Wait for a signal to stop; run the action at each signal to reload.
 awaitStop :: Signals -> Thread () -> Thread ()

@@ -19,7 +19,7 @@ import Weft.Http.Client qualified as Client
 import Weft.Http.Status (statusCode)
 import Weft.Internal.Os.Report (reportToStderr)
 import Weft.Tcp.Device.Tun (systemEnd)
-import Weft.Tcp.Neighbours (Place (..))
+import Weft.Tcp.Neighbours (Attachment (..))
 import Weft.Tcp.Stack.Names (showHost)
 
 -- | The command, for the program's parser.
@@ -76,7 +76,7 @@ setupLines own user removes
   | otherwise =
       [ ["tuntap", "add", "dev", device, "mode", "tun", "multi_queue"] <> maybe [] (\u -> ["user", u]) user
       ]
-        <> [["addr", "add", showHost (systemEnd address prefix) <> "/" <> show prefix, "dev", device] | Place address prefix _ <- toList (ownPlaces own)]
+        <> [["addr", "add", showHost (systemEnd address prefix) <> "/" <> show prefix, "dev", device] | Attachment address prefix _ <- toList (ownAttachments own)]
         <> [["link", "set", "dev", device, "up"]]
   where
     device = ownDevice own

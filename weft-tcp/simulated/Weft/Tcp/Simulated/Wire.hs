@@ -215,7 +215,7 @@ liesOf (Wire _ net _) everybody = do
     [one, another] -> pure ([f | Address4 a <- addressesOf one, Address4 b <- addressesOf another, f <- asking a b] <> [answering b | Address4 b <- addressesOf another])
     _ -> pure []
   where
-    stranger = Station (Mac 0x0200ffffffff) . pure . (\a -> Place a 24 Nothing) . Address4
+    stranger = Station (Mac 0x0200ffffffff) . pure . (\a -> Attachment a 24 Nothing) . Address4
     asking a b = [f | Say f <- snd (sendTo 0 (Address4 b) () (noNeighbours (stranger a)))]
     -- An answer to a question that nobody asked, which somebody at the given address would have asked.
     answering b =

@@ -40,23 +40,23 @@ import Weft.Tcp.Packet
 -- Ethernet, and the system must not have an address of them, or its own TCP would reset the stack's connections.
 --
 -- Checksums and segmentation of TCP are left to Linux, as with 'Weft.Tcp.Device.Tun.openTun'. It has one queue.
-openInterface :: String -> [Place] -> IO Device
-openInterface name places = attachInterface name places >>= interfaceOver name places
+openInterface :: String -> [Attachment] -> IO Device
+openInterface name attachments = attachInterface name attachments >>= interfaceOver name attachments
 
 -- | Is there an interface with this name that carries frames of Ethernet, or that is the loopback one? A TUN device is neither.
 isInterface :: String -> IO Bool
 isInterface name = either (const False) ((/= Unfit) . fst) <$> interfaceOf name
 
 -- | The descriptor of the device, as 'openInterface' has it.
-attachInterface :: String -> [Place] -> IO CInt
-attachInterface name places = do
+attachInterface :: String -> [Attachment] -> IO CInt
+attachInterface name attachments = do
   interfaceOf name >>= \case
     Left e -> throwIO (explained name "cannot be used" e)
     Right (Up, _) -> pure ()
     Right (Down, _) -> refuse ("is down (ip link set " <> name <> " up)")
     Right (Loopback, _) -> refuse "is the loopback interface, which the system's TCP has"
     Right (Unfit, _) -> refuse "does not carry frames of Ethernet"
-  when (length fours > 1 || length sixes > 1 || null places) $
+  when (length fours > 1 || length sixes > 1 || null attachments) $
     refuse "takes one address, or one of each version of IP"
   let (has4, four) = maybe (0, 0) (1,) (listToMaybe fours)
       (has6, (high, low)) = maybe (0, (0, 0)) (1,) (listToMaybe sixes)
@@ -68,18 +68,18 @@ attachInterface name places = do
       | e == eADDRINUSE -> refuse "cannot be used with an address that the system has, too: its TCP would answer"
       | otherwise -> throwIO (explained name "cannot be opened" e)
   where
-    fours = [n | Place (Address4 n) _ _ <- places]
-    sixes = [(a, b) | Place (Address6 a b) _ _ <- places]
+    fours = [n | Attachment (Address4 n) _ _ <- attachments]
+    sixes = [(a, b) | Attachment (Address6 a b) _ _ <- attachments]
     refuse why = throwIO ((explained name why (Errno 0)) {ioe_description = why, ioe_errno = Nothing})
 
 -- | The device with this name and the descriptor, which 'attachInterface' has opened, perhaps in another process. The
 -- descriptor is the device's from now on.
-interfaceOver :: String -> [Place] -> CInt -> IO Device
-interfaceOver name places fd = do
+interfaceOver :: String -> [Attachment] -> CInt -> IO Device
+interfaceOver name attachments fd = do
   down <- newIORef False
   frames <- overDescriptor Offload frameHeader name fd (\e -> Nothing <$ when (e == eNETDOWN) (writeIORef down True))
   (_, mac) <- (interfaceOf name >>= either gone pure) `onException` deviceClose frames
-  overFrames clock (either (const Nothing) (Just . snd) <$> interfaceOf name) (Station mac places) $
+  overFrames clock (either (const Nothing) (Just . snd) <$> interfaceOf name) (Station mac attachments) $
     frames
       { deviceRead = readIORef down >>= flip when (seen down) >> deviceRead frames,
         deviceAwait = liftIO (readIORef down) >>= \d -> if d then sleep (milliseconds 100) else deviceAwait frames
