@@ -309,7 +309,7 @@ performSleeping attempt leave = do
           Given a -> pure a
           Interrupted ->
             attempt >>= \case
-              Right a -> pure a
+              Right a -> a <$ writePVar v (Given a)
               Left b -> do
                 h <- getHEC
                 writePVar v (OnHEC h)

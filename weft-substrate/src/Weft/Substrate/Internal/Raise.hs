@@ -20,6 +20,10 @@ import Control.Exception (Exception (..), SomeAsyncException (..), SomeException
 --   2. says there how it begins again, because the value is evaluated from there on when it is next needed;
 --   3. asks again which HEC, stack and thread this is: it may be another. What was asked before the handler is not used
 --      after it, and what is asked in code that a handler surrounds is dropped with it.
+--
+-- A value that was left in a handler, or in masked code, keeps GHC's frame that unmasks, as one that was left in any mask_ of
+-- GHC's does: a thread that evaluates it while it is masked itself is unmasked from then on. To make the exception
+-- pending, to be raised as the handler is left, was tried: it was taken for another that was on its way, and came too late.
 
 -- | Raise an exception here as if it had come from outside: what is being evaluated is left as it is,
 -- and goes on from there if it is needed again. Also where exceptions are masked: code that posts

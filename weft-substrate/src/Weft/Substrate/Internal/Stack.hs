@@ -111,7 +111,7 @@ switch p = stackHere >>= \(h, here) -> switchFrom h here p
 -- | 'switch', for code that has just asked on which HEC and in which stack it is.
 switchFrom :: HEC -> StackId -> PTM StackId -> IO ()
 switchFrom !h !here p = case hecGoverned h of
-  Free -> IO (switching h here p (pure ()))
+  Free -> IO (switching h here p (switch p))
   Governed {} -> switchClaiming (claiming p)
 {-# INLINE switchFrom #-}
 
@@ -132,7 +132,8 @@ switchClaiming p = IO $ \s -> case unIO stackHere s of
   (# s1, (h, here) #) -> switching h here p (switchClaiming p) s1
 {-# OPAQUE switchClaiming #-}
 
--- | Switch from this stack on this HEC. The last argument is performed once the stack has come back that was displaced.
+-- | Switch from this stack on this HEC. The last argument does so from where it is called: once the stack has come back that
+-- was displaced, or has slept. In a lazy value another may go on then.
 switching :: HEC -> StackId -> PTM StackId -> IO () -> State# RealWorld -> (# State# RealWorld, () #)
 switching h here (PTM m) again = attempt 0#
   where
@@ -140,7 +141,7 @@ switching h here (PTM m) again = attempt 0#
       (# s1, n #) -> case m (On h here) Nil n s1 of
         (# s2, l, n1, target #) -> case n1 of
           Conflict -> case failed k s2 of s3 -> attempt (k +# 1#) s3
-          Asleep -> case goToSleep l s2 of s3 -> attempt 0# s3
+          Asleep -> case goToSleep l s2 of s3 -> unIO again s3
           Away -> case unIO comeBack s2 of (# s3, () #) -> unIO again s3
           _
             | target == here -> case commit l n1 s2 of

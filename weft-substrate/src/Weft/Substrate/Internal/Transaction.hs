@@ -125,7 +125,7 @@ unsafeWritePVarIO (PVar v) a = IO (\s -> case writeMutVar# v (Box a) (point s) o
 
 -- | Perform an action when this transaction is committed, on the OS thread that commits it: how a
 -- library tells the world outside of the substrate. Nothing is done for an attempt that fails. The
--- action must neither block nor throw. It is masked uninterruptibly, and so is what it forks. Where the transaction is that of a 'Weft.Substrate.switch', it
+-- action must neither block nor throw. It is masked, and so is what it forks. Where the transaction is that of a 'Weft.Substrate.switch', it
 -- runs between two stacks.
 afterCommit :: IO () -> PTM ()
 afterCommit act = PTM (\_ l n s -> (# s, After act l, n, () #))
