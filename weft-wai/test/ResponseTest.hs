@@ -44,6 +44,10 @@ tests =
       testCase "what fails while it is built is replaced" $ do
         r <- replyTo "GET" <$> served quiet (\_ respond -> respond (responseBuilder status200 [] ("good" <> error "bad"))) (get "/")
         (replyStatus r, replyBody r) @?= (500, "Something went wrong"),
+      testCase "a file whose status or fields fail is replaced" $ do
+        let of' status fields = served quiet (\_ respond -> respond (responseFile status fields "/dev/null" Nothing)) (get "/")
+        rs <- sequence [of' (error "bad") [], of' status200 (error "bad")]
+        map (B.take 12) rs @?= replicate 2 "HTTP/1.1 500",
       testCase "a stream, in chunks; a flush sends what there is" $ do
         box <- newEmptyMVar
         let application _ respond = respond . responseStream status200 [] $ \write flush -> do

@@ -49,7 +49,7 @@ data Making = Making
 data Prepared
   = Ready !Response
   | -- | With this file.
-    File !Status [Field] !ByteString !(Maybe Wai.FilePart)
+    File !Status ![Field] !ByteString !(Maybe Wai.FilePart)
 
 -- | Make a response, to a request with this method.
 prepare :: Making -> Layout -> Method -> Wai.Response -> IO Prepared
@@ -63,7 +63,7 @@ prepare making layout method = \case
         makingHost making (pure ()) $ \place -> [] <$ streaming place sink body
   Wai.ResponseFile status headers path part -> do
     bytes <- encoded path
-    pure (File status (fieldsOf making headers) bytes part)
+    pure $! File status (fieldsOf making headers) bytes part
   Wai.ResponseRaw conversation _ ->
     pure . Ready $ Response Http.status200 [] (Raw conversing) Nothing
     where
