@@ -79,24 +79,24 @@ int weft_packet_open(const char *name, int has4, uint32_t four, int has6, uint64
     int fd = socket(AF_PACKET, SOCK_RAW | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0) return -errno;
     uint32_t group = 0xff000000u | (low & 0xffffff);
-    /* Not what leaves, what is for other hardware, nor what is of a VLAN. Version 4: ARP, and what is for the address. Version 6: what is for the last
-     * four bytes of the address, or of the group in which its hardware address is asked for. */
-    enum { REFUSE = 14, TAKE = 15 };
+    /* Not what leaves, nor what is of a VLAN. Version 4: ARP, and what is for the address. Version 6: what is for the last four
+     * bytes of the address, or of the group in which its hardware address is asked for. What is for other hardware is taken: after
+     * the interface got a new hardware address, what still comes for the old one makes the stack look. */
+    enum { REFUSE = 13, TAKE = 14 };
     struct sock_filter code[] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, SKF_AD_OFF + SKF_AD_PKTTYPE),
         BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, PACKET_OUTGOING, REFUSE - 2, 0),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, PACKET_OTHERHOST, REFUSE - 3, 0),
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, SKF_AD_OFF + SKF_AD_VLAN_TAG_PRESENT),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 0, 0, REFUSE - 5),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 0, 0, REFUSE - 4),
         BPF_STMT(BPF_LD | BPF_H | BPF_ABS, 12),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, ETH_P_ARP, (has4 ? TAKE : REFUSE) - 7, 0),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, ETH_P_IP, (has4 ? 9 : REFUSE) - 8, 0),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, ETH_P_IPV6, (has6 ? 11 : REFUSE) - 9, REFUSE - 9),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, ETH_P_ARP, (has4 ? TAKE : REFUSE) - 6, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, ETH_P_IP, (has4 ? 8 : REFUSE) - 7, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, ETH_P_IPV6, (has6 ? 10 : REFUSE) - 8, REFUSE - 8),
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 30),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, four, TAKE - 11, REFUSE - 11),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, four, TAKE - 10, REFUSE - 10),
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 50),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)low, TAKE - 13, 0),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, group, TAKE - 14, REFUSE - 14),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)low, TAKE - 12, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, group, TAKE - 13, REFUSE - 13),
         BPF_STMT(BPF_RET | BPF_K, 0),
         BPF_STMT(BPF_RET | BPF_K, 0x40000),
     };

@@ -8,6 +8,7 @@
 -- changes nothing for others. Where that is not possible it is named and skipped.
 module InteropTest (tests, part) where
 
+import Control.Concurrent.MVar (newEmptyMVar, putMVar, takeMVar)
 import Control.Monad (forM, forM_, replicateM, void, (>=>))
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
@@ -35,6 +36,7 @@ import Weft.Tcp.Packet (Address (..))
 import Weft.Tcp.Stack
 import Weft.Tcp.Stack.Names (toSockAddr)
 import Weft.Test.Loopback (toEnd)
+import Weft.Timeout (timeout)
 
 -- | Datagrams of many sizes there and back, one by one; then some to a port where nobody listens, of which the client
 -- learns. The server's run, the client's, and the server's address.
@@ -158,6 +160,7 @@ parts =
     ("an interface: through a router, after which there is another network", paired throughRouter),
     ("an interface: it goes down and comes up, and is deleted", paired goesAndComes),
     ("an interface: its hardware address changes", paired renames),
+    ("an interface: its hardware address changes, and then the other host speaks", paired renamesInSilence),
     ("an interface: the address is another program's", paired (another interface)),
     ("an interface that is of no use", refused)
   ]
@@ -234,6 +237,23 @@ parts =
     client ready = do
       ready
       withSocket (connectTcp (seconds 30) ownName "80") $ \s -> replicateM 2 (receive s 10 <* sendAll s (word "x"))
+    -- What comes for the old one makes the stack look, or a server that only waits would be deaf.
+    renamesInSilence = do
+      renamed <- newEmptyMVar
+      got <- twoRuns (own interface) linux (deaf (putMVar renamed ())) $ \ready -> do
+        ready
+        withSocket (connectTcp (seconds 30) ownName "80") $ \s -> do
+          blocking (takeMVar renamed)
+          sendAll s (word "hello")
+          timeout (seconds 5) (receive s 10)
+      got @?= Just (word "hello")
+    deaf :: IO () -> IO () -> Thread ()
+    deaf renamed ready = withSocket (listenTcp (Just ownName) "80" 16) $ \l -> do
+      liftIO ready
+      withSocket (fst <$> accept l) $ \s -> do
+        blocking (callCommand "ip link set weft0 address 02:00:00:00:77:77")
+        liftIO renamed
+        receive s 10 >>= sendAll s
     refused = do
       callCommand "ip link add weft0 type veth peer name weft1 && ip addr add 10.9.0.2/24 dev weft1 && ip link set lo up"
       let says why device = try device >>= either (\e -> assertBool (show e) (why == takeWhile (/= '(') (ioe_description e))) (\d -> deviceClose d >> assertFailure why)

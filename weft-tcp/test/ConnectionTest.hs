@@ -130,6 +130,14 @@ tests =
             steps = take 4 (drop 1 (iterate ask (Step quiet [] [])))
         map (length . stepSegments) steps @?= [1, 1, 1, 1]
         map stepAnswers steps @?= [[], [], [], [Failed TimedOut]],
+      testCase "keep-alive that was held up asks once, and waits for the answer" $ do
+        let quiet = established plain {settingKeepAlive = Just (KeepAlive 10000000 1000000 3)}
+            late = deadline quiet + 5000000
+            asked = step late Due quiet
+            again = next asked (late + 1000000) Due
+        map (length . stepSegments) [asked, again] @?= [1, 1]
+        map (deadline . stepTcb) [asked, again] @?= [late + 1000000, late + 2000000]
+        deadline (stepTcb (next asked (late + 10) (Arrived (segment 1001 5001 ack 0)))) @?= late + 10000010,
       testCase "after the FIN of both, TIME-WAIT ends" $ do
         let mine = step 1 Shutdown open
             acked = next mine 2 (Arrived (segment 1001 5002 ack 0))

@@ -136,13 +136,14 @@ givesUp t
 hasSmallWindow :: Tcb -> Bool
 hasSmallWindow t = synchronized (tcbState t) && sndWnd t < fromIntegral (sndMss t)
 
--- When the next question to a silent peer is due (section 3.8.4), and whether it is in vain.
+-- When the next question to a silent peer is due (section 3.8.4), and whether it is in vain. The time after a question counts from
+-- when it was sent, not from when it was due: a process that was stopped must wait for answers, too.
 asking :: Tcb -> Maybe (Instant, Bool)
 asking t = case settingKeepAlive (tcbSettings t) of
   Just k
     | timerAt t == never,
       tcbState t `elem` [Established, CloseWait, FinWait2] ->
-        Just (heardAt t + keepIdle k + fromIntegral (sndProbes t) * keepInterval k, sndProbes t >= keepCount k)
+        Just (if sndProbes t == 0 then heardAt t + keepIdle k else progressAt t + keepInterval k, sndProbes t >= keepCount k)
   _ -> Nothing
 
 -- | The largest payload of the segments that this end sends.
@@ -261,7 +262,7 @@ timersDue now t
   | tcbState t == Closed = Step t [] []
   | givesUp t <= now = gone []
   | timerAt t <= now = fired
-  | Just (at, vain) <- asking t, at <= now = if vain then gone [resetSegment now t] else let Departing !s !t' = probeSegment now t {sndProbes = sndProbes t + 1} in Step t' [s] []
+  | Just (at, vain) <- asking t, at <= now = if vain then gone [resetSegment now t] else let Departing !s !t' = probeSegment now t {sndProbes = sndProbes t + 1, progressAt = now} in Step t' [s] []
   | otherwise = Step t [] []
   where
     gone out = Step t {tcbState = Closed, timerAt = never, ackAt = never} out [Failed TimedOut]

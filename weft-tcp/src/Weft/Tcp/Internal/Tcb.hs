@@ -226,7 +226,7 @@ pattern Tcb
     -- When the acknowledgement that is kept back goes out.
     ackAt,
     -- When something was last acknowledged, or everything had been, or the user closed while the
-    -- peer's window was small.
+    -- peer's window was small. With nothing outstanding, when keep-alive last asked.
     progressAt,
     -- When something came, when payload came, and when something was sent.
     heardAt,

@@ -79,13 +79,17 @@ interfaceOver name attachments fd = do
   down <- newIORef False
   frames <- overDescriptor Offload frameHeader name fd (\e -> Nothing <$ when (e == eNETDOWN) (writeIORef down True))
   (_, mac) <- (interfaceOf name >>= either gone pure) `onException` deviceClose frames
-  overFrames clock (either (const Nothing) (Just . snd) <$> interfaceOf name) (Station mac attachments) $
+  overFrames clock (hardware <$> interfaceOf name) (Station mac attachments) $
     frames
       { deviceRead = readIORef down >>= flip when (seen down) >> deviceRead frames,
         deviceAwait = liftIO (readIORef down) >>= \d -> if d then sleep (milliseconds 100) else deviceAwait frames
       }
   where
     clock = (\ns -> fromIntegral (ns `div` 1000)) <$> getMonotonicTimeNSec :: IO Int64
+    -- One that is down or no longer of Ethernet has no say in it.
+    hardware = \case
+      Right (Up, mac) -> Just mac
+      _ -> Nothing
     gone = throwIO . explained name "is gone"
     -- A socket tells once that its interface has gone down, not whether it is deleted then or comes up again.
     seen down = do
