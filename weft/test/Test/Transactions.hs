@@ -6,6 +6,7 @@
 module Test.Transactions (tests) where
 
 import Control.Concurrent (forkIO, newEmptyMVar, putMVar, takeMVar, throwTo)
+import Control.Concurrent qualified as Concurrent
 import Control.Concurrent.STM qualified as Ghc
 import Control.Exception (AsyncException (..), BlockedIndefinitelyOnSTM (..), mask_)
 import Control.Exception qualified as Exception
@@ -41,7 +42,8 @@ tests =
           testCase "those that wait for one change go on in their order" inOrder,
           both "a change that no transaction of Weft has made, while the worker does not sleep" untold,
           testCase "a change by another worker, while theirs does not sleep" across,
-          testCase "the worker looks only so often, and then GHC waits" sentOn
+          testCase "the worker looks only so often, and then GHC waits" sentOn,
+          testCase "the worker tries only so often, and then GHC waits" inVain
         ],
       testGroup
         "outside"
@@ -189,6 +191,19 @@ sentOn = do
     wait
   n <- readTVarIO other
   assertBool ("after " <> show n <> " transactions") (n > 100)
+
+inVain :: Assertion
+inVain = do
+  tries <- newIORef (0 :: Int)
+  v <- newTVarIO (0 :: Int)
+  running one $ do
+    worker <- liftIO Concurrent.myThreadId
+    let onWorker = Concurrent.myThreadId >>= \me -> when (me == worker) (modifyIORef' tries (+ 1))
+    waits <- replicateM 100 . spawn . atomically $ unsafeIOToSTM onWorker >> readTVar v >>= check . (>= 2000)
+    replicateM_ 2000 (atomically (modifyTVar' v (+ 1)) >> yield)
+    sequence_ waits
+  n <- readIORef tries
+  assertBool ("tried " <> show n <> " times") (n >= 100 && n <= 3000)
 
 runs :: Config -> Assertion
 runs config = running config . withRunner $ \runner -> do
