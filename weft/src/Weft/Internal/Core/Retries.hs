@@ -1,5 +1,4 @@
 {-# LANGUAGE MagicHash #-}
-{-# LANGUAGE MultiWayIf #-}
 {-# LANGUAGE UnboxedTuples #-}
 {-# LANGUAGE UnliftedFFITypes #-}
 {-# OPTIONS_GHC -O2 #-}
@@ -34,6 +33,7 @@ where
 
 import Control.Monad (unless)
 import Control.Monad.STM (STM)
+import Data.List (foldl')
 import Data.Primitive.MutVar
 import GHC.Conc (unsafeIOToSTM)
 import GHC.Exts
@@ -83,23 +83,32 @@ someWait :: Retries -> IO Bool
 someWait retries = not . null <$> readMutVar (retriesWaiting retries)
 {-# INLINE someWait #-}
 
--- | Tell those whose variables have changed, the oldest first, and those whose credit is spent.
+-- | Tell those whose variables have changed, the oldest first, and those whose credit is spent. One look
+-- costs no more than one wait may: the oldest, for which nothing is left, wait with GHC.
 lookAgain :: Retries -> IO ()
 lookAgain retries =
   readMutVar (retriesWaiting retries) >>= \case
     [] -> pure ()
     waiting
-      | retriesSelective retries -> go [] (reverse waiting) >>= writeMutVar (retriesWaiting retries)
+      | retriesSelective retries -> go fullCredit [] [] waiting
       | otherwise -> tellAll retries (Changed fullCredit)
   where
-    go left [] = pure left
-    go left (Retry reads' credit tell : rest) = do
-      changed <- hasChanged reads'
-      let !credit' = credit - lookPrice - size reads' - (if changed then tryPrice else 0)
-      if
-        | credit' <= 0 -> tell NoMore >> go left rest
-        | changed -> tell (Changed credit') >> go left rest
-        | otherwise -> go (Retry reads' credit' tell : left) rest
+    -- What is left of this look, those who wait still, the newest last, and what is told.
+    go !budget left told = \case
+      it@(Retry reads' credit tell) : rest
+        | price >= credit -> go (budget - lookPrice) left (tell NoMore : told) rest
+        | price > budget -> done left (foldl' (\ts (Retry _ _ t) -> t NoMore : ts) told (it : rest))
+        | otherwise ->
+            hasChanged reads' >>= \case
+              False -> go (budget - price) (Retry reads' (credit - price) tell : left) told rest
+              True -> go (budget - price) left (tell (afterTry (credit - price)) : told) rest
+        where
+          price = lookPrice + size reads'
+      [] -> done left told
+    done left told = writeMutVar (retriesWaiting retries) (reverse left) >> sequence_ told
+    afterTry credit
+      | credit > tryPrice = Changed (credit - tryPrice)
+      | otherwise = NoMore
 
 -- | Tell all; none waits then.
 tellAll :: Retries -> Found -> IO ()
