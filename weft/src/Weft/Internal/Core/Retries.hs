@@ -124,7 +124,9 @@ tellAll retries found = do
 -- the transaction read it, and what it is to hold. When the first alternative of an `orElse`
 -- calls `retry`, all that it has read goes into the record of the transaction around it
 -- (`stmAbortTransaction`), so the second alternative can look there. It only reads the record, whose
--- layout is in the headers of the run-time system.
+-- layout is in the headers of the run-time system. Not in the headers, and assumed: the reads of a failed
+-- alternative are in the outermost record. In GHC 9.6 the second alternative has a record of its own, inside of that one;
+-- we go outwards to the record that no other encloses, which is right where it has none, too.
 --
 -- A transaction is a function of the values that it reads. While each variable holds the very object that it held
 -- then, running the transaction again would give `retry` again; whether it held another meanwhile does not matter.
