@@ -9,8 +9,12 @@
 #endif
 #include <Rts.h>
 
+/* Of the outermost record, whether or not the alternative has one of its own. */
 static const StgTRecChunk *last_chunk(const StgTSO *tso) {
-  return tso->trec->enclosing_trec->current_chunk;
+  const StgTRecHeader *record = tso->trec;
+  while ((const StgClosure *)record->enclosing_trec != (const StgClosure *)&stg_NO_TREC_closure)
+    record = record->enclosing_trec;
+  return record->current_chunk;
 }
 
 static int is_chunk(const StgTRecChunk *chunk) {

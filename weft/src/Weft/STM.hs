@@ -55,8 +55,9 @@ import Weft.Internal.Os.Masked (interruptiblyMasked)
 -- threads of the same worker end here, at the price of a switch. Other workers and GHC's threads do not tell this
 -- worker of their commits, so it must not sleep, nor look for ever:
 --
---   A worker that sleeps has no transaction that waits with it. Before it sleeps, and when looking
---   at one has cost what a thread of GHC's costs, it sends the thread on to wait with GHC.
+--   A worker that sleeps has no transaction that waits with it. Before it sleeps, and when one call of
+--   `atomically` has cost it what a thread of GHC's costs, by looks and by tries that were in vain, it sends the
+--   thread on to wait with GHC.
 --
 -- No change is lost in between, since the transaction begins anew there. A look may miss a commit
 -- that another processor makes at that moment; the next look, or GHC, finds it.
@@ -102,16 +103,19 @@ atomically :: (HasCallStack) => STM a -> Thread a
 atomically = atomicallyAt callStack
 
 atomicallyAt :: CallStack -> STM a -> Thread a
-atomicallyAt stack tx = Thread (Perform transaction (Transaction stack tx))
+atomicallyAt stack tx = Thread (Perform transaction (Transaction stack fullCredit tx))
 
--- | A transaction, and where in the program it is.
-data Transaction a = Transaction CallStack (STM a)
+-- | A transaction, where in the program it is, and how long it may still wait with the worker.
+data Transaction a = Transaction CallStack !Credit (STM a)
+
+-- | What it has read, and that credit.
+data Waits = Waits !ReadSet !Credit
 
 -- It is the user's code, so it runs as an effect does, in the step of this node.
 transaction :: Primitive (Transaction a) a
 transaction = primitive act True (Uses [])
   where
-    act here it@(Transaction stack tx) k = case homeProbe home of
+    act here (Transaction stack credit tx) k = case homeProbe home of
       Nothing ->
         pure . Run . Effect $
           tried >>= \case
@@ -126,9 +130,9 @@ transaction = primitive act True (Uses [])
       where
         home = hereHome here
         tried = transactionally (homeBackOff home) ((Right <$> tx) `orElse` (Left <$> whatIsRead))
-        waits reads' = Perform untilChanged reads' $ \case
-          Changed -> Perform transaction it k
-          Unchanged -> unThread (waitWith tx) k
+        waits reads' = Perform untilChanged (Waits reads' credit) $ \case
+          Changed left -> Perform transaction (Transaction stack left tx) k
+          NoMore -> unThread (waitWith tx) k
 {-# NOINLINE transaction #-}
 
 -- | Those that wait with this worker may have waited for this.
@@ -137,13 +141,13 @@ afterCommit = primitive (\here _ _ -> Got <$> lookAgain (homeRetries (hereHome h
 {-# NOINLINE afterCommit #-}
 
 -- | Wait with the worker.
-untilChanged :: Primitive ReadSet Found
+untilChanged :: Primitive Waits Found
 untilChanged = primitive act True (Awaits blockedOn)
   where
-    act here reads' k = do
+    act here (Waits reads' credit) k = do
       let home = hereHome here
       tcb <- currentTcb here
-      waitFor home tcb blockedOn () k $ \place -> pure () <$ addRetry (homeRetries home) reads' (answer home place)
+      waitFor home tcb blockedOn () k $ \place -> pure () <$ addRetry (homeRetries home) reads' credit (answer home place)
     blockedOn = blockedOnNumber 0 (Reason "a transaction" (pure 0) ByThreads)
 {-# NOINLINE untilChanged #-}
 

@@ -6,6 +6,7 @@
 module Test.Transactions (tests) where
 
 import Control.Concurrent (forkIO, newEmptyMVar, putMVar, takeMVar, throwTo)
+import Control.Concurrent qualified as Concurrent
 import Control.Concurrent.STM qualified as Ghc
 import Control.Exception (AsyncException (..), BlockedIndefinitelyOnSTM (..), mask_)
 import Control.Exception qualified as Exception
@@ -19,7 +20,7 @@ import Test.Tasty
 import Test.Tasty.HUnit
 import Weft
 import Weft.Channel qualified as Channel
-import Weft.Internal.Core.Retries (hasChanged, whatIsRead)
+import Weft.Internal.Core.Retries
 import Weft.Outside
 import Weft.STM
 
@@ -41,7 +42,9 @@ tests =
           testCase "those that wait for one change go on in their order" inOrder,
           both "a change that no transaction of Weft has made, while the worker does not sleep" untold,
           testCase "a change by another worker, while theirs does not sleep" across,
-          testCase "the worker looks only so often, and then GHC waits" sentOn
+          testCase "the worker looks only so often, and then GHC waits" sentOn,
+          testCase "the worker tries only so often, and then GHC waits" inVain,
+          testCase "one look is short: it leaves the oldest to GHC" shortLook
         ],
       testGroup
         "outside"
@@ -189,6 +192,40 @@ sentOn = do
     wait
   n <- readTVarIO other
   assertBool ("after " <> show n <> " transactions") (n > 100)
+
+inVain :: Assertion
+inVain = do
+  tries <- newIORef (0 :: Int)
+  v <- newTVarIO (0 :: Int)
+  running one $ do
+    worker <- liftIO Concurrent.myThreadId
+    let onWorker = Concurrent.myThreadId >>= \me -> when (me == worker) (modifyIORef' tries (+ 1))
+    waits <- replicateM 100 . spawn . atomically $ unsafeIOToSTM onWorker >> readTVar v >>= check . (>= 2000)
+    replicateM_ 2000 (atomically (modifyTVar' v (+ 1)) >> yield)
+    sequence_ waits
+  n <- readIORef tries
+  assertBool ("tried " <> show n <> " times") (n >= 100 && n <= 3000)
+
+shortLook :: Assertion
+shortLook = do
+  v <- newTVarIO False
+  retries <- newRetries True
+  told <- newIORef []
+  reads' <- Ghc.atomically ((readTVar v >> retry) `orElse` whatIsRead)
+  forM_ [1 .. 1000 :: Int] $ \i -> addRetry retries reads' fullCredit $ \found -> True <$ modifyIORef' told ((i, isNoMore found) :)
+  lookAgain retries
+  sent <- reverse <$> readIORef told
+  sent @?= [(i, True) | i <- [1 .. length sent]]
+  assertBool ("left " <> show (1000 - length sent)) (length sent >= 750 && length sent < 1000)
+  writeIORef told []
+  Ghc.atomically (writeTVar v True)
+  lookAgain retries
+  readIORef told >>= (@?= [(i, False) | i <- [length sent + 1 .. 1000]]) . reverse
+  someWait retries >>= (@?= False)
+  where
+    isNoMore = \case
+      NoMore -> True
+      Changed _ -> False
 
 runs :: Config -> Assertion
 runs config = running config . withRunner $ \runner -> do

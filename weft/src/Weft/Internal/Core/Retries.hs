@@ -15,6 +15,8 @@ module Weft.Internal.Core.Retries
   ( Retries,
     newRetries,
     Found (..),
+    Credit,
+    fullCredit,
 
     -- * What was read
     ReadSet,
@@ -31,6 +33,7 @@ where
 
 import Control.Monad (unless)
 import Control.Monad.STM (STM)
+import Data.List (foldl')
 import Data.Primitive.MutVar
 import GHC.Conc (unsafeIOToSTM)
 import GHC.Exts
@@ -44,51 +47,68 @@ data Retries = Retries
   }
 
 -- | What it has read, how much looking it is still worth, and how its thread is told.
-data Retry = Retry !ReadSet !Int !(Found -> IO Bool)
+data Retry = Retry !ReadSet !Credit !(Found -> IO Bool)
+
+-- | What the worker may still spend on one wait, in variables that are compared.
+type Credit = Int
+
+-- | About what a thread of GHC's costs.
+fullCredit :: Credit
+fullCredit = 1000
+
+-- | What it costs, beside the comparisons, to look at a wait, and to run its transaction again.
+lookPrice, tryPrice :: Credit
+lookPrice = 4
+tryPrice = 50
 
 -- | What a thread that waits is told.
 data Found
-  = -- | Run the transaction again.
-    Changed
+  = -- | Run the transaction again, and if it must wait again, with this credit.
+    Changed !Credit
   | -- | The worker looks no more: have GHC wait.
-    Unchanged
+    NoMore
 
 -- | A simulation is not selective: two runs of one program may keep equal values in different places,
 -- and would not do the same.
 newRetries :: Bool -> IO Retries
 newRetries selective = Retries selective <$> newMutVar []
 
--- | A transaction has called @retry@: what it has read, and how to tell its thread. The action may
--- be called when the wait is over, and then does nothing.
-addRetry :: Retries -> ReadSet -> (Found -> IO Bool) -> IO ()
-addRetry retries reads' tell = modifyMutVar' (retriesWaiting retries) (Retry reads' enough tell :)
-
--- | About what a thread of GHC's costs, in variables that are compared.
-enough :: Int
-enough = 1000
+-- | A transaction has called @retry@: what it has read, its credit, and how to tell its thread. The
+-- action may be called when the wait is over, and then does nothing.
+addRetry :: Retries -> ReadSet -> Credit -> (Found -> IO Bool) -> IO ()
+addRetry retries reads' credit tell = modifyMutVar' (retriesWaiting retries) (Retry reads' credit tell :)
 
 -- | May be a little old where the carrier has lost its worker.
 someWait :: Retries -> IO Bool
 someWait retries = not . null <$> readMutVar (retriesWaiting retries)
 {-# INLINE someWait #-}
 
--- | Tell those whose variables have changed, the oldest first, and those that have been looked at
--- often enough.
+-- | Tell those whose variables have changed, the oldest first, and those whose credit is spent. One look
+-- costs no more than one wait may: the oldest, for which nothing is left, wait with GHC.
 lookAgain :: Retries -> IO ()
 lookAgain retries =
   readMutVar (retriesWaiting retries) >>= \case
     [] -> pure ()
     waiting
-      | retriesSelective retries -> go [] (reverse waiting) >>= writeMutVar (retriesWaiting retries)
-      | otherwise -> tellAll retries Changed
+      | retriesSelective retries -> go fullCredit [] [] waiting
+      | otherwise -> tellAll retries (Changed fullCredit)
   where
-    go left [] = pure left
-    go left (Retry reads' credit tell : rest) = do
-      changed <- hasChanged reads'
-      let !credit' = credit - 4 - size reads'
-      if changed
-        then tell Changed >> go left rest
-        else if credit' <= 0 then tell Unchanged >> go left rest else go (Retry reads' credit' tell : left) rest
+    -- What is left of this look, those who wait still, the newest last, and what is told.
+    go !budget left told = \case
+      it@(Retry reads' credit tell) : rest
+        | price >= credit -> go (budget - lookPrice) left (tell NoMore : told) rest
+        | price > budget -> done left (foldl' (\ts (Retry _ _ t) -> t NoMore : ts) told (it : rest))
+        | otherwise ->
+            hasChanged reads' >>= \case
+              False -> go (budget - price) (Retry reads' (credit - price) tell : left) told rest
+              True -> go (budget - price) left (tell (afterTry (credit - price)) : told) rest
+        where
+          price = lookPrice + size reads'
+      [] -> done left told
+    done left told = writeMutVar (retriesWaiting retries) (reverse left) >> sequence_ told
+    afterTry credit
+      | credit > tryPrice = Changed (credit - tryPrice)
+      | otherwise = NoMore
 
 -- | Tell all; none waits then.
 tellAll :: Retries -> Found -> IO ()
@@ -104,7 +124,9 @@ tellAll retries found = do
 -- the transaction read it, and what it is to hold. When the first alternative of an `orElse`
 -- calls `retry`, all that it has read goes into the record of the transaction around it
 -- (`stmAbortTransaction`), so the second alternative can look there. It only reads the record, whose
--- layout is in the headers of the run-time system.
+-- layout is in the headers of the run-time system. Not in the headers, and assumed: the reads of a failed
+-- alternative are in the outermost record. In GHC 9.6 the second alternative has a record of its own, inside of that one;
+-- we go outwards to the record that no other encloses, which is right where it has none, too.
 --
 -- A transaction is a function of the values that it reads. While each variable holds the very object that it held
 -- then, running the transaction again would give `retry` again; whether it held another meanwhile does not matter.
@@ -114,10 +136,11 @@ tellAll retries found = do
 -- | Variables, each with the value that it had; nothing where that is not known.
 data ReadSet = ReadSet (SmallArray# Any) | Unknown
 
+-- | How many variables.
 size :: ReadSet -> Int
 size = \case
-  ReadSet a -> I# (sizeofSmallArray# a)
-  Unknown -> enough
+  ReadSet a -> I# (sizeofSmallArray# a) `quot` 2
+  Unknown -> fullCredit
 
 -- | In the second alternative of an 'orElse' at the top of a transaction: what the first has read.
 whatIsRead :: STM ReadSet

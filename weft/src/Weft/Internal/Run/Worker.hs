@@ -157,7 +157,7 @@ carryBy slice worker@(Worker settings kernel scheduler) = readCounter scheduler 
             else do
               found <- ask False
               waits <- if found then pure False else someWait (homeRetries home)
-              if waits then tellAll (homeRetries home) Unchanged else unless found sleep
+              if waits then tellAll (homeRetries home) NoMore else unless found sleep
               turn False
     ask mayBlock = do
       tally scheduler Polls 1
