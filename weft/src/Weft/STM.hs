@@ -35,7 +35,7 @@ import GHC.Stack (CallStack, HasCallStack, callStack)
 import System.Mem.Weak (deRefWeak)
 import Weft.Internal.Core.BackOff (transactionally)
 import Weft.Internal.Core.Cancel
-import Weft.Internal.Core.Park (answer, blockedOnNumber, waitFor)
+import Weft.Internal.Core.Park (answer, blockedOnNumber, stillWaits, waitFor)
 import Weft.Internal.Core.Retries
 import Weft.Internal.Core.Self
 import Weft.Internal.Core.SystemCall
@@ -147,7 +147,7 @@ untilChanged = primitive act True (Awaits blockedOn)
     act here (Waits reads' credit) k = do
       let home = hereHome here
       tcb <- currentTcb here
-      waitFor home tcb blockedOn () k $ \place -> pure () <$ addRetry (homeRetries home) reads' credit (answer home place)
+      waitFor home tcb blockedOn () k $ \place -> addRetry (homeRetries home) reads' credit (stillWaits place) (answer home place)
     blockedOn = blockedOnNumber 0 (Reason "a transaction" (pure 0) ByThreads)
 {-# NOINLINE untilChanged #-}
 
