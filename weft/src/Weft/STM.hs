@@ -90,8 +90,8 @@ import Weft.Internal.Os.Masked (interruptiblyMasked)
 -- result is returned, and the cancellation comes at the next system call.
 --
 -- The first try runs on the worker and may be long, as any effect may. A thread that
--- waits is woken at once by transactions of threads on its worker. Where these do not wake it soon, or the
--- worker has nothing else to do, the wait costs a GHC thread (about a kilobyte), and is
+-- waits is woken by transactions of threads on its worker, while the worker has something else to do. Where these do not
+-- wake it soon, or the worker has nothing ready, the wait costs a GHC thread (about a kilobyte), and is
 -- over when GHC's scheduler gets
 -- to run that: at once when a capability is idle, within its time slice (20
 -- milliseconds) when the workers are busy.
