@@ -35,7 +35,7 @@ import GHC.Stack (CallStack, HasCallStack, callStack)
 import System.Mem.Weak (deRefWeak)
 import Weft.Internal.Core.BackOff (transactionally)
 import Weft.Internal.Core.Cancel
-import Weft.Internal.Core.Park (answer, blockedOnNumber, waitFor)
+import Weft.Internal.Core.Park (answer, blockedOnNumber, stillWaits, waitFor)
 import Weft.Internal.Core.Retries
 import Weft.Internal.Core.Self
 import Weft.Internal.Core.SystemCall
@@ -90,8 +90,8 @@ import Weft.Internal.Os.Masked (interruptiblyMasked)
 -- result is returned, and the cancellation comes at the next system call.
 --
 -- The first try runs on the worker and may be long, as any effect may. A thread that
--- waits is woken at once by transactions of threads on its worker. Where these do not wake it soon, or the
--- worker has nothing else to do, the wait costs a GHC thread (about a kilobyte), and is
+-- waits is woken by transactions of threads on its worker, while the worker has something else to do. Where these do not
+-- wake it soon, or the worker has nothing ready, the wait costs a GHC thread (about a kilobyte), and is
 -- over when GHC's scheduler gets
 -- to run that: at once when a capability is idle, within its time slice (20
 -- milliseconds) when the workers are busy.
@@ -147,7 +147,7 @@ untilChanged = primitive act True (Awaits blockedOn)
     act here (Waits reads' credit) k = do
       let home = hereHome here
       tcb <- currentTcb here
-      waitFor home tcb blockedOn () k $ \place -> pure () <$ addRetry (homeRetries home) reads' credit (answer home place)
+      waitFor home tcb blockedOn () k $ \place -> addRetry (homeRetries home) reads' credit (stillWaits place) (answer home place)
     blockedOn = blockedOnNumber 0 (Reason "a transaction" (pure 0) ByThreads)
 {-# NOINLINE untilChanged #-}
 

@@ -44,7 +44,8 @@ tests =
           testCase "a change by another worker, while theirs does not sleep" across,
           testCase "the worker looks only so often, and then GHC waits" sentOn,
           testCase "the worker tries only so often, and then GHC waits" inVain,
-          testCase "one look is short: it leaves the oldest to GHC" shortLook
+          testCase "one look is short: it leaves the oldest to GHC" shortLook,
+          testCase "those that are cancelled are dropped, by a look, and in a simulation at once" cancelledWaits
         ],
       testGroup
         "outside"
@@ -212,7 +213,7 @@ shortLook = do
   retries <- newRetries True
   told <- newIORef []
   reads' <- Ghc.atomically ((readTVar v >> retry) `orElse` whatIsRead)
-  forM_ [1 .. 1000 :: Int] $ \i -> addRetry retries reads' fullCredit $ \found -> True <$ modifyIORef' told ((i, isNoMore found) :)
+  forM_ [1 .. 1000 :: Int] $ \i -> void . addRetry retries reads' fullCredit (pure True) $ \found -> True <$ modifyIORef' told ((i, isNoMore found) :)
   lookAgain retries
   sent <- reverse <$> readIORef told
   sent @?= [(i, True) | i <- [1 .. length sent]]
@@ -226,6 +227,22 @@ shortLook = do
     isNoMore = \case
       NoMore -> True
       Changed _ -> False
+
+cancelledWaits :: Assertion
+cancelledWaits = forM_ [False, True] $ \selective' -> do
+  retries <- newRetries selective'
+  told <- newIORef []
+  reads' <- Ghc.atomically (retry `orElse` whatIsRead)
+  (one', two) <- (,) <$> newIORef True <*> newIORef True
+  let add name waits = addRetry retries reads' fullCredit (readIORef waits) (\_ -> True <$ modifyIORef' told (name :))
+  withdraw <- add 'a' one'
+  _ <- add 'b' two
+  writeIORef one' False
+  withdraw
+  when selective' (lookAgain retries)
+  someWait retries >>= (@?= True)
+  tellAll retries NoMore
+  readIORef told >>= (@?= "b")
 
 runs :: Config -> Assertion
 runs config = running config . withRunner $ \runner -> do

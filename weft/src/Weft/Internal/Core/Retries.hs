@@ -31,7 +31,7 @@ module Weft.Internal.Core.Retries
   )
 where
 
-import Control.Monad (unless)
+import Control.Monad (filterM, unless)
 import Control.Monad.STM (STM)
 import Data.List (foldl')
 import Data.Primitive.MutVar
@@ -46,8 +46,8 @@ data Retries = Retries
     retriesWaiting :: !(MutVar RealWorld [Retry])
   }
 
--- | What it has read, how much looking it is still worth, and how its thread is told.
-data Retry = Retry !ReadSet !Credit !(Found -> IO Bool)
+-- | What it has read, how much looking it is still worth, whether its thread waits still, and how that is told.
+data Retry = Retry !ReadSet !Credit !(IO Bool) !(Found -> IO Bool)
 
 -- | What the worker may still spend on one wait, in variables that are compared.
 type Credit = Int
@@ -73,10 +73,14 @@ data Found
 newRetries :: Bool -> IO Retries
 newRetries selective = Retries selective <$> newMutVar []
 
--- | A transaction has called @retry@: what it has read, its credit, and how to tell its thread. The
--- action may be called when the wait is over, and then does nothing.
-addRetry :: Retries -> ReadSet -> Credit -> (Found -> IO Bool) -> IO ()
-addRetry retries reads' credit tell = modifyMutVar' (retriesWaiting retries) (Retry reads' credit tell :)
+-- | A transaction has called @retry@: what it has read, its credit, whether its thread waits still, and how to tell
+-- that, which does nothing when the wait is over. The action returned is for after a cancellation: in a simulation,
+-- where no look may come for long, it withdraws the wait.
+addRetry :: Retries -> ReadSet -> Credit -> IO Bool -> (Found -> IO Bool) -> IO (IO ())
+addRetry (Retries selective waiting) reads' credit waits tell = do
+  modifyMutVar' waiting (Retry reads' credit waits tell :)
+  pure . unless selective $
+    readMutVar waiting >>= filterM (\(Retry _ _ it _) -> it) >>= writeMutVar waiting
 
 -- | May be a little old where the carrier has lost its worker.
 someWait :: Retries -> IO Bool
@@ -84,7 +88,8 @@ someWait retries = not . null <$> readMutVar (retriesWaiting retries)
 {-# INLINE someWait #-}
 
 -- | Tell those whose variables have changed, the oldest first, and those whose credit is spent. One look
--- costs no more than one wait may: the oldest, for which nothing is left, wait with GHC.
+-- costs no more than one wait may: the oldest, for which nothing is left, wait with GHC. Drops those that
+-- have been cancelled.
 lookAgain :: Retries -> IO ()
 lookAgain retries =
   readMutVar (retriesWaiting retries) >>= \case
@@ -95,13 +100,16 @@ lookAgain retries =
   where
     -- What is left of this look, those who wait still, the newest last, and what is told.
     go !budget left told = \case
-      it@(Retry reads' credit tell) : rest
-        | price >= credit -> go (budget - lookPrice) left (tell NoMore : told) rest
-        | price > budget -> done left (foldl' (\ts (Retry _ _ t) -> t NoMore : ts) told (it : rest))
-        | otherwise ->
-            hasChanged reads' >>= \case
-              False -> go (budget - price) (Retry reads' (credit - price) tell : left) told rest
-              True -> go (budget - price) left (tell (afterTry (credit - price)) : told) rest
+      it@(Retry reads' credit waits tell) : rest ->
+        waits >>= \case
+          False -> go (budget - 1) left told rest
+          True
+            | price >= credit -> go (budget - lookPrice) left (tell NoMore : told) rest
+            | price > budget -> done left (foldl' (\ts (Retry _ _ _ t) -> t NoMore : ts) told (it : rest))
+            | otherwise ->
+                hasChanged reads' >>= \case
+                  False -> go (budget - price) (Retry reads' (credit - price) waits tell : left) told rest
+                  True -> go (budget - price) left (tell (afterTry (credit - price)) : told) rest
         where
           price = lookPrice + size reads'
       [] -> done left told
@@ -116,7 +124,7 @@ tellAll retries found = do
   waiting <- readMutVar (retriesWaiting retries)
   unless (null waiting) $ do
     writeMutVar (retriesWaiting retries) []
-    mapM_ (\(Retry _ _ tell) -> tell found) (reverse waiting)
+    mapM_ (\(Retry _ _ _ tell) -> tell found) (reverse waiting)
 
 -- Note [What a transaction has read]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
