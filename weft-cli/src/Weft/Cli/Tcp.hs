@@ -10,7 +10,7 @@ import Control.Exception (throwIO, try)
 import Control.Monad (mfilter, when)
 import Data.Char (isDigit)
 import Data.Foldable (toList)
-import Data.List (intercalate)
+import Data.List (intercalate, sort)
 import Data.List.NonEmpty (NonEmpty (..))
 import Data.Maybe (isJust)
 import Foreign.C.Error (Errno (..), eBUSY)
@@ -80,9 +80,9 @@ overOwnTcpAfter one own = withTcp (successionTcp one attach over (settingsFor ow
     attach = choose own (attachInterface (ownDevice own) (attachments own)) (attachTun Offload (ownDevice own) (networks own))
     over fd = choose own (interfaceOver (ownDevice own) (attachments own) fd) (tunOver Offload (ownDevice own) fd) >>= captured own
 
--- | What two processes that follow each other have in common: the device and the addresses.
+-- | What two processes that follow each other have in common: the device and the addresses, in any order.
 sharedPart :: OwnTcp -> String
-sharedPart own = intercalate "," (ownDevice own : map (showHost . attachmentAddress) (attachments own))
+sharedPart own = intercalate "," (ownDevice own : map showHost (sort (map attachmentAddress (attachments own))))
 
 attachments :: OwnTcp -> [Attachment]
 attachments = toList . ownAttachments
