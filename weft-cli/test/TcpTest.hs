@@ -9,6 +9,7 @@ import System.FilePath ((</>))
 import System.Process (readProcessWithExitCode)
 import Test.Tasty
 import Test.Tasty.HUnit
+import Weft.Cli.Tcp (parseOwnTcp, sharedPart)
 
 tests :: TestTree
 tests =
@@ -16,6 +17,8 @@ tests =
     "a TCP of its own"
     [ testCase "the commands for a device" commands,
       testCase "no connections where the system's TCP is used" othersTcp,
+      testCase "processes that follow each other may name their addresses in any order" $
+        fmap sharedPart (parseOwnTcp "tun0,fd09::2/64,10.9.0.2/24") @?= Right "tun0,10.9.0.2,fd09::2",
       testCase "an address of each version, on a device and on an interface (skipped without a device)" twofold,
       testCase "connections and packets of a server (skipped without a device)" (operated "10.9.0.2/24" "10.9.0.2" "10.9.0.1:"),
       testCase "a process is replaced, and its connections go on (skipped without a device)" (replaced []),

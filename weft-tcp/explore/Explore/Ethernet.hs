@@ -10,10 +10,12 @@
 -- ('overSegments').
 module Explore.Ethernet (ethernet) where
 
-import Control.Monad (forM, replicateM, when)
+import Control.Monad (forM, replicateM, unless, when)
 import Data.Bits (shiftR, (.&.))
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
+import Data.Either (isRight)
+import Data.IORef
 import Data.Text (Text)
 import Explore.Draw
 import Explore.Scenario
@@ -109,33 +111,31 @@ segment plans = do
 -- What is sent there comes back, or an error: what is wrong, and did all come?
 exchange :: Int -> [Machine] -> Work -> Thread (Complaints, Bool)
 exchange k there (Work server size rest) = do
-  -- Of a host that has crashed after it acknowledged everything nothing is heard any more: that is for the user to notice.
-  got <- timeout (seconds 600) . try @_ @IOError . withSocket (openSocket AF_INET Stream) $ \s -> do
+  wrong <- liftIO (newIORef False)
+  ended <- timeout (seconds 600) . try @_ @IOError . withSocket (openSocket AF_INET Stream) $ \s -> do
     connect s (SockAddrInet 80 (machineAddress (there !! server)))
-    first <- through s (content k half)
+    through wrong s (content k half)
     sleep (milliseconds rest)
-    second <- through s (content (k + 1) (size - half))
-    pure [(first, content k half), (second, content (k + 1) (size - half))]
-  pure $ case got of
-    Nothing -> ([], False)
-    Just (Left _) -> ([], False)
-    Just (Right pieces) -> (["other bytes came back" | any (uncurry (/=)) pieces], True)
+    through wrong s (content (k + 1) (size - half))
+  others <- liftIO (readIORef wrong)
+  -- Of a host that has crashed after it acknowledged everything nothing is heard any more: that is for the user to notice.
+  pure (["other bytes came back" | others], any isRight ended)
   where
     half = size `div` 2
-    through s bytes = withScope $ \scope -> do
+    through wrong s bytes = withScope $ \scope -> do
       sending <- forkIn scope (try @_ @IOError (sendAll s bytes))
-      back <- exactly s (B.length bytes)
-      awaitChild sending >>= either throwM (const (pure back))
+      comesBack wrong s bytes
+      awaitChild sending >>= either throwM pure
 
--- As many bytes, or an error.
-exactly :: Socket -> Int -> Thread ByteString
-exactly s n = B.concat <$> go n
-  where
-    go 0 = pure []
-    go left = do
-      bytes <- receive s left
+-- These bytes come, or others, or an error.
+comesBack :: IORef Bool -> Socket -> ByteString -> Thread ()
+comesBack wrong s expected
+  | B.null expected = pure ()
+  | otherwise = do
+      bytes <- receive s (B.length expected)
       when (B.null bytes) (throwM (userError "it has ended"))
-      (bytes :) <$> go (left - B.length bytes)
+      unless (bytes `B.isPrefixOf` expected) (liftIO (writeIORef wrong True))
+      comesBack wrong s (B.drop (B.length bytes) expected)
 
 -- Nobody has this address.
 unanswered :: Thread Complaints

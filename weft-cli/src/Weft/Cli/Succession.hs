@@ -43,6 +43,8 @@ import Foreign.C.Types (CInt)
 import GHC.IO.Exception (IOException (..))
 import System.Posix.Files (removeLink, rename, setFileMode)
 import Weft
+import Weft.Cli.Options (argumentBytes)
+import Weft.Cli.Serve.Paths (shownPath)
 import Weft.Concurrently (race)
 import Weft.Internal.Core.SystemCall qualified as Call
 import Weft.Internal.Os.Descriptor (Descriptor (..))
@@ -80,13 +82,14 @@ askPredecessor place path = do
         | fmap Errno (ioe_errno e) `elem` [Just eNOENT, Just eCONNREFUSED] -> Nothing <$ closeSocket s
         | otherwise -> failing ("cannot be reached at " <> path <> ": " <> ioe_description e)
       Right () -> within 10 "does not answer" $ do
-        sendAll s (hello <> short place)
+        mine <- short place
+        sendAll s (hello <> mine)
         receiveDescriptor s >>= \case
           Just (mark, Just device) | mark == passes -> do
             bytes <- exactly s 16
             pure (Just (Predecessor (numberOf s) device (word64 bytes 0, word64 bytes 8)))
           Just (mark, _) | mark == refuses -> do
-            why <- shortly s
+            why <- shortly s >>= shown
             failing ("refuses: " <> why)
           _ -> failing "does not answer as expected"
   where
@@ -178,8 +181,10 @@ withSuccessors (Door one door) say letGo goOn = do
       asked <- within 10 "does not speak" (exactly s (B.length hello))
       unless (asked == hello) (refuse s "it has another version" "has another version")
       place <- within 10 "does not speak" (shortly s)
-      unless (place == successionPlace one) $
-        refuse s ("it serves over " <> successionPlace one <> ", not over " <> place) ("is to serve over " <> place)
+      mine <- short (successionPlace one)
+      unless (place == B.drop 1 mine) $ do
+        other <- shown place
+        refuse s ("it serves over " <> successionPlace one <> ", not over " <> other) ("is to serve over " <> other)
       device <- liftIO (readIORef (successionDevice one))
       case device of
         Nothing -> refuse s "it has no device" "came too early"
@@ -192,7 +197,7 @@ withSuccessors (Door one door) say letGo goOn = do
           say "handing over to a new process"
           taken <- (letGo >> handingOver (successionStack one) (telling s) (sendAll s (B.singleton yours))) `onException` goOn
           taken <$ unless taken goOn
-    refuse s why what = sendAll s (B.singleton refuses <> short why) >> failing what
+    refuse s why what = short why >>= sendAll s . B.cons refuses >> failing what
     telling s records = within 30 "does not take over" $ do
       mapM_ (sendMany s) (batches records)
       answer <- exactly s 1
@@ -209,14 +214,15 @@ isReady = 82
 understood = 85
 yours = 89
 
--- A text of at most 255 bytes after its length.
-short :: String -> ByteString
-short text = B.singleton (fromIntegral (B.length bytes)) <> bytes
-  where
-    bytes = B.take 255 (C.pack text)
+-- A text of at most 255 bytes after its length. Two processes may have different locales, but an argument has its bytes.
+short :: String -> Thread ByteString
+short text = (\bytes -> let some = B.take 255 bytes in B.cons (fromIntegral (B.length some)) some) <$> liftIO (argumentBytes text)
 
-shortly :: Socket -> Thread String
-shortly s = C.unpack <$> (exactly s 1 >>= exactly s . fromIntegral . B.head)
+shortly :: Socket -> Thread ByteString
+shortly s = exactly s 1 >>= exactly s . fromIntegral . B.head
+
+shown :: ByteString -> Thread String
+shown = liftIO . shownPath
 
 -- Many small records in one call.
 batches :: [ByteString] -> [[ByteString]]

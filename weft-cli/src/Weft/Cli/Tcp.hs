@@ -8,8 +8,9 @@ module Weft.Cli.Tcp (OwnTcp (..), parseOwnTcp, ownTcp, overOwnTcp, overOwnTcpAft
 
 import Control.Exception (throwIO, try)
 import Control.Monad (mfilter, when)
+import Data.Char (isDigit)
 import Data.Foldable (toList)
-import Data.List (intercalate)
+import Data.List (intercalate, sort)
 import Data.List.NonEmpty (NonEmpty (..))
 import Data.Maybe (isJust)
 import Foreign.C.Error (Errno (..), eBUSY)
@@ -42,7 +43,8 @@ parseOwnTcp text = case break (== ',') text of
   (device@(_ : _), ',' : rest) | (one, more) <- break (== ',') rest -> do
     first <- attachment one
     case break (== ',') (drop 1 more) of
-      (two, file) | Right second <- attachment two -> do
+      (two, file) | isLikeAddress two -> do
+        second <- attachment two
         when (sameFamily (attachmentAddress first) (attachmentAddress second)) $
           Left (show text <> " has two addresses of one version of IP")
         OwnTcp device (first :| [second]) <$> named file
@@ -50,6 +52,10 @@ parseOwnTcp text = case break (== ',') text of
   _ -> unlike
   where
     unlike = Left (show text <> " is not a device and an address, such as tun0,10.9.0.2/24")
+    -- The name of a file that looks like an address is written with a directory.
+    isLikeAddress part = ':' `elem` host || '.' `elem` host && any isDigit host && all (\c -> c == '.' || isDigit c) host
+      where
+        host = takeWhile (\c -> c /= '/' && c /= '@') part
     named = \case
       "" -> Right Nothing
       "," -> unlike
@@ -74,9 +80,9 @@ overOwnTcpAfter one own = withTcp (successionTcp one attach over (settingsFor ow
     attach = choose own (attachInterface (ownDevice own) (attachments own)) (attachTun Offload (ownDevice own) (networks own))
     over fd = choose own (interfaceOver (ownDevice own) (attachments own) fd) (tunOver Offload (ownDevice own) fd) >>= captured own
 
--- | What two processes that follow each other have in common: the device and the addresses.
+-- | What two processes that follow each other have in common: the device and the addresses, in any order.
 sharedPart :: OwnTcp -> String
-sharedPart own = intercalate "," (ownDevice own : map (showHost . attachmentAddress) (attachments own))
+sharedPart own = intercalate "," (ownDevice own : map showHost (sort (map attachmentAddress (attachments own))))
 
 attachments :: OwnTcp -> [Attachment]
 attachments = toList . ownAttachments
