@@ -109,7 +109,7 @@ atomicallyAt stack tx = Thread (Perform transaction (Transaction stack fullCredi
 data Transaction a = Transaction CallStack !Credit (STM a)
 
 -- | What it has read, and that credit.
-data Waits = Waits !ReadSet !Credit
+data Retrying = Retrying !ReadSet !Credit
 
 -- It is the user's code, so it runs as an effect does, in the step of this node.
 transaction :: Primitive (Transaction a) a
@@ -130,7 +130,7 @@ transaction = primitive act True (Uses [])
       where
         home = hereHome here
         tried = transactionally (homeBackOff home) ((Right <$> tx) `orElse` (Left <$> whatIsRead))
-        waits reads' = Perform untilChanged (Waits reads' credit) $ \case
+        waits reads' = Perform untilChanged (Retrying reads' credit) $ \case
           Changed left -> Perform transaction (Transaction stack left tx) k
           NoMore -> unThread (waitWith tx) k
 {-# NOINLINE transaction #-}
@@ -141,10 +141,10 @@ afterCommit = primitive (\here _ _ -> Got <$> lookAgain (homeRetries (hereHome h
 {-# NOINLINE afterCommit #-}
 
 -- | Wait with the worker.
-untilChanged :: Primitive Waits Found
+untilChanged :: Primitive Retrying Found
 untilChanged = primitive act True (Awaits blockedOn)
   where
-    act here (Waits reads' credit) k = do
+    act here (Retrying reads' credit) k = do
       let home = hereHome here
       tcb <- currentTcb here
       waitFor home tcb blockedOn () k $ \place -> addRetry (homeRetries home) reads' credit (stillWaits place) (answer home place)
