@@ -439,9 +439,14 @@ static int ends(int32_t events) {
 }
 
 static int show(struct weft_uring *r, int n, uint64_t user_data, int32_t result, uint32_t flags) {
-  if (user_data % WEFT_URING_KINDS != WEFT_URING_OPERATION &&
-      user_data % WEFT_URING_KINDS != WEFT_URING_WATCHED)
-    return n; /* how a cancellation went: the cancelled request itself tells */
+  switch (user_data % WEFT_URING_KINDS) {
+    case WEFT_URING_OPERATION:
+    case WEFT_URING_WATCHED: break;
+    case WEFT_URING_CANCEL_OPERATION:
+      if (result == -ENOENT) break;
+      return n;
+    default: return n;
+  }
   r->events[n].user_data = user_data;
   r->events[n].result = result;
   r->events[n].flags = flags;
@@ -625,7 +630,9 @@ int weft_uring_open_at(struct weft_uring *r, int fd, const void *path, uint64_t 
 }
 
 int weft_uring_cancel(struct weft_uring *r, uint64_t target) {
-  struct io_uring_sqe *s = next(r, IORING_OP_ASYNC_CANCEL, -1, WEFT_URING_CANCEL);
+  int operation = target % WEFT_URING_KINDS == WEFT_URING_OPERATION;
+  struct io_uring_sqe *s =
+      next(r, IORING_OP_ASYNC_CANCEL, -1, operation ? target + WEFT_URING_CANCEL_OPERATION : WEFT_URING_CANCEL);
   if (s == NULL) return 0;
   s->addr = target;
   return done(r);

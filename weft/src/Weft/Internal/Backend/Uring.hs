@@ -64,9 +64,12 @@ import Weft.Internal.Os.Sys qualified as Sys
 -- completion never finds a key dead.
 --
 -- Cancelling only marks the entry and queues a cancellation. The operation still
--- retires through the terminal completion of its own submission; how the
--- cancellation itself went (ENOENT and EALREADY are normal) does not matter, and
--- a result that came first is delivered.
+-- retires through the terminal completion of its own submission, and
+-- a result that came first is delivered. A cancellation that finds nothing (ENOENT) most often comes after that completion.
+-- But the kernel also finds no request that it is about to try again: one that would have waited, for
+-- a connection say that has just come, and that another thread may take. It waits then, and was not cancelled. So
+-- when a cancellation has found nothing, and the key is still live, it is queued again: completions are
+-- collected in their order. After a takeover it is repeated until the former ring has given the request back.
 --
 -- There must not be two sends in flight on one stream socket (their bytes could
 -- mix), nor two receives (their order could change): callers take turns.
@@ -269,6 +272,7 @@ collect u before n
           k <- Ring.event (ring u) i $ \case
             Ring.Completed key r -> advance u key r
             Ring.Seen key r flags -> seen u key r flags
+            Ring.Missed key -> 0 <$ cancelAgain u key
           each (i + 1) (ran + k)
 
 -- | A stage of an operation has completed. Answers how many completions ran.

@@ -183,6 +183,8 @@ data RingEvent
     Completed !SlotKey !Int
   | -- | Something has come, of which the watch with this key says, or why it has ended: a negative number.
     Seen !SlotKey !Int !Word32
+  | -- | A cancellation has not found the operation with this key.
+    Missed !SlotKey
 
 -- | An event, counted from 0.
 event :: Ring -> Int -> (RingEvent -> IO r) -> IO r
@@ -193,10 +195,10 @@ event r i act = do
     result <- peekByteOff e (16 * i + 8) :: IO Int32
     flags <- peekByteOff e (16 * i + 12) :: IO Word32
     pure (about, fromIntegral result, flags)
-  act $
-    if about .&. 7 == 0
-      then Completed (operationKey about) result
-      else Seen (operationKey about) result flags
+  act $ case about .&. 7 of
+    0 -> Completed (operationKey about) result
+    3 -> Seen (operationKey about) result flags
+    _ -> Missed (operationKey about)
 {-# INLINE event #-}
 
 -- | Of what a watch has seen: does the watch go on? Has the stream ended, failed, or urgent data in it?

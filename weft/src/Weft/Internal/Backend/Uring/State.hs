@@ -20,6 +20,7 @@ module Weft.Internal.Backend.Uring.State
 
     -- * Leaving early
     cancelOperation,
+    cancelAgain,
     forgetDescriptor,
     retainAll,
     releaseOne,
@@ -138,10 +139,17 @@ cancelOperation u key =
       Watching w -> do
         waits <- waitsFor w key
         when waits $ cancelled p >> modifyIORef' (backlog u) (|> QueuedOperation key)
-      _ -> cancelled p >> queue u (QueuedCancel key) (Ring.cancelOne key (ring u))
+      _ -> cancelled p >> queueCancel u key
     _ -> pure ()
   where
     cancelled p = Slots.replace (table u) key p {cancelState = Cancelled}
+
+queueCancel :: Uring w -> SlotKey -> IO ()
+queueCancel u key = queue u (QueuedCancel key) (Ring.cancelOne key (ring u))
+
+-- | A cancellation of the operation with this key has found nothing.
+cancelAgain :: Uring w -> SlotKey -> IO ()
+cancelAgain u key = Slots.lookup (table u) key >>= mapM_ (\_ -> queueCancel u key)
 
 -- | See Note [Closing a descriptor].
 forgetDescriptor :: Uring w -> Descriptor -> IO () -> IO ()
