@@ -81,20 +81,20 @@ import Weft.Internal.Os.Masked (interruptiblyMasked)
 -- interrupts too.
 --
 -- Simulated worlds have no GHC threads, and the transactions of all their workers wait together, until
--- any transaction commits, or an effect has run and nothing else can. There, to commit and to tell of it are one node, and so are to fail and to ask
--- to be told: a thread that came in between would not know what it had learned, or its commit
--- would wake no thread.
+-- any transaction commits, or an effect has run and nothing else can. There, to commit and to tell
+-- of it are one node, and so are to fail and to ask to be told: a thread that came in between
+-- would not know what it had learned, or its commit would wake no thread.
 
 -- | Run a transaction. When it calls 'retry', the thread waits until a variable that
 -- it has read has changed. Cancellable then; when the transaction had committed, its
 -- result is returned, and the cancellation comes at the next system call.
 --
 -- The first try runs on the worker and may be long, as any effect may. A thread that
--- waits is woken by transactions of threads on its worker, while the worker has something else to do. Where these do not
--- wake it soon, or the worker has nothing ready, the wait costs a GHC thread (about a kilobyte), and is
--- over when GHC's scheduler gets
--- to run that: at once when a capability is idle, within its time slice (20
--- milliseconds) when the workers are busy.
+-- waits is woken by transactions of threads on its worker, while the worker has something
+-- else to do. Where these do not wake it soon, or the worker has nothing ready, the wait
+-- costs a GHC thread (about a kilobyte), and is over when GHC's scheduler gets to run that:
+-- at once when a capability is idle, within its time slice (20 milliseconds) when the
+-- workers are busy.
 --
 -- Throws what the transaction throws, and
 -- 'Control.Exception.BlockedIndefinitelyOnSTM' when nothing can ever change a

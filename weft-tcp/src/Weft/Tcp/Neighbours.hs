@@ -14,6 +14,8 @@
 module Weft.Tcp.Neighbours
   ( -- * This end
     Mac (..),
+    macAt,
+    isGroup,
     Station (..),
     Attachment (..),
     isReachable,
@@ -227,6 +229,7 @@ learnt now address mac n@(Neighbours station known asked) = case Map.lookup addr
   where
     others = if Map.member address known then known else roomIn mostKnown (\(Known _ until') -> until') known
 
+-- | Is it the address of several hosts?
 isGroup :: Mac -> Bool
 isGroup (Mac m) = testBit m 40
 
@@ -240,6 +243,7 @@ framed station to kind content = build (macBuilder to <> macBuilder (stationMac 
 macBuilder :: Mac -> Builder
 macBuilder (Mac m) = byte16 (fromIntegral (m `shiftR` 32)) <> byte32 (fromIntegral m)
 
+-- | The hardware address in a frame at this offset: 0 that of its target, 6 that of its source. The frame is long enough.
 macAt :: ByteString -> Int -> Mac
 macAt b i = Mac (fromIntegral (word16 b i) `shiftL` 32 .|. fromIntegral (word32 b (i + 2)))
 

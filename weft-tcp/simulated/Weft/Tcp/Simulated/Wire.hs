@@ -21,7 +21,7 @@ where
 
 import Control.Exception (ErrorCall (..), throwIO)
 import Control.Monad (filterM, forM_, replicateM_, unless, void, when)
-import Data.Bits (complementBit, shiftL, testBit, (.&.), (.|.))
+import Data.Bits (complementBit, shiftL, (.&.), (.|.))
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.IORef
@@ -36,7 +36,7 @@ import Weft.Sim.Internal.Network.Links
 import Weft.Sim.Internal.Network.Types (Network (..))
 import Weft.Sim.Internal.Random
 import Weft.Sim.Internal.World
-import Weft.Tcp.Internal.Bytes (octet, word16, word32)
+import Weft.Tcp.Internal.Bytes (word16, word32)
 import Weft.Tcp.Neighbours
 import Weft.Tcp.Packet
 import Weft.Tcp.Segment
@@ -115,10 +115,11 @@ sendOver :: Wire -> (Machine -> ByteString -> IO ()) -> Machine -> ByteString ->
 sendOver wire@(Wire settings net flows) arrives from bytes
   | ipEthernet settings = do
       everybody <- machinesOf world
+      let hardware = macAt bytes 0
       forM_ (packetTarget <$> packetIn bytes) $ \target ->
-        unless (isGroupAt 0 bytes || (machineNumber <$> find (elem target . addressesOf) everybody) == Just (numberIn (macAt 0 bytes))) $
+        unless (isGroup hardware || (machineNumber <$> find (elem target . addressesOf) everybody) == Just (numberIn hardware)) $
           throwIO (ErrorCall (show from <> " sends a packet for " <> showHost target <> " to the hardware of another machine"))
-      there <- filterM (fmap ((isGroupAt 0 bytes ||) . (== macAt 0 bytes)) . hardwareOf wire) (filter (/= from) everybody)
+      there <- filterM (takes wire bytes) (filter (/= from) everybody)
       mapM_ deliverTo there
       forged <- chance random (ipForgery settings)
       when forged $ do
@@ -173,7 +174,7 @@ sendOver wire@(Wire settings net flows) arrives from bytes
       whole <- isPassable path
       up <- readIORef (machineUp to)
       -- It may have another hardware address by now.
-      for' <- if ipEthernet settings then (isGroupAt 0 packet ||) . (== macAt 0 packet) <$> hardwareOf wire to else pure True
+      for' <- if ipEthernet settings then takes wire packet to else pure True
       when (whole && up && for') (arrives to packet)
     flipped packet i = case B.splitAt (i `div` 8) packet of
       (before, rest) -> before <> maybe rest (\(b, after') -> B.cons (complementBit b (i `mod` 8)) after') (B.uncons rest)
@@ -191,15 +192,15 @@ hardwareOf (Wire settings net _) machine = do
   let names = maybe 0 (\d -> (now + fromIntegral (machineNumber machine) * 700_000_000) `div` max 1 (durationNanoseconds d)) (ipRenamed settings)
   pure (Mac (0x020000000000 .|. fromIntegral (life .&. 0xff) `shiftL` 32 .|. fromIntegral (names .&. 0xffff) `shiftL` 16 .|. fromIntegral (machineNumber machine)))
 
+-- | Is the frame for this machine, by its present hardware address, or for all?
+takes :: Wire -> ByteString -> Machine -> IO Bool
+takes wire frame machine = (isGroup to ||) . (== to) <$> hardwareOf wire machine
+  where
+    to = macAt frame 0
+
 -- | The machine that has, or had, a hardware address.
 numberIn :: Mac -> Int
 numberIn (Mac m) = fromIntegral (m .&. 0xffff)
-
-macAt :: Int -> ByteString -> Mac
-macAt i b = Mac (fromIntegral (word16 b i) `shiftL` 32 .|. fromIntegral (word32 b (i + 2)))
-
-isGroupAt :: Int -> ByteString -> Bool
-isGroupAt i b = testBit (octet b i) 0
 
 -- The packet of IP in a frame.
 packetIn :: ByteString -> Maybe Packet

@@ -29,6 +29,7 @@ overFrames clock look station frames = do
   let changing f = do
         (at, result, out) <- atomicModifyIORef' known (\n -> let (n', result, out) = f n in (n', (stationOf n', result, out)))
         result <$ mapM_ (say at) out
+      changing_ f = changing (\n -> let (n', out) = f n in (n', (), out))
       say at = \case
         -- The header of a frame is in front of a copy.
         Carry mac (packet, Nothing) -> deviceSend frames (frameFor at mac packet)
@@ -36,12 +37,12 @@ overFrames clock look station frames = do
         Say frame -> deviceSend frames frame
       looked now = do
         due <- atomicModifyIORef' nextLook (\next -> if now < next then (next, False) else (now + 200000, True))
-        when due (look >>= mapM_ (\mac -> changing (\n -> let (n', out) = renamed mac n in (n', (), out))))
+        when due (look >>= mapM_ (changing_ . renamed))
       sends how packet
         | isReachable station target = do
             now <- clock
             looked now
-            changing (\n -> let (n', out) = sendTo now target (packet, how) n in (n', (), out))
+            changing_ (sendTo now target (packet, how))
         | otherwise = atomicModifyIORef' unrouted (\n -> (n + 1, ()))
         where
           target = targetOf packet

@@ -275,9 +275,8 @@ clockThread :: Stack -> Thread ()
 clockThread st = do
   -- Not the time of the last poll: by that a timer may not be due for which there is no wait any more.
   moment <- Time.now
-  (next, seen) <- inTurn st $ \here t -> do
-    let !seen = max t (Time.instantNanoseconds moment `div` 1000)
-    writeIORef (stackNow st) seen
+  (next, seen) <- inTurn st $ \here _ -> do
+    seen <- noteTime st (Time.instantNanoseconds moment)
     (,seen) <$> fireTimers st here seen
   let sleeping = suspend "wait for a timer of the TCP stack" $ \waiter -> do
         atomicWriteIORef (stackClock st) (Just (next, waiter))

@@ -12,6 +12,7 @@ module Weft.Tcp.Stack.State
     Counted (..),
     count,
     instantOf,
+    noteTime,
 
     -- * Connections
     Conn (..),
@@ -178,10 +179,13 @@ count = countOne . stackCounts
 
 -- | The time as this worker knows it, in microseconds; never earlier than before.
 instantOf :: Stack -> Home -> IO Instant
-instantOf s home = do
+instantOf s home = readPrimVar (homeClock home) >>= noteTime s . fromIntegral
+
+-- | It is this time, in nanoseconds: the time as the worker knows it from now on, in microseconds.
+noteTime :: Stack -> Int64 -> IO Instant
+noteTime s nanoseconds = do
   known <- readIORef (stackNow s)
-  seen <- readPrimVar (homeClock home)
-  let !t = max known (fromIntegral seen `quot` 1000)
+  let !t = max known (nanoseconds `quot` 1000)
   t <$ writeIORef (stackNow s) t
 
 -- | A connection. Its addresses do not change, so that a look-up needs no more.
