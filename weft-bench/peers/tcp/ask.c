@@ -6,6 +6,7 @@
  *   connect  the same once on each connection, which then ends; CONNECTIONS at a time
  *   send     as many bytes as are taken, to the port that discards them (9)
  *   receive  as many as come, from the port that makes them (19)
+ *   page     as ask, but a request of HTTP (port 80) and its answer, which always has the length of the first
  *
  * Writes a line "ready" when all connections are there and have been answered once, then a line of
  * JSON after that time, and holds the connections until it is ended.
@@ -31,6 +32,8 @@ static struct { int got; } *of; /* by descriptor: bytes of the answer so far */
 static struct sockaddr_in server;
 static int epoll;
 static char buffer[LARGE];
+static const char *message = buffer;
+static int size = REQUEST, answer = REQUEST; /* of a message, and of its answer; 0 while this is unknown */
 
 static _Noreturn void die(const char *what) {
   fprintf(stderr, "tcp-ask: %s: %s\n", what, strerror(errno));
@@ -45,7 +48,7 @@ static double now(void) {
 
 static void request(int fd) {
   of[fd].got = 0;
-  if (send(fd, buffer, REQUEST, MSG_NOSIGNAL) != REQUEST) die("send");
+  if (send(fd, message, (size_t)size, MSG_NOSIGNAL) != size) die("send");
 }
 
 /* Connected when it becomes writable. */
@@ -66,6 +69,14 @@ static void connected(int fd, unsigned interest) {
   if (error) errno = error, die("connect");
   struct epoll_event e = {.events = interest, .data.fd = fd};
   epoll_ctl(epoll, EPOLL_CTL_MOD, fd, &e);
+}
+
+/* The length of the answer to a request of HTTP whose first bytes are in the buffer, its head among them. */
+static int length_of_page(ssize_t got) {
+  buffer[got] = 0;
+  char *end = strstr(buffer, "\r\n\r\n"), *length = strcasestr(buffer, "\r\ncontent-length:");
+  if (strncmp(buffer, "HTTP/1.1 200 ", 13) || !end || !length || length > end) errno = EPROTO, die("the page");
+  return (int)(end - buffer) + 4 + atoi(length + 17);
 }
 
 /* The server may have to start first. */
@@ -90,7 +101,7 @@ static void ready(void) {
 int main(int argc, char **argv) {
   if (argc != 5) return fprintf(stderr, "usage: tcp-ask MODE ADDRESS CONNECTIONS SECONDS\n"), 2;
   int asks = !strcmp(argv[1], "ask"), connects = !strcmp(argv[1], "connect");
-  int sends = !strcmp(argv[1], "send"), connections = atoi(argv[3]);
+  int sends = !strcmp(argv[1], "send"), pages = !strcmp(argv[1], "page"), connections = atoi(argv[3]);
   double seconds = atof(argv[4]);
   struct rlimit limit;
   getrlimit(RLIMIT_NOFILE, &limit);
@@ -98,7 +109,12 @@ int main(int argc, char **argv) {
   setrlimit(RLIMIT_NOFILE, &limit);
   of = calloc((size_t)limit.rlim_cur, sizeof *of);
   server.sin_family = AF_INET;
-  server.sin_port = htons(asks || connects ? 7 : sends ? 9 : 19);
+  server.sin_port = htons(pages ? 80 : asks || connects ? 7 : sends ? 9 : 19);
+  if (pages) {
+    asks = 1, answer = 0;
+    message = "GET / HTTP/1.1\r\nHost: example.org\r\n\r\n";
+    size = (int)strlen(message);
+  }
   if (!of || inet_pton(AF_INET, argv[2], &server.sin_addr) != 1 || connections < 1) die("arguments");
   epoll = epoll_create1(EPOLL_CLOEXEC);
   await_server();
@@ -127,16 +143,18 @@ int main(int argc, char **argv) {
         else if (errno != EAGAIN) die("send");
         continue;
       }
-      ssize_t got = recv(fd, buffer, LARGE, 0);
+      ssize_t got = recv(fd, buffer, LARGE - 1, 0);
       if (got < 0 && errno == EAGAIN) continue;
-      if (got < 0 || (got == 0 && !(connects && of[fd].got == REQUEST))) die("receive");
+      if (got < 0 || (got == 0 && !(connects && of[fd].got == answer))) die("receive");
+      if (pages && !answer) answer = length_of_page(got);
       if (!asks && !connects) {
         count += got;
       } else if (got == 0) {
         close(fd);
         count++;
         begin();
-      } else if ((of[fd].got += (int)got) >= REQUEST) {
+      } else if ((of[fd].got += (int)got) >= answer) {
+        if (of[fd].got > answer) errno = EPROTO, die("an answer of another length");
         if (connects) {
           shutdown(fd, SHUT_WR);
         } else if (is_ready) {
@@ -158,7 +176,7 @@ int main(int argc, char **argv) {
       end = start + seconds;
       if (asks)
         for (int fd = 0; fd < (int)limit.rlim_cur; fd++)
-          if (of[fd].got >= REQUEST) request(fd);
+          if (of[fd].got == answer) request(fd);
     } else if (is_ready && t >= end) {
       printf("{\"count\":%lld,\"seconds\":%.6f}\n", count, t - start);
       fflush(stdout);

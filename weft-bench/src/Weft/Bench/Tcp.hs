@@ -23,8 +23,9 @@ where
 
 import Control.Concurrent (threadDelay)
 import Control.Exception (IOException, finally, try)
-import Control.Monad (forM, join, unless)
+import Control.Monad (filterM, forM, join, unless)
 import Data.ByteString.Char8 qualified as Bytes
+import Data.List (nub)
 import Data.Map.Strict (Map)
 import Data.Map.Strict qualified as Map
 import Data.Maybe (catMaybes, isNothing, listToMaybe, mapMaybe)
@@ -35,6 +36,7 @@ import System.Directory (doesFileExist)
 import System.Environment (getExecutablePath)
 import System.Exit (ExitCode (..), die, exitWith)
 import System.FilePath ((</>))
+import System.IO.Temp (withSystemTempDirectory)
 import System.Process (proc, readCreateProcessWithExitCode, waitForProcess, withCreateProcess)
 import System.Timeout (timeout)
 import Weft.Bench.Child
@@ -55,12 +57,14 @@ data TcpSettings = TcpSettings
     -- | of each measurement
     tcpSeconds :: !Double,
     -- | where the peers are
-    tcpPeers :: !FilePath
+    tcpPeers :: !FilePath,
+    -- | the program @weft@
+    tcpWeft :: !FilePath
   }
 
 -- | The experiments of a run, quick or not.
 experiments :: Bool -> [TcpExperiment]
-experiments quick = map RoundTrips [1, 100, many] ++ [Connections, Into, OutOf, Idle many]
+experiments quick = map RoundTrips [1, 100, many] ++ map Pages [64, 1_000] ++ [Connections, Into, OutOf, Idle many]
   where
     many = if quick then 1_000 else 10_000
 
@@ -79,21 +83,24 @@ data Measurement = Measurement
 -- | Run all, round by round, and make a row for each stack and experiment. What fails is reported
 -- on standard error and has no part in the row.
 compareStacks :: TcpSettings -> IO [Row]
-compareStacks t = endingOnSignals . withNursery $ \nursery -> do
+compareStacks t = endingOnSignals . withNursery $ \nursery -> withSystemTempDirectory "weft-bench-tcp" $ \root -> do
   prepare
   self <- getExecutablePath
-  (there, absent) <- partitionM (doesFileExist . commandProgram . stackCommand self (tcpPeers t) . snd) (tcpStacks t)
+  Bytes.writeFile (root </> "index.html") (Bytes.replicate 1_024 'x')
+  let command = stackCommand (Programs self (tcpWeft t) (tcpPeers t) root)
+  parts <- filterM (\(e, (_, s)) -> doesFileExist (commandProgram (command e s))) offered
   asks <- doesFileExist (tcpPeers t </> "tcp-ask")
   unless asks (die "weft-bench: the client is not built (make -C weft-bench/peers)")
-  unless (null absent) (writeStderr ("weft-bench: not built, left out: " <> Text.unpack (Text.intercalate ", " (map fst absent)) <> "\n"))
+  let absent = nub [name | p@(_, (name, _)) <- offered, p `notElem` parts]
+  unless (null absent) (writeStderr ("weft-bench: not built, left out: " <> Text.unpack (Text.intercalate ", " absent) <> "\n"))
   samples <- forM [(r, e) | r <- [1 .. tcpRounds t], e <- tcpExperiments t] $ \(r, e) ->
-    forM (rotate (r - 1) [s | s <- there, offers (snd s) e]) $ \(name, stack) -> do
-      measure nursery t (stackCommand self (tcpPeers t) stack) (stackAddress stack) e >>= \case
+    forM (rotate (r - 1) [s | (e', s) <- parts, e' == e]) $ \(name, stack) -> do
+      measure nursery t (command e stack) (stackAddress stack) e >>= \case
         Right sample -> pure (Just (e, name, r, sample))
         Left why -> Nothing <$ writeStderr ("weft-bench: " <> Text.unpack name <> ", " <> Text.unpack (experimentName e) <> ": " <> Text.unpack why <> "\n")
   pure (sampleRows (map fst (tcpStacks t)) (tcpExperiments t) (catMaybes (concat samples)))
   where
-    partitionM test xs = (\flags -> ([x | (x, True) <- zip xs flags], [x | (x, False) <- zip xs flags])) <$> mapM test xs
+    offered = [(e, s) | e <- tcpExperiments t, s <- tcpStacks t, offers (snd s) e]
     -- Ended connections leave no port in use in the client, which else would run out of ports.
     prepare = mapM_ run (loopback : settings : concatMap (device . snd) (tcpStacks t))
     loopback = "ip link set lo up mtu 1500"
@@ -116,7 +123,7 @@ measure nursery t server address e =
     Left (failure :: IOException) -> pure (Left (Text.pack (show failure)))
     Right child -> flip finally (stopChild nursery child) $ do
       -- Nurseries and caches fill; what that takes is no growth.
-      warm <- withClient "ask" 100 0.3 (\_ -> pure ())
+      warm <- withClient (if mode == "page" then mode else "ask") 100 0.3 (\_ -> pure ())
       before <- if isIdle then threadDelay 500_000 >> resident child else pure 0
       case warm of
         Left why -> do
@@ -139,6 +146,7 @@ measure nursery t server address e =
       _ -> False
     (mode, connections) = case e of
       RoundTrips n -> ("ask", n)
+      Pages n -> ("page", n)
       Connections -> ("connect", 16)
       Into -> ("send", 1)
       OutOf -> ("receive", 1)
@@ -180,10 +188,12 @@ sampleRows names wanted samples =
     of' e name = Map.fromList [(r, s) | (e', name', r, s) <- samples, e' == e, name' == name]
     nonEmpty m = if Map.null m then Nothing else Just m
     fields e = case e of
-      RoundTrips _ -> [("per_second", rate), ("cpu_us", cost e)]
-      Connections -> [("per_second", rate), ("cpu_us", cost e)]
       Idle _ -> [("bytes_per_connection", cost e)]
-      _ -> [("mb_per_second", fmap (/ 1e6) . rate), ("cpu_s_per_gb", cost e)]
+      Into -> bulk
+      OutOf -> bulk
+      _ -> [("per_second", rate), ("cpu_us", cost e)]
+      where
+        bulk = [("mb_per_second", fmap (/ 1e6) . rate), ("cpu_s_per_gb", cost e)]
     rate s = measuredCount s `per` measuredSeconds s
     cost e s = case e of
       Idle n -> measuredGrowth s `per` fromIntegral n

@@ -20,6 +20,8 @@ tests =
         [numberAt "bytes_per_connection" r | r <- rows, nameAt "experiment" r == Just "idle@10"] @?= [Just 400],
       testCase "the floor takes part where no connection is known" $
         filter (offers Floor) (experiments True) @?= [RoundTrips 1, RoundTrips 100, RoundTrips 1_000, Connections],
+      testCase "the program weft serves pages, on either TCP" $
+        [name | (name, s) <- stacks, offers s (Pages 64)] @?= ["weft-linux", "weft"],
       testCase "no two stacks have a device or an address" $
         length [() | (_, a) <- stacks, (_, b) <- stacks, a < b, stackDevice a == stackDevice b || stackAddress a == stackAddress b, stackAddress a /= "127.0.0.1"] @?= 0
     ]

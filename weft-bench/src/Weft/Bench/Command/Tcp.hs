@@ -38,9 +38,10 @@ tcpCommand =
           (long "stacks" <> metavar "LIST" <> value stacks <> help ("any of " ++ names (map fst stacks) ++ "; the first that takes part is the base of the ratios (default: all)"))
         <*> optional (option (Text.pack <$> str) (long "only" <> metavar "TEXT" <> help "only the experiments with this in their name"))
         <*> peersOption "weft-bench/peers/bin"
+        <*> weftOption
         <*> optional (option positive (long "idle" <> metavar "N" <> help "instead: this many idle connections of ours in one process, as 1,000,000"))
         <*> switch (long "in-namespace" <> internal)
-    run format quick rounds chosen only peers idle inside
+    run format quick rounds chosen only peers weft idle inside
       | Just n <- idle = do
           machine <- machineRow
           rows <- measureIdle n
@@ -54,7 +55,8 @@ tcpCommand =
                 tcpExperiments = [e | e <- experiments quick, maybe True (`Text.isInfixOf` experimentName e) only],
                 tcpRounds = fromMaybe (if quick then 1 else 5) rounds,
                 tcpSeconds = if quick then 0.5 else 3,
-                tcpPeers = peers
+                tcpPeers = peers,
+                tcpWeft = weft
               }
             >>= printRows format
       | otherwise = getArgs >>= inNamespace . (++ ["--in-namespace"])

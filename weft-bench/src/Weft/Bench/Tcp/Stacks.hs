@@ -1,9 +1,10 @@
 -- |
 -- Description : The TCP stacks that are compared
 --
--- Each is a program with the same three services: of ours, or under @peers\/tcp@.
+-- Each is a program with the same three services: of ours, or under @peers\/tcp@. For pages it is the program @weft@.
 module Weft.Bench.Tcp.Stacks
   ( Stack (..),
+    Programs (..),
     stacks,
     stackCommand,
     stackDevice,
@@ -39,11 +40,25 @@ stacks =
     ("gvisor", Gvisor)
   ]
 
--- | The command that starts its program: this one, and the directory of the others.
-stackCommand :: FilePath -> FilePath -> Stack -> Command
-stackCommand self peers s = case s of
+-- | Where the programs are.
+data Programs = Programs
+  { -- | this one
+    programSelf :: !FilePath,
+    -- | the program @weft@
+    programWeft :: !FilePath,
+    -- | the directory of the peers
+    programPeers :: !FilePath,
+    -- | the directory whose page is asked for
+    programRoot :: !FilePath
+  }
+
+-- | The command that starts the program of an experiment on a stack.
+stackCommand :: Programs -> TcpExperiment -> Stack -> Command
+stackCommand programs e s = case s of
   Linux -> Command (peers </> "tcp-linux") []
+  WeftOnLinux | Pages _ <- e -> serving ["--host", stackAddress s]
   WeftOnLinux -> ours []
+  Weft | Pages _ <- e -> serving ["--tcp", stackDevice s <> "," <> stackAddress s <> "/24"]
   Weft -> onOurs []
   WeftPlain -> onOurs ["--no-offload"]
   Floor -> Command (peers </> "tcp-floor") [stackDevice s]
@@ -51,10 +66,12 @@ stackCommand self peers s = case s of
   Lwip -> onTun "tcp-lwip"
   Gvisor -> onTun "tcp-gvisor"
   where
+    peers = programPeers programs
+    serving more = Command (programWeft programs) (["serve", programRoot programs, "--port", "80", "--workers", "1", "--quiet"] ++ more)
     onOurs more = ours (["--device", stackDevice s, "--address", stackAddress s <> "/24"] ++ more)
     onTun program = Command (peers </> program) [stackDevice s, stackAddress s]
     -- The nursery of the program weft: 64 MB, as this program has them, are no part of a cache.
-    ours more = Command self (["tcp-server"] ++ more ++ ["+RTS", "-A4m", "-n256k", "-RTS"])
+    ours more = Command (programSelf programs) (["tcp-server"] ++ more ++ ["+RTS", "-A4m", "-n256k", "-RTS"])
 
 -- | The TUN device of a stack.
 stackDevice :: Stack -> String
@@ -70,6 +87,8 @@ stackAddress s
 data TcpExperiment
   = -- | 64 bytes there and back, on this number of connections at once.
     RoundTrips !Int
+  | -- | Requests of HTTP for a page of 1,024 bytes, on this number of connections at once.
+    Pages !Int
   | -- | A connection for each 64 bytes, 16 at a time.
     Connections
   | -- | Bytes into the stack.
@@ -84,15 +103,16 @@ data TcpExperiment
 experimentName :: TcpExperiment -> Text
 experimentName = \case
   RoundTrips n -> "round-trips@" <> Text.pack (show n)
+  Pages n -> "pages@" <> Text.pack (show n)
   Connections -> "connections"
   Into -> "bulk-in"
   OutOf -> "bulk-out"
   Idle n -> "idle@" <> Text.pack (show n)
 
--- | Does it take part? The floor knows no connections.
+-- | Does it take part? The floor knows no connections, and only the program @weft@ serves pages.
 offers :: Stack -> TcpExperiment -> Bool
-offers Floor = \case
+offers s = \case
   RoundTrips _ -> True
   Connections -> True
-  _ -> False
-offers _ = const True
+  Pages _ -> s `elem` [WeftOnLinux, Weft]
+  _ -> s /= Floor
