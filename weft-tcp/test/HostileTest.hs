@@ -8,7 +8,8 @@ module HostileTest (tests, Move (..), Run (..), begin, move, opening) where
 
 import Data.List qualified as List
 import Data.Word (Word32)
-import Test.Tasty (TestTree, adjustOption, testGroup)
+import Properties (atLeast, testCovered)
+import Test.Tasty (TestTree, testGroup)
 import Test.Tasty.QuickCheck
 import Weft.Tcp.Congestion
 import Weft.Tcp.Connection
@@ -123,9 +124,9 @@ tests :: TestTree
 tests =
   testGroup
     "hostile"
-    [ atLeast 2000 . testProperty "any inputs in any order" $ \active options moves ->
+    [ atLeast 2000 . testCovered "any inputs in any order" $ \active options moves ->
         let r = List.foldl' (\x m -> if null (runWrong x) then move x m else x) (begin active options) (opening active : moves)
-         in checkCoverage (cover 20 (tcbState (runTcb r) /= Closed) "alive" (counterexample (show (tcbState (runTcb r))) (runWrong r === []))),
+         in cover 20 (tcbState (runTcb r) /= Closed) "alive" (counterexample (show (tcbState (runTcb r))) (runWrong r === [])),
       atLeast 500 . testProperty "two ends that do not understand each other fall silent" $ \(Positive a) (Positive b) options ->
         let left = runTcb (move (begin False options) (opening False))
             right = (runTcb (move (begin False options) (opening False))) {rcvNxt = sndNxt left `advance` fromIntegral (a * 7 :: Int), sndNxt = rcvNxt left `advance` fromIntegral (b * 9 :: Int), sndUna = rcvNxt left `advance` fromIntegral (b * 9 :: Int)}
@@ -133,7 +134,6 @@ tests =
          in duel (0 :: Int) 1000 left' right first < 60
     ]
   where
-    atLeast n = adjustOption (\(QuickCheckTests given) -> QuickCheckTests (max n given))
     -- Segments go to and fro, a millisecond each way, for two seconds without timers.
     duel n now x y queue
       | now > 2000000 || n > 1000 || null queue = n

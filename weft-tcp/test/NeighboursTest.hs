@@ -13,9 +13,10 @@ import Data.Int (Int64)
 import Data.List qualified as List
 import Data.Maybe (isNothing)
 import Data.Word (Word32)
+import Properties (atLeast)
 import System.Mem (performMajorGC)
 import System.Mem.Weak (deRefWeak)
-import Test.Tasty (TestTree, adjustOption, testGroup)
+import Test.Tasty (TestTree, testGroup)
 import Test.Tasty.HUnit (Assertion, testCase, (@?=))
 import Test.Tasty.QuickCheck
 import Weft.Tcp.Neighbours
@@ -53,7 +54,6 @@ tests =
         (n, _, out) -> (knownHosts n, length out) === ([], 0)
     ]
   where
-    atLeast n = adjustOption (\(QuickCheckTests given) -> QuickCheckTests (max n given))
     versions = [V4, V6]
 
 -- | What is kept of a host is not looked at while its packets come.

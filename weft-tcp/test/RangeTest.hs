@@ -11,6 +11,7 @@ import Data.IntSet qualified as S
 import Data.List qualified as List
 import Data.Maybe (fromMaybe, listToMaybe)
 import Data.Word (Word32)
+import Properties (testCovered)
 import System.Mem (getAllocationCounter)
 import Test.Tasty (TestTree, testGroup)
 import Test.Tasty.HUnit (assertBool, testCase, (@?=))
@@ -116,14 +117,14 @@ tests =
                 (next, rest) = takeReady (at o n) r
                 end = until (`S.notMember` have) (+ 1) n
              in n < 100 ==> next === at o end .&&. members o (arrivedRanges rest) === S.filter (> end) have,
-          testProperty "a range in order is taken as any other" $ \o spans repeated new (NonNegative n) inTurn alone ->
+          testCovered "a range in order is taken as any other" $ \o spans repeated new (NonNegative n) inTurn alone ->
             let r0 = List.foldl' (\q s -> maybe q fst (insertRange (range o s) q)) emptyReassembly (if alone then [] else spans :: [Span])
                 r = maybe id (noteRepeated . range o) (repeated :: Maybe Span) (snd (takeReady (at o n) r0))
                 piece = if inTurn then Range (at o n) (at o n `advance` rangeLength (range o new)) else range o new `intersect` Range (at o n) (at o 200)
                 (queue, fresh) = if isEmpty piece then (r, []) else fromMaybe (r, []) (insertRange piece r)
                 (next, rest) = takeReady (at o n) queue
                 simple = isComplete r && rangeStart piece == at o n && not (isEmpty piece)
-             in n < 100 ==> checkCoverage (cover 5 simple "in order" (cover 20 (not (isComplete r)) "something is out of turn" (takeIn (at o n) piece r === Taken next rest fresh))),
+             in n < 100 ==> cover 5 simple "in order" (cover 20 (not (isComplete r)) "something is out of turn" (takeIn (at o n) piece r === Taken next rest fresh)),
           testProperty "the most recent first" $ \o spans s ->
             let r = List.foldl' (\q x -> maybe q fst (insertRange (range o x) q)) emptyReassembly (spans :: [Span])
              in case insertRange (range o s) r of
@@ -146,14 +147,14 @@ tests =
                in members o (sackedRanges s) === left
                     .&&. boardSacked s === size left
                     .&&. heardBytes h === size (S.filter (< n) (everything S.\\ given spans)),
-          testProperty "what was sent earlier than something that arrived is lost, by the byte" $ \o spans -> forAll (choose (0, 30)) $ \window ->
+          testCovered "what was sent earlier than something that arrived is lost, by the byte" $ \o spans -> forAll (choose (0, 30)) $ \window ->
             -- Every byte was sent at its own number.
             let s = board o spans
                 newest = maximum (-1 : S.toList (given spans))
                 (_, found) = detect 100 window s
                 lost i = S.notMember i (given spans) && i < newest && fromIntegral i + fromIntegral (rackRtt s) + window <= 100
                 those = members o [pieceRange p | p <- toList (boardPieces found), pieceFate p == Lost]
-             in checkCoverage (cover 20 (not (S.null those)) "lost" (those === S.filter lost everything .&&. boardLost found === size those)),
+             in cover 20 (not (S.null those)) "lost" (those === S.filter lost everything .&&. boardLost found === size those),
           testProperty "sent again, it is on the way" $ \o spans x ->
             let s = sentAgain 200 (range o x) (loseAll (board o spans))
              in boardLost s === size (everything S.\\ S.union (given spans) (set x)) .&&. boardSacked s === size (given spans),
@@ -168,9 +169,9 @@ tests =
             let Told s _ = forget 1 0 (Seq 130) (segments 100 10)
             sackedRanges (toldBoard (mark 1 0 (Range (Seq 150) (Seq 420)) (Told s nothingHeard))) @?= [Range (Seq 200) (Seq 400)]
             boardLost (loseHead s) @?= 70,
-          testProperty "orders and sums are those of the pieces, and losses those of RFC 8985" $ \o (moves :: [Move]) ->
+          testCovered "orders and sums are those of the pieces, and losses those of RFC 8985" $ \o (moves :: [Move]) ->
             let boards = scanl (flip (moved o)) (0, 0, emptyScoreboard) moves
-             in checkCoverage (cover 30 (any (\(_, _, s) -> boardLost s > 0) boards) "lost" (conjoin (map sound boards))),
+             in cover 30 (any (\(_, _, s) -> boardLost s > 0) boards) "lost" (conjoin (map sound boards)),
           testGroup
             "the work for each acknowledgement does not grow with the book"
             [ testCase name $ do

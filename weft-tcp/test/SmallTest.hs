@@ -6,7 +6,8 @@ module SmallTest (tests, opened, waiting) where
 
 import Data.Int (Int64)
 import Data.Maybe (fromMaybe, isJust)
-import Test.Tasty (TestTree, adjustOption, testGroup)
+import Properties (atLeast, testCovered)
+import Test.Tasty (TestTree, testGroup)
 import Test.Tasty.QuickCheck
 import Weft.Tcp.Connection
 import Weft.Tcp.Icmp (Trouble (..))
@@ -19,27 +20,25 @@ tests :: TestTree
 tests =
   testGroup
     "small records"
-    [ atLeast 1000 . testProperty "TIME-WAIT" $ \options simultaneous -> forAllMoves $ \moves ->
+    [ atLeast 1000 . testCovered "TIME-WAIT" $ \options simultaneous -> forAllMoves $ \moves ->
         let (now, begun) = ending options simultaneous
             run = alike (fmap fromWaiting . waitingOf) now begun moves
          in counterexample (show (runWrong run)) $
-              checkCoverage . cover 20 (runAnswered run) "answered" . cover 5 (runEnded run) "ended" . cover 10 (runLater run) "lasts longer" $
+              cover 20 (runAnswered run) "answered" . cover 5 (runEnded run) "ended" . cover 10 (runLater run) "lasts longer" $
                 isJust (waitingOf begun) && null (runWrong run),
-      atLeast 1000 . testProperty "half open" $ \options -> forAllMoves $ \moves ->
+      atLeast 1000 . testCovered "half open" $ \options -> forAllMoves $ \moves ->
         let begun = opening options
             run = alike (fmap fromHalfOpen . halfOpenOf) 0 begun moves
          in counterexample (show (runWrong run)) $
-              checkCoverage . cover 20 (runAnswered run) "answered" . cover 10 (runEnded run) "ended" . cover 5 (runLater run) "repeats its answer" $
+              cover 20 (runAnswered run) "answered" . cover 10 (runEnded run) "ended" . cover 5 (runLater run) "repeats its answer" $
                 isJust (halfOpenOf begun) && null (runWrong run),
-      atLeast 1000 . testProperty "at rest" $ \options -> forAllMoves $ \moves ->
+      atLeast 1000 . testCovered "at rest" $ \options -> forAllMoves $ \moves ->
         let (now, begun) = idle options
             run = alike (fmap fromResting . restingOf) now begun moves
          in counterexample (show (runWrong run)) $
-              checkCoverage . cover 20 (runAnswered run) "answered" . cover 20 (runEnded run) "no longer at rest" $
+              cover 20 (runAnswered run) "answered" . cover 20 (runEnded run) "no longer at rest" $
                 isJust (restingOf begun) && null (runWrong run)
     ]
-  where
-    atLeast n = adjustOption (\(QuickCheckTests given) -> QuickCheckTests (max n given))
 
 -- | Which options the peer offers: all of them, and marks of congestion; and in how wide a shift.
 data Offer = Offer Bool Bool Bool Bool

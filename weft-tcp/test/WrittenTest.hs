@@ -12,8 +12,9 @@ import Data.List qualified as List
 import Data.Maybe (isNothing, mapMaybe)
 import Data.Word (Word64)
 import HostileTest (Move (..), Run (..), begin, move, opening)
+import Properties (atLeast)
 import SmallTest (opened, waiting)
-import Test.Tasty (TestTree, adjustOption, testGroup)
+import Test.Tasty (TestTree, testGroup)
 import Test.Tasty.HUnit (assertBool, testCase, (@?=))
 import Test.Tasty.QuickCheck
 import Weft.Tcp.Connection
@@ -75,7 +76,6 @@ tests =
         sequence_ [written tcbForm (fromHalfOpen (movedHalfOpen (tcbSettings (fromHalfOpen h)) 5000 h)) @?= written tcbForm (moved 5000 (fromHalfOpen h)) | h <- halves]
     ]
   where
-    atLeast n = adjustOption (\(QuickCheckTests given) -> QuickCheckTests (max n given))
     m = head' [x | x@(Mistake "no delayed acknowledgement" _) <- mistakes]
     head' = \case
       x : _ -> x
