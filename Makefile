@@ -21,12 +21,12 @@ SEEDS = 0-99999
 WORLDS = 0-999999
 # make soak
 MINUTES = 10
-# make fuzz, which takes MINUTES too
+# make fuzz-http, which takes MINUTES too
 SEED = 1
 # make test-interop
 GROUPS = split curl python tools browser slow soak
 # make fuzz-tcp
-CASES = 100000
+CASES = 1000000
 # make reuses
 REUSES = 100000
 # make packetdrill
@@ -35,7 +35,7 @@ SCRIPTS =
 ARGS =
 
 .PHONY: help setup build serve test lint format docs check-setup check-ghc view-timeline \
-  test-interop soak fuzz fuzz-tcp reuses packetdrill explore explore-tcp kv bench bench-yield bench-timers bench-http bench-http-figures bench-substrate figures gate \
+  test-interop soak fuzz fuzz-http fuzz-tcp reuses packetdrill explore explore-tcp kv bench bench-yield bench-timers bench-http bench-http-figures bench-substrate figures gate \
   setup-build setup-bench setup-gate setup-figures setup-interop servers storm select program peers clean
 
 help: ## list the targets
@@ -59,13 +59,15 @@ test-interop: setup-interop servers ## real clients against the servers: a table
 soak: setup-build servers storm ## storms of cancellations, clients of every kind for long, and what is left of them [MINUTES=10]
 	@exec python3 weft-cli/interop/soak.py '$(MINUTES)' $(ARGS)
 
-fuzz: setup ## the parser beside those of others, for long [MINUTES=10] [SEED=1]
+fuzz: fuzz-http fuzz-tcp ## both of these
+
+fuzz-http: setup ## the parser of requests beside those of others, for long [MINUTES=10] [SEED=1]
 	@tools/build weft-http:test:weft-http-differential
 	@cd weft-http && exec ../bin/weft-http-differential fuzz '$(MINUTES)' '$(SEED)'
 
-fuzz-tcp: setup ## a TCP connection against any inputs in any order [CASES=100000] [ARGS=--quickcheck-replay=7]
+fuzz-tcp: setup ## a TCP connection against any inputs in any order, its parsers against any bytes [CASES=1000000] [ARGS=--quickcheck-replay=7]
 	@tools/build weft-tcp:test:weft-tcp-test
-	@exec bin/weft-tcp-test -p 'hostile' --quickcheck-tests '$(CASES)' $(ARGS)
+	@exec bin/weft-tcp-test -p '/hostile/||/any bytes/' --quickcheck-tests '$(CASES)' --timeout 1h $(ARGS)
 
 reuses: setup ## close descriptors while two threads wait and reuse the numbers, for long [REUSES=100000]
 	@tools/build weft:test:weft-events-test weft:test:weft-test weft-ghc-io:test:weft-ghc-io-test
