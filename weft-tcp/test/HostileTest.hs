@@ -106,7 +106,7 @@ broken o i t segments =
           ("pieces", length (boardPieces board) <= mostPieces + 2),
           ("an answer to a reset", not (isReset i) || all (\g -> segmentSpan g == 0 && not (segmentFlags g `has` rst)) segments || tcbState o == SynSent),
           ("spoke after the end", tcbState o /= Closed || null segments),
-          ("a flood", fromIntegral (length segments) <= 2 + windowBytes (tcbWindow t) + sndWnd t)
+          ("a flood", fromIntegral (length segments) <= 20 + fromIntegral (sndDups o) + (windowBytes (tcbWindow t) `max` windowBytes (tcbWindow o)) `div` 16)
         ],
       not holds'
   ]

@@ -13,7 +13,7 @@ import Data.Int (Int64)
 import Data.List qualified as List
 import Data.Maybe (isNothing)
 import Data.Word (Word32)
-import Properties (atLeast)
+import Properties (atLeast, testCovered)
 import System.Mem (performMajorGC)
 import System.Mem.Weak (deRefWeak)
 import Test.Tasty (TestTree, testGroup)
@@ -51,7 +51,13 @@ tests =
       testCase "a packet that waits no more is not kept" forgets,
       testCase "a flood of hosts that are not there does not keep others from being found" crowded,
       atLeast 1000 . testProperty "any bytes" $ \version bytes -> case receiveFrame 0 (B.pack bytes) (noNeighbours (ours version) :: Neighbours ByteString) of
-        (n, _, out) -> (knownHosts n, length out) === ([], 0)
+        (n, _, out) -> (knownHosts n, length out) === ([], 0),
+      -- Those alone hardly ever come further than the first field.
+      atLeast 5000 . testCovered "any bytes after a good beginning, or in its middle" $ \version (Frame f) (NonNegative at) bytes ->
+        let good = f version
+            (front, back) = B.splitAt (at `mod` (B.length good + 1)) good
+            (n, _, out) = receiveFrame 0 (front <> B.pack (take 4 bytes) <> B.drop (length (take 4 bytes)) back) (noNeighbours (ours version) :: Neighbours ByteString)
+         in cover 5 (not (null out)) "answered" . cover 20 (null out) "dropped" $ (knownHosts n, length out `min` 2) === ([], length out `min` 1)
     ]
   where
     versions = [V4, V6]

@@ -85,6 +85,17 @@ instance Arbitrary AnyMessage where
 flips :: ByteString -> [ByteString]
 flips b = [B.pack (zipWith (\i x -> if i == at then x `xor` (2 ^ bit) else x) [0 ..] (B.unpack b)) | at <- [0 .. B.length b - 1], bit <- [0 .. 7 :: Int]]
 
+-- | With the checksum of a control message where it belongs.
+summed :: Address -> Address -> ByteString -> ByteString
+summed a b x
+  | B.length x < 4 = x
+  | otherwise = B.concat [B.take 2 x, B.pack [fromIntegral (s `shiftR` 8), fromIntegral s], B.drop 4 x]
+  where
+    s = checksum (addresses <> sumBytes (B.concat [B.take 2 x, B.pack [0, 0], B.drop 4 x]))
+    addresses = case a of
+      Address4 _ -> mempty
+      Address6 _ _ -> pseudoHeader a b protocolIcmp6 (B.length x)
+
 -- | All proper beginnings.
 cuts :: ByteString -> [ByteString]
 cuts b = [B.take n b | n <- [0 .. B.length b - 1]]
@@ -213,6 +224,9 @@ tests =
           testProperty "a bit is refused" $ \(Path a b) (AnyMessage m) ->
             conjoin [counterexample (show x) (isLeft (parseMessage a b x)) | x <- flips (buildMessage a b m)],
           testProperty "any bytes" $ \(Path a b) (Bytes x) -> harmless (parseMessage a b x) .&&. harmless (parseQuoted x),
+          testProperty "any bytes under a right checksum" $ \(Path a b) (AnyMessage m) (Bytes x) ->
+            -- The first byte is the kind of message.
+            harmless (parseMessage a b (summed a b (B.take 1 (buildMessage a b m) <> x))) .&&. harmless (parseMessage a b (summed a b x)),
           testProperty "quotes a segment" $ \(Path a b) (AnySegment (ports, s, payload)) (NonNegative more) ->
             let packet = buildPacket (Packet a b 6 64 0 0 (buildSegment a b ports s payload))
              in parseQuoted (B.take (headerLength a + 8 + more) packet) === Just (Quoted a b 6 ports (segmentSeq s)),

@@ -43,10 +43,10 @@ tests =
               one = List.foldl' move r moves
               two = List.foldl' move r {runNow = runNow r + d, runTcb = moved d (reread (runTcb r))} moves
            in runSteps one === runSteps two,
-      atLeast 300 . testProperty "no part of one is one" $ \state n -> flip onStates state $ \r ->
+      atLeast 300 . testProperty "no part of one is one" $ \state (Large n) -> flip onStates state $ \r ->
         let whole = written tcbForm (runTcb r)
          in isNothing (readWith tcbForm (B.take (n `mod` B.length whole) whole)) && isNothing (readWith tcbForm (whole <> B.singleton 0)),
-      atLeast 2000 . testProperty "with a bit changed it is refused, or behaves" $ \state place (moves :: [Move]) -> flip onStates state $ \r ->
+      atLeast 2000 . testProperty "with a bit changed it is refused, or behaves" $ \state (Large place) (moves :: [Move]) -> flip onStates state $ \r ->
         let whole = written tcbForm (runTcb r)
             n = place `mod` (8 * B.length whole)
             (front, back) = B.splitAt (n `div` 8) whole
@@ -63,7 +63,7 @@ tests =
         (tcbState t, length (boardPieces pieces)) @?= (Established, 20000)
         fmap (written tcbForm) (readWith tcbForm (written tcbForm busy)) @?= Just (written tcbForm busy)
         -- As many as there are bytes, and not more.
-        assertBool "an empty piece" (isNothing (readWith tcbForm (written tcbForm busy {sndNxt = sndUna t `advance` 19999})))
+        assertBool "a piece beyond the last byte" (isNothing (readWith tcbForm (written tcbForm busy {sndNxt = sndUna t `advance` 19999})))
         assertBool "fewer bytes than it says" (bytesToSend busy == 20000),
       testCase "half-open and in TIME-WAIT" $ do
         let halves = mapMaybe halfOpenOf opened
@@ -73,13 +73,24 @@ tests =
         -- Some of what 'fromWaiting' makes comes from the settings.
         sequence_ [fmap (written waitingForm) (readWith waitingForm (written waitingForm w)) @?= Just (written waitingForm w) | w <- waits]
         sequence_ [assertBool "part" (isNothing (readWith waitingForm (B.init (written waitingForm w)))) | w <- take 20 waits]
-        sequence_ [written tcbForm (fromHalfOpen (movedHalfOpen (tcbSettings (fromHalfOpen h)) 5000 h)) @?= written tcbForm (moved 5000 (fromHalfOpen h)) | h <- halves]
+        sequence_ [laterBy 5000 (fromHalfOpen h) (fromHalfOpen (movedHalfOpen (tcbSettings (fromHalfOpen h)) 5000 h)) | h <- halves]
+        sequence_ [laterBy 5000 (fromWaiting w) (fromWaiting (movedWaiting (tcbSettings (fromWaiting w)) 5000 w)) | w <- waits]
     ]
   where
-    m = head' [x | x@(Mistake "no delayed acknowledgement" _) <- mistakes]
+    m = head' [x | (x@(Mistake "no delayed acknowledgement" _), _) <- mistakes]
     head' = \case
       x : _ -> x
       [] -> noMistake
+
+-- | The second does what the first does, and not before it is due.
+laterBy :: Int64 -> Tcb -> Tcb -> IO ()
+laterBy d t delayed = do
+  assertBool "it waits for something" (deadline t /= never)
+  deadline delayed @?= deadline t + d
+  said (step (deadline t + d - 1) Due delayed) @?= ([], [])
+  said (step (deadline t + d) Due delayed) @?= said (step (deadline t) Due t)
+  where
+    said s = (stepSegments s, stepAnswers s)
 
 -- | It keeps what all connections keep, during these moves and while time passes afterwards until nothing is left to
 -- do. It says no more than it has bytes and moves to say it for.

@@ -34,8 +34,8 @@ import Weft.Tcp.Segment
 import Weft.Tcp.Sequence
 import World.Plan
 
--- | A mistake made at each step, to see that it is found.
-data Mistake = Mistake String (Input -> Step -> Step)
+-- | A mistake made at each step, to see that it is found: what it makes of a step, given the input and the connection before.
+data Mistake = Mistake String ((Input, Tcb) -> Step -> Step)
 
 -- | The protocol as it is.
 noMistake :: Mistake
@@ -186,7 +186,7 @@ runWorld mistake plan = go (0 :: Int) world
     -- One step was made: check it, send what it sends, tell the user.
     stepped s before' made payload w = do
       let Mistake _ spoil = mistake
-          Step whole segments answers = maybe id (spoil . fst) before' made
+          Step whole segments answers = maybe id spoil before' made
           t = if tcbState whole == TimeWait then unreadOf whole (throughRecord whole) else throughRecord whole
           x = end s w
           failing = bad w s . (("in " ++ show (tcbState t) ++ ": ") ++)

@@ -117,7 +117,7 @@ isSound t =
     && (flight t == 0 && tcbState t /= TimeWait || timerAt t /= never)
     && hasItsEnds t
     && whole (map pieceRange (toList (boardPieces (tcbScoreboard t))))
-    && all (\r -> rangeStart r `upTo` rangeEnd r && rcvNxt t `upTo` rangeStart r) (arrivedRanges (tcbReassembly t))
+    && all (\r -> rangeStart r `upTo` rangeEnd r && rcvNxt t `upTo` rangeStart r && rangeEnd r `upTo` rcvAdv t) (arrivedRanges (tcbReassembly t))
   where
     -- Sums and differences of two keep their order.
     large = 2 ^ (30 :: Int) + 65536
