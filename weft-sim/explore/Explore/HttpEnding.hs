@@ -8,11 +8,12 @@
 -- has very many clients serves them all the same.
 module Explore.HttpEnding (scenarios) where
 
-import Control.Monad (forM, replicateM_, void)
+import Control.Monad (forM, replicateM_, void, when)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as ByteString
 import Data.ByteString.Char8 qualified as Char8
 import Data.Either (fromRight)
+import Data.IORef
 import Data.List (isPrefixOf)
 import Data.Text qualified as Text
 import Explore.Draw
@@ -225,27 +226,33 @@ data Justice = Strict | Lenient
   deriving stock (Eq)
 
 -- | Many clients at once; those that are told that the server is short of something, or are cut
--- off, come again, for a while. When all have gone one more comes, which must be served.
+-- off, come again, for a while. When all have gone one more comes, which must be served. There are never more
+-- connections than the server may have.
 crowd :: Justice -> Weather -> (ServerSettings -> ServerSettings) -> Int -> Thread Complaints
 crowd justice weather settings count = serving defaultSetup {setupServer = settings} $ \rig -> do
-  let one i tries = do
+  seen <- liftIO (newIORef 0)
+  let one will i tries = do
         got <- attempt . withClient (rigAddress rig) $ \client -> do
+          -- Some hold their connection before they ask.
+          when (even i) $ sleep (milliseconds 5)
           sendIn [1_000] (pure ()) client (askWith "GET" "/small.txt" ["Connection: close"])
-          answer False client
+          got <- answer False client
+          got <$ liftIO (connectionCount (rigServer rig) >>= modifyIORef' seen . max)
         case got of
           Right (Right a)
             | answerStatus a == 200 -> pure (body200 "in a crowd" (fileOf "small.txt") (Right a))
-            | answerStatus a == 503, justice == Lenient -> again i tries
-          _ | weather == Stormy -> again i tries
+            | answerStatus a == 503, will == Lenient -> again will i tries
+          _ | weather == Stormy -> again will i tries
           other -> pure ["in a crowd: " <> show other]
-      again i tries
-        | tries > (0 :: Int) = sleep (milliseconds (20 + 7 * i)) >> one i (tries - 1)
-        | otherwise = pure (expect "in a crowd: never served" (justice == Lenient))
+      again will i tries
+        | tries > (0 :: Int) = sleep (milliseconds (20 + 7 * i)) >> one will i (tries - 1)
+        | otherwise = pure (expect "in a crowd: never served" (will == Lenient))
   machines <- forM [1 .. min 10 count] $ \i -> newMachine (Text.pack ("crowd" <> show i))
-  wrong <- gather [onMachine m (one i 50) | (i, m) <- zip [1 .. count] (cycle machines)]
-  last' <- onNewMachine "last" (one 1 (if weather == Stormy then 50 else 0))
+  wrong <- gather [onMachine m (one justice i 50) | (i, m) <- zip [1 .. count] (cycle machines)]
+  last' <- onNewMachine "last" (one Strict 1 (if weather == Stormy then 50 else 0))
+  most <- liftIO (readIORef seen)
   told <- filter (not . ("the limit of " `isPrefixOf`)) <$> reportsOf rig
-  pure (wrong <> last' <> expect ("the operator was told: " <> show (take 1 told)) (null told))
+  pure (wrong <> last' <> expect (show most <> " connections at once") (most <= serverMaxConnections (settings defaultServerSettings)) <> expect ("the operator was told: " <> show (take 1 told)) (null told))
 
 -- | A request after which the client has said to send nothing more. If it keeps its word the
 -- server closes the connection at once, whether the client does or not; else it makes sure

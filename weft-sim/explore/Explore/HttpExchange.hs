@@ -123,6 +123,6 @@ strays weather inIO sizes deeds = do
     -- It is not known how much of the response a thread adds to, or when it answers.
     lasts = \case WritesLate _ -> True; _ -> False
     late = \case AnswersLate _ -> True; _ -> False
-    mayCut = (/= Answers)
+    mayCut = \case Answers -> False; AnswersTwice _ -> False; _ -> True
     numberIn request = read (Char8.unpack (ByteString.drop 1 (requestPath request)))
     letters n count = Char8.replicate count (chr (ord 'a' + n))

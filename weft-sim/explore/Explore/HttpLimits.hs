@@ -110,20 +110,26 @@ once weather rig i (Arrival comes takes) = do
       | answerStatus a == 503 -> (503, expectEqual "Retry-After" (Just "3") (answerField "retry-after" a))
     other -> (0, expect ("neither served nor refused: " <> show other) (weather == Stormy))
 
--- | Answered with 200 or 503; no client is refused where there is room, or when all have gone.
+-- | Answered with 200 or 503, and no more at once than is allowed; no client is refused where there is room, or when all have gone.
 refusing :: Weather -> Int -> [Arrival] -> Thread Complaints
-refusing weather most arrivals = serving (answering working) {setupServer = limitedTo most} $ \rig -> do
-  results <- withScope $ \scope -> do
-    children <- forM (zip [1 ..] arrivals) (\(i, a) -> forkIn scope (once weather rig i a))
-    mapM awaitChild children
-  sleep (seconds 5)
-  (last', more) <- once weather rig 0 (Arrival 0 0)
-  pure
-    ( concatMap snd results
-        <> more
-        <> expect "somebody was refused where there was room for all" (length arrivals > most || all ((/= 503) . fst) results)
-        <> expect ("who came last was answered with " <> show last') (weather == Stormy || last' == 200)
-    )
+refusing weather most arrivals = do
+  inside <- liftIO (newIORef (0 :: Int))
+  seen <- liftIO (newIORef 0)
+  let counted request = bracket_ (liftIO (modifyIORef' inside (+ 1) >> readIORef inside >>= modifyIORef' seen . max)) (liftIO (modifyIORef' inside (subtract 1))) (working request)
+  serving (answering counted) {setupServer = limitedTo most} $ \rig -> do
+    results <- withScope $ \scope -> do
+      children <- forM (zip [1 ..] arrivals) (\(i, a) -> forkIn scope (once weather rig i a))
+      mapM awaitChild children
+    sleep (seconds 5)
+    (last', more) <- once weather rig 0 (Arrival 0 0)
+    top <- liftIO (readIORef seen)
+    pure
+      ( concatMap snd results
+          <> more
+          <> expect (show top <> " served at once") (top <= most)
+          <> expect "somebody was refused where there was room for all" (length arrivals > most || all ((/= 503) . fst) results)
+          <> expect ("who came last was answered with " <> show last') (weather == Stormy || last' == 200)
+      )
 
 refusingCancelled :: [Arrival] -> Int -> Thread Complaints
 refusingCancelled arrivals micros = servingBy (answering working) {setupServer = limitedTo 1} $ \rig -> withScope $ \scope -> do

@@ -76,7 +76,7 @@ explorePlan progress stop plan = do
   outcomes <- mapM (readMVar . snd) ends
   killThread watch
   forM_ outcomes $ \case
-    Left e | (Nothing :: Maybe AsyncException) <- fromException e -> throwIO e
+    Left e | fromException e /= Just ThreadKilled -> throwIO e
     _ -> pure ()
   unfinished <- Set.toList <$> readIORef open
   first <- minimum . (: unfinished) <$> readIORef next

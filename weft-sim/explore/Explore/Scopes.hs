@@ -15,6 +15,7 @@ import Weft
 import Weft.Internal.Core.Trace (labelText)
 import Weft.Mask (interruptible, mask_, uninterruptibleMask_)
 import Weft.Scope
+import Weft.Time (after, now)
 
 scenarios :: [Scenario]
 scenarios =
@@ -43,13 +44,15 @@ labelled name = defaultForkOptions {forkLabel = toShort (encodeUtf8 (Text.pack n
 failure :: Thread Complaints
 failure = do
   log' <- newLog
+  begin <- now
   outcome <- try . withScope $ \scope -> do
     _ <- forkInWith scope (labelled "bad") (yield >> throwM (ErrorCall "no"))
     _ <- forkInWith scope (labelled "good") (sleep (seconds 10) `finally` say log' ())
     sleep (seconds 20)
+  end <- now
   finalizers <- said log'
   pure $
-    expect ("finalizers that have run: " <> show (length finalizers)) (length finalizers <= 1) <> case outcome of
+    expect "the others were not interrupted" (end < after (seconds 5) begin) <> expect ("finalizers that have run: " <> show (length finalizers)) (length finalizers <= 1) <> case outcome of
       Left f -> expectEqual "label of the failure" (Text.pack "bad") (labelText (failedLabel f))
       Right () -> ["the failure was lost"]
 
