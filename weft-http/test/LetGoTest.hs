@@ -32,7 +32,8 @@ tests =
       testCase "one that is refused is closed" (ends defaultServerSettings False),
       testCase "one that does not come to rest is cut off" cutOffAfterwards,
       testCase "after resume they are kept" resumed,
-      testCase "those that come from there have the time between two requests" welcomed
+      testCase "those that come from there have the time between two requests" welcomed,
+      testCase "one that drained before it was to serve returns" (run drainedBefore)
     ]
 
 get :: ByteString -> ByteString
@@ -145,6 +146,13 @@ welcomed = do
         pure ([phase | (phase, _, _) <- phases], answer)
   phases @?= [Idle]
   assertBool (show answer) (" 200 OK" `B.isInfixOf` answer)
+
+drainedBefore :: Thread ()
+drainedBefore = do
+  server <- newServer defaultServerSettings (\_ _ -> pure (plain ok200 [] ""))
+  withSocket loopbackListener $ \listener -> do
+    _ <- drain server [listener]
+    serve server listener
 
 waitUntil :: IO Bool -> Thread ()
 waitUntil there = do

@@ -108,7 +108,7 @@ slow weather = do
     deaf _ rig client = do
       _ <- attempt (sendIn [1_000] (pure ()) client (ByteString.concat (replicate 12 (ask "/large.bin"))))
       sleep (seconds 36)
-      got <- either (const "") id <$> attempt (untilEnd client)
+      got <- fromRight "" <$> attempt (untilEnd client)
       pure (expect "all was sent to a client that did not read" (ByteString.length got < 12 * ByteString.length (fileOf "large.bin")))
     -- A client that reads slowly, but reads, is served to the end.
     reading ms _ client = do

@@ -93,20 +93,23 @@ import Weft.Socket
 import Weft.Timeout (timeout)
 
 -- | Accept connections on a listening socket and serve each on its own thread, distributed over
--- the workers in turn. Returns when 'drain' has closed the socket; a server can serve several
+-- the workers in turn. Returns when 'drain' has closed the socket, which it may have done before; a server can serve several
 -- sockets. Cancelling it leaves the connections and the socket open; 'drain' ends them.
 serve :: Server -> Socket -> Thread ()
-serve server listener = bracket_ (liftIO (hold server)) (liftIO (letGo server)) $ do
-  setInherited listener
-  reception <- Reception (newContext server) <$> localAddress listener
-  startTicker server
-  let begin worker socket peer =
+serve server listener =
+  bracket_ (liftIO (hold server)) (liftIO (letGo server)) $
+    accepting `catch` \e -> do
+      closed <- liftIO (isDraining server)
+      unless closed (throwM (e :: IOException))
+  where
+    accepting = do
+      setInherited listener
+      reception <- Reception (newContext server) <$> localAddress listener
+      startTicker server
+      acceptEach (awaitRoom server) listener $ \worker socket peer ->
         liftIO (beginRefusal server) >>= \case
           Nothing -> start reception False worker socket peer
           Just after -> refuseQuickly server after socket
-  acceptEach (awaitRoom server) listener begin `catch` \e -> do
-    closed <- liftIO (isDraining server)
-    unless closed (throwM (e :: IOException))
 
 -- | Set what the sockets that are accepted inherit. Unix-domain sockets lack these options.
 setInherited :: Socket -> Thread ()
