@@ -18,7 +18,7 @@ import Test.Tasty.HUnit
 import Weft
 import Weft.Event qualified as Event
 import Weft.Http.Server hiding (Server)
-import Weft.Http.Server.Phase (currentPhase)
+import Weft.Http.Server.Phase (currentPhase, expire, shutdownQuietly)
 import Weft.Http.Server.State (Open (..), Phase (..), Server (..))
 import Weft.Http.Status
 import Weft.Socket hiding (Raw)
@@ -45,6 +45,7 @@ tests =
         testCase "a body that was waited for in vain can be waited for again" (bodyAgain [] ["200"]),
         testCase "and the client that waits for 100 is told once" (bodyAgain ["Expect: 100-continue"] ["100", "200"]),
         testCase "a piece of a body that comes in the moment of an interruption is not lost" bodyMeanwhile,
+        testCase "a piece of a body that comes in the moment of its time limit does not keep the client from being told" bodyTooLate,
         testCase "a client that takes nothing has its time limit also where it sends a body" bodyWhileSending,
         testCase "an application that receives a body after its response is no handler at work" bodyAfter,
         testCase "what is around a connection is no handler at work after its last request" aroundAfter,
@@ -239,6 +240,26 @@ bodyMeanwhile = do
       toEnd client
   statuses answer @?= ["200"]
   has "hello" answer
+
+-- | The ticker ends the phase, a piece has come, and then the ticker shuts the socket down.
+bodyTooLate :: Assertion
+bodyTooLate = do
+  server <- newIORef Nothing
+  (answer, _) <- withHandler id (fmap (plain ok200 []) . readBody 100) $ \rig -> do
+    liftIO (writeIORef server (Just (rigServer rig)))
+    rigClient rig $ \client -> do
+      sendAll client (post "/" ["Content-Length: 50"] "")
+      let tooLate = do
+            untilReceiving server
+            sendAll client "x"
+            members <- liftIO (readIORef (serverConnections (rigServer rig)))
+            forM_ (openConnections members) $ \m -> do
+              (_, word, deadline) <- liftIO (currentPhase m)
+              -- Not where the piece was received before.
+              liftIO (expire m word deadline) >>= maybe tooLate (const (shutdownQuietly m ShutdownReceive))
+      tooLate
+      toEnd client
+  statuses answer @?= ["408"]
 
 -- | The body is received by one thread while another waits for the client to take something.
 bodyWhileSending :: Assertion

@@ -139,7 +139,7 @@ trailers style = do
       body <- Lazy.toStrict <$> strictRequestBody request
       respond (text (body <> " " <> foldMap (B.singleton . fromIntegral . fromEnum) (show (map fst (requestHeaders request)))))
 
--- | Two octets a second are asked for, and a piece comes every tenth of one; then nothing.
+-- | 2,000 octets a second are asked for, and ten come.
 trickle :: ApplicationStyle -> Assertion
 trickle style = do
   let settings = setSlowlorisSize 2_000 (setTimeout 1 (setApplicationStyle style (setOnException (\_ _ -> pure ()) defaultSettings)))

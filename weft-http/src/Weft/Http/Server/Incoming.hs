@@ -127,7 +127,7 @@ nextOf context c exchange ref state = case stateEnded state of
           `catch` cutOff
           `onException` back [ReceivingBody, ReceivingAtPace] phase
       when (B.null bytes) $ do
-        late <- liftIO (expiredIn c)
+        late <- liftIO (expiredBefore c)
         -- The handler has its own time to deal with it.
         when late (liftIO (revive server c phase))
         throwM (if late then BodyTimedOut else BodyCutOff)

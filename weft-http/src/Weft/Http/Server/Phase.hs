@@ -19,6 +19,7 @@ module Weft.Http.Server.Phase
     isNew,
     isAtRest,
     expiredIn,
+    expiredBefore,
     currentPhase,
     withdraw,
     lieDown,
@@ -202,7 +203,7 @@ revive :: Server -> Connection -> Phase -> IO ()
 revive server c phase = do
   word <- readPrimVar (phaseWord m)
   -- The ticker leaves an expired connection alone, so no other thread writes here.
-  when (isIn Expired word) (writePrimVar (phaseWord m) (withPhase (word + 16) Handling))
+  when (isIn Expired word) (writePrimVar (phaseWord m) (withPhase (word + 16) Handling) >> noteRevived m)
   enter server c phase
   where
     m = connectionMember c
@@ -224,6 +225,11 @@ restsIn word = isIn Idle word || isIn Dormant word || isNewWord word && isIn Rec
 -- | Has a deadline cut this connection off?
 expiredIn :: Connection -> IO Bool
 expiredIn c = isIn Expired <$> readPrimVar (phaseWord (connectionMember c))
+
+-- | Has a deadline cut it off, now or before it was revived? The ticker ends the phase and then shuts the
+-- socket down: what comes between the two is received, and the connection revived, before the stream ends.
+expiredBefore :: Connection -> IO Bool
+expiredBefore c = (||) <$> expiredIn c <*> wasRevived (connectionMember c)
 
 -- | The thread that serves a connection.
 servedBy :: Member -> ThreadId -> IO ()

@@ -25,6 +25,8 @@ module Weft.Http.Server.State
     countRequest,
     readCredit,
     writeCredit,
+    wasRevived,
+    noteRevived,
     memberNumber,
     setNumber,
     Connection (..),
@@ -161,18 +163,20 @@ data Member = Member
 -- 2. requests so far, counted where their number is limited;
 -- 3. the number of the connection in the registry;
 -- 4. for how long the client may yet be waited for to take some of a response, in nanoseconds
---    ("Weft.Http.Server.Pace").
+--    ("Weft.Http.Server.Pace");
+-- 5. whether it has been revived ('Weft.Http.Server.Phase.revive'): 0 or 1.
 newtype Pulse = Pulse (MutablePrimArray RealWorld Int)
 
--- | With these first two words, and the last one.
+-- | With these first two words, and this credit.
 newPulse :: Int -> Int64 -> Int64 -> IO Pulse
 newPulse word deadline credit = do
-  words' <- newPrimArray 5
+  words' <- newPrimArray 6
   writePrimArray words' 0 word
   writePrimArray words' 1 (fromIntegral deadline)
   writePrimArray words' 2 0
   writePrimArray words' 3 0
   writePrimArray words' 4 (fromIntegral credit)
+  writePrimArray words' 5 0
   pure (Pulse words')
 
 -- | The first word, for atomic changes.
@@ -205,6 +209,14 @@ readCredit m = case memberPulse m of
 writeCredit :: Member -> Int64 -> IO ()
 writeCredit m credit = case memberPulse m of
   Pulse words' -> writePrimArray words' 4 (fromIntegral credit)
+
+wasRevived :: Member -> IO Bool
+wasRevived m = case memberPulse m of
+  Pulse words' -> (/= 0) <$> readPrimArray words' 5
+
+noteRevived :: Member -> IO ()
+noteRevived m = case memberPulse m of
+  Pulse words' -> writePrimArray words' 5 1
 
 -- | Its number in the registry.
 memberNumber :: Member -> IO Int
