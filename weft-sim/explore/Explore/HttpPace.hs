@@ -143,7 +143,7 @@ one :: Habit -> Client -> Thread Complaints
 one h@(Habit kind size gap) client = case kind of
   Heading -> do
     (got, took) <- timed (trickling (ByteString.replicate 8_000 0x61) (answer False client))
-    pure (expect ("answered with " <> show got) (statusOf' got == 408) <> between' "the head" 9_900 12_200 took)
+    pure (expect ("answered with " <> show got) (statusOf' got == 408) <> between' "the head" 9_900 12_700 took)
   Uploading work -> do
     sendIn [10_000] (pure ()) client (askWith "POST" ("/work?" <> text work) ["Content-Length: " <> text size', "Connection: close"])
     (got, took) <- timed (trickling body (answer False client))
