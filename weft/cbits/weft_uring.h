@@ -60,7 +60,7 @@ void weft_uring_free(struct weft_uring *r);
  * is WEFT_URING_EVENTS there may be more. Never blocks. */
 int weft_uring_turn(struct weft_uring *r);
 /* As weft_uring_turn, but when nothing has completed, block for at most this number of
- * nanoseconds (negative: for ever). */
+ * nanoseconds (negative: for ever). A signal does not end it. */
 int weft_uring_wait(struct weft_uring *r, int64_t nanoseconds);
 struct weft_uring_event *weft_uring_events(struct weft_uring *r);
 
