@@ -451,6 +451,9 @@ static int show(struct weft_uring *r, int n, uint64_t user_data, int32_t result,
     case WEFT_URING_CANCEL_OPERATION:
       if (result == -ENOENT) break;
       return n;
+    case WEFT_URING_CANCEL_DESCRIPTOR:
+      if (result >= 0) break;
+      return n;
     default: return n;
   }
   r->events[n].user_data = user_data;
@@ -647,7 +650,8 @@ int weft_uring_cancel(struct weft_uring *r, uint64_t target) {
 }
 
 int weft_uring_cancel_descriptor(struct weft_uring *r, int fd) {
-  struct io_uring_sqe *s = next(r, IORING_OP_ASYNC_CANCEL, fd, WEFT_URING_CANCEL);
+  struct io_uring_sqe *s =
+      next(r, IORING_OP_ASYNC_CANCEL, fd, (uint64_t)fd * WEFT_URING_KINDS + WEFT_URING_CANCEL_DESCRIPTOR);
   if (s == NULL) return 0;
   s->cancel_flags = IORING_ASYNC_CANCEL_FD | IORING_ASYNC_CANCEL_ALL;
   return done(r);
