@@ -37,7 +37,7 @@ scenarios =
     (weathered "http/vanishing" "clients vanish in every state, and nothing of them is left" $ \seed -> vanishing (draw seed (several 1 6 vanisher)))
       { scenarioConfig = \seed -> inWeather (weatherOf seed) (configOf seed)
       },
-    (weathered "http/faults" "whatever befalls the network, who is not concerned is served" $ \seed -> faulty (draw seed (several 1 2 (several 1 4 asks))))
+    (weathered "http/faults" "whatever befalls the network, clients that are not concerned are served" $ \seed -> faulty (draw seed (several 1 2 (several 1 4 asks))))
       { scenarioConfig = \seed -> inWeather Tight (configOf seed) {configFaults = draw seed faults}
       }
   ]

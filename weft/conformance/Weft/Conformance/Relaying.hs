@@ -28,7 +28,7 @@ relaying world =
     [ conforms world "the client ends first, then the server" (clientFirst world),
       conforms world "the server ends first, then the client" (serverFirst world),
       conforms world "megabytes in both directions at once" (bothWays world),
-      inDirectory world "who does not read stops who writes" (backPressure world),
+      inDirectory world "a reader that stops holds up the writer" (backPressure world),
       conforms world "a reset ends both directions" (resets world),
       conforms world "a cancellation ends both directions, and closes nothing" (cancelled world),
       conforms world "one direction alone" (oneWay world)

@@ -43,7 +43,7 @@ instance Show Socket where
 
 -- | Memory that the garbage collector does not move, and its size in bytes.
 --
--- "Weft.Buffer" says who owns it when. A 'ByteString' that is made of it without a copy shares it.
+-- "Weft.Buffer" says what owns it when. A 'ByteString' that is made of it without a copy shares it.
 data Buffer = Buffer
   { bufferMemory :: {-# UNPACK #-} !(ForeignPtr Word8),
     -- | In bytes.
