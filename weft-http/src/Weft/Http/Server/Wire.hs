@@ -150,7 +150,6 @@ tryWrite context c bytes = case connectionTransport c of
 
 attemptsOf :: Context -> Attempts
 attemptsOf = serverAttempts . contextServer
-{-# INLINE attemptsOf #-}
 
 -- | Send all pieces.
 write :: Context -> Connection -> [ByteString] -> Thread ()

@@ -203,7 +203,6 @@ receive env s (Buffer memory room) offset count wait k
 -- | 'operate' on a socket's descriptor.
 operateOn :: Env -> Socket -> (Descriptor -> Operation.Operation) -> IO () -> Wait -> (Int -> Trace) -> IO Trace
 operateOn env s operation = operate env Completed (socketDescriptor s) (operation (socketDescriptor s))
-{-# INLINE operateOn #-}
 
 -- | There is no room for what was to be received. To answer with 0 would be taken for the end
 -- of the stream.
