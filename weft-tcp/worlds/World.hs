@@ -65,7 +65,7 @@ data End = End
 
 -- A packet has a number, and counts how many in a row up to it answer each other without saying
 -- anything.
-data Event = Packet' Side Int Int Segment ByteString | Read' Side | Open' Side | Abort' Side
+data Event = Arrival Side Int Int Segment ByteString | Reading Side | Opening Side | Aborting Side
 
 data W = W
   { wNow :: Instant,
@@ -121,7 +121,7 @@ runWorld mistake plan = go (0 :: Int) world
               endSent = Nothing
             }
     breaks = not (null (planBreak plan))
-    world = maybe id (\(t, s) -> after t (Abort' s)) (planBreak plan) (after 0 (Open' A) (if planBoth plan then after 3 (Open' B) start else start))
+    world = maybe id (\(t, s) -> after t (Aborting s)) (planBreak plan) (after 0 (Opening A) (if planBoth plan then after 3 (Opening B) start else start))
     start = W 0 (planDice plan + 5000) 0 0 0 0 M.empty (newEnd A) (newEnd B) 0 0 0 []
 
     go n w
@@ -160,16 +160,16 @@ runWorld mistake plan = go (0 :: Int) world
       unless (linkLoss link >= 300 || endForgotten e || endAcked e == B.length (endStream e)) (Left (show s ++ ": " ++ show (endAcked e) ++ " bytes acknowledged"))
 
     event e w = case e of
-      Open' s -> case endTcb (end s w) of
+      Opening s -> case endTcb (end s w) of
         Nothing -> let x = end s w in stepped s Nothing (activeOpen (endSettings x) (endIss x) 77 (wNow w)) B.empty (logged (Called (wNow w) s Connects) w)
         Just _ -> Right w
-      Abort' s -> input Abort s (logged (Called (wNow w) s Aborts) w)
-      Read' s -> do
+      Aborting s -> input Abort s (logged (Called (wNow w) s Aborts) w)
+      Reading s -> do
         let x = end s w
         amount <- Right (maybe 0 readable (endTcb x))
         let (r, w1) = roll 5000 w
         reads' s (min amount (fromIntegral r + 1)) (setEnd s x {endReading = False} w1)
-      Packet' s i idle seg payload -> fmap (\v -> v {wIdle = 0}) $ do
+      Arrival s i idle seg payload -> fmap (\v -> v {wIdle = 0}) $ do
         let w0 = logged (Came (wNow w) s i seg) w {wIdle = idle}
         -- Two ends that answer each other's acknowledgements never stop.
         when (idle > 20) (bad w0 s "acknowledgements are answered by acknowledgements")
@@ -221,7 +221,7 @@ runWorld mistake plan = go (0 :: Int) world
       Acknowledged n ->
         let x = end s w
             sum' = endAcked x + fromIntegral n
-         in if sum' > endRead' (end (other s) w) then bad w s "acknowledged what did not arrive" else Right (setEnd s x {endAcked = sum'} w)
+         in if sum' > endReadable (end (other s) w) then bad w s "acknowledged what did not arrive" else Right (setEnd s x {endAcked = sum'} w)
       Store ranges -> do
         let x = end s w
             from = case before' of Just (Arrived g, _) -> segmentSeq g; _ -> Seq 0
@@ -233,9 +233,9 @@ runWorld mistake plan = go (0 :: Int) world
             w1 = setEnd s x1 w
         if endSlow x == 0
           then reads' s (maybe 0 readable (endTcb x1)) w1
-          else Right (if endReading x then w1 else after (endSlow x) (Read' s) (setEnd s x1 {endReading = True} w1))
+          else Right (if endReading x then w1 else after (endSlow x) (Reading s) (setEnd s x1 {endReading = True} w1))
     -- The bytes that are there at least, read or not.
-    endRead' x = endRead x + maybe 0 (fromIntegral . readable) (endTcb x)
+    endReadable x = endRead x + maybe 0 (fromIntegral . readable) (endTcb x)
 
     -- The user takes bytes, which must be the peer's.
     reads' s n w
@@ -247,7 +247,7 @@ runWorld mistake plan = go (0 :: Int) world
           unless (got == should) (bad w s ("wrong bytes at " ++ show (endRead x)))
           let x1 = x {endStore = store, endRead = endRead x + fromIntegral n}
               more = maybe 0 readable (endTcb x) > n
-              w1 = if more && not (endReading x1) then after (endSlow x) (Read' s) (setEnd s x1 {endReading = True} w) else setEnd s x1 w
+              w1 = if more && not (endReading x1) then after (endSlow x) (Reading s) (setEnd s x1 {endReading = True} w) else setEnd s x1 w
           input (Consumed n) s (logged (Called (wNow w) s (Reads (fromIntegral n))) w1)
 
     -- The user writes while its memory has room, and says when that was all.
@@ -293,7 +293,7 @@ runWorld mistake plan = go (0 :: Int) world
               (mark', v) = roll 1000 v1
               g' = if suffers && segmentFlags g `has` ect && mark' < linkMark link then g {segmentFlags = segmentFlags g <> ce} else g
               delay = linkDelay link + (if suffers then fromIntegral j else 0)
-              v' = after (through - wNow w0 + delay) (Packet' (other s) number idle g' payload) v
+              v' = after (through - wNow w0 + delay) (Arrival (other s) number idle g' payload) v
            in if s == A then v' {wBusyA = through} else v' {wBusyB = through}
         flipped b = let i = fromIntegral bit `mod` (8 * B.length b) in B.concat [B.take (i `div` 8) b, B.singleton (B.index b (i `div` 8) `xor` (1 `shiftL` (i `mod` 8))), B.drop (i `div` 8 + 1) b]
         here = Address4 1

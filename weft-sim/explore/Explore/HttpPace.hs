@@ -30,7 +30,7 @@ import Weft.Timeout
 
 scenarios :: [Scenario]
 scenarios =
-  [ calmly "http/pace" "who is slower than it may be is cut off in its time, and nobody else is" $ \seed ->
+  [ calmly "http/pace" "a client that is slower than it may be is cut off in its time, and no other is" $ \seed ->
       pacing (draw seed (several 1 4 habit)),
     calmly "http/patience" "a handler that gives up waiting for a body takes its own time, and not its client's" $ \seed ->
       givingUp (draw seed (between 1 50_000))

@@ -60,7 +60,6 @@ noOutput = Output [] 0
 
 isEmptyOutput :: Output -> Bool
 isEmptyOutput (Output waiting _) = null waiting
-{-# INLINE isEmptyOutput #-}
 
 -- | In bytes: with more waiting, it is sent before the next request is looked at.
 mostGathered :: Int

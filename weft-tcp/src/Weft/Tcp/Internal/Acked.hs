@@ -56,7 +56,7 @@ acknowledged now s t
     mss = fromIntegral (sndMss t) :: Word32
     user = if advances && sndUna t `before` sndEnd t then distance (sndUna t) (earlier a (sndEnd t)) else 0
     reported = optionSack (segmentOptions s)
-    again = if t `is` SackOn then duplicate' a reported else Nothing
+    again = if t `is` SackOn then duplicateRange a reported else Nothing
     valid = [r | t `is` SackOn, r <- maybe id (const (drop 1)) again reported, not (isEmpty r), later (sndUna t) a `before` rangeStart r, rangeEnd r `upTo` sndNxt t]
     board = tcbScoreboard t
     shortest = rttLeast t
@@ -99,8 +99,8 @@ acknowledged now s t
 
 -- RFC 2883, section 4: the first range is what arrived twice, if it was acknowledged already or lies
 -- in the second range.
-duplicate' :: Seq -> [Range] -> Maybe Range
-duplicate' a = \case
+duplicateRange :: Seq -> [Range] -> Maybe Range
+duplicateRange a = \case
   r@(Range x y) : rest
     | x `before` a, y `upTo` a -> Just r
     | Range u v : _ <- rest, u `upTo` x, y `upTo` v -> Just r
@@ -309,7 +309,7 @@ probeEnds news t = case boardProbe board of
   Nothing -> t
   Just (end, repeated)
     | sndUna t `before` end -> t
-    | not repeated || isJust (duplicate' (sndUna t) (optionSack (segmentOptions (newsSegment news)))) -> ended t
+    | not repeated || isJust (duplicateRange (sndUna t) (optionSack (segmentOptions (newsSegment news)))) -> ended t
     -- Both the old and the new one would have been acknowledged.
     | end `before` sndUna t, Open <- tcbRecovery t -> ended (settled (lowered t))
     | newsAdvances news, end == sndUna t, Open <- tcbRecovery t -> t

@@ -120,7 +120,7 @@ waitingOf t
           }
   | otherwise = Nothing
 
--- | The connection again, for a user who has read everything.
+-- | The connection again, for a user that has read everything.
 fromWaiting :: Waiting -> Tcb
 fromWaiting w =
   (blank settings (waitingSndNxt w `retreat` 1) (waitingTsOffset w) begun)

@@ -60,7 +60,7 @@ onConn st s otherwise' datagrams use = onSock st s $ \sock -> case sockRole sock
 waitToAccept :: Stack -> Listener -> Wake -> IO ()
 waitToAccept st l w = do
   enroll (listenerBacklog l) stillThere w >>= wakeAll Nothing
-  -- Another shard may have lost the device meanwhile, and found nobody who waits.
+  -- Another shard may have lost the device meanwhile, and found no thread that waits.
   lost <- readIORef (stackLost st)
   when lost (dismiss (listenerBacklog l) >>= wakeAll Nothing)
 

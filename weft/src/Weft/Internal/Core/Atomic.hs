@@ -95,7 +95,6 @@ swapAtomically ref (Seen seen) !new = case unsafeCoerce ref of
     IO $ \s -> case casMutVar# var seen next s of
       (# s', 0#, _ #) -> (# s', True #)
       (# s', _, _ #) -> (# s', False #)
-{-# INLINE swapAtomically #-}
 
 -- | Replace a word that has this value; answers the old one. A barrier like 'swapFor'.
 swapWord :: Home -> PrimVar RealWorld Int -> Int -> Int -> IO Int
