@@ -8,8 +8,9 @@ module Main (main) where
 import ConformanceTest qualified
 import HandoverTest qualified
 import MachinesTest qualified
+import MemoryTest qualified
 import ServicesTest qualified
 import Test.Tasty
 
 main :: IO ()
-main = defaultMain (testGroup "weft-tcp:simulated" [MachinesTest.tests, HandoverTest.tests, ServicesTest.tests, ConformanceTest.tests])
+main = defaultMain (testGroup "weft-tcp:simulated" [MachinesTest.tests, MemoryTest.tests, HandoverTest.tests, ServicesTest.tests, ConformanceTest.tests])
