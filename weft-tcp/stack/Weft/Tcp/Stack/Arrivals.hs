@@ -235,7 +235,9 @@ finish st here now = go (8 :: Int)
       if
         | not (Sequence.null packets) -> do
             writeIORef (stackLoop st) Sequence.empty
-            mapM_ (\p -> count st PacketsIn >> takeIn Itself st here now p) (toList packets)
+            -- Jobs may have seen a later time than the turn began with, and a connection must not see an earlier one then.
+            seen <- readIORef (stackNow st)
+            mapM_ (\p -> count st PacketsIn >> takeIn Itself st here (max now seen) p) (toList packets)
             go rounds
         | rounds > 0 -> do
             over <- endTurn (stackTurn st) here
