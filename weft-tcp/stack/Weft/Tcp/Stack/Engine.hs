@@ -67,10 +67,11 @@ routeTo st from peer = leads <$> readIORef (stackLost st)
   where
     leads lost
       | lost && not (isOwn st peer) = Left eNODEV
+      -- As Linux, before it looks for a way.
+      | not (isUnspecified from) && not (sameFamily from peer) = Left eAFNOSUPPORT
       | not (isHost peer) || not (isOwn st peer || deviceReaches (stackDevice st) peer) = Left eNETUNREACH
       | otherwise = maybe (Left eNETUNREACH) suits source
     suits a
-      | not (sameFamily a peer) = Left eAFNOSUPPORT
       -- RFC 1122, section 3.2.1.3: it never leaves the host.
       | isLoopback a && not (isOwn st peer) = Left eINVAL
       | otherwise = Right a
