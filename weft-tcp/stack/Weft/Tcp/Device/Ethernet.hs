@@ -19,8 +19,8 @@ import Weft.Tcp.Packet (Address (..))
 -- for frames, whose MTU does not count their headers. Packets for hosts off the link are lost and counted if there is no router for
 -- them.
 --
--- There is a look at the hardware address when packets come or go, five times a second at most; 'Nothing' says that it cannot be
--- told. All hosts are told of a new one.
+-- There is a look at the hardware address at first, and when packets come or go, five times a second at most; 'Nothing' says that it
+-- cannot be told. All hosts are told of it at first, and of a new one ('present').
 overFrames :: IO Int64 -> IO (Maybe Mac) -> Station -> Device -> IO Device
 overFrames clock look station frames = do
   known <- newIORef (noNeighbours station)
@@ -37,7 +37,7 @@ overFrames clock look station frames = do
         Say frame -> deviceSend frames frame
       looked now = do
         due <- atomicModifyIORef' nextLook (\next -> if now < next then (next, False) else (now + 200000, True))
-        when due (look >>= mapM_ (changing_ . renamed))
+        when due (look >>= mapM_ (changing_ . present now))
       sends how packet
         | isReachable station target = do
             now <- clock
@@ -50,6 +50,7 @@ overFrames clock look station frames = do
         now <- clock
         looked now
         catMaybes <$> mapM (changing . receiveFrame now) arrived
+  clock >>= looked
   pure
     frames
       { deviceRead = deviceRead frames >>= \arrived -> if null arrived then pure [] else received arrived,
