@@ -4,11 +4,11 @@
 -- Description : Hosts on a segment of Ethernet, explored
 --
 -- Machines that find each other by ARP, on a segment that loses, doubles, reorders and corrupts frames: some crash and come back
--- with other hardware, or have it changed while they are up; some are cut off; one address has nobody; a stranger asks
--- in the name of others. Each byte that arrives is the next one, or the connection ends with an error; once the trouble is over
+-- with other hardware, or have it changed while they are up; some are cut off; one address has nobody; a stranger asks,
+-- answers and announces in the name of others. Each byte that arrives is the next one, or the connection ends with an error; once the trouble is over
 -- all hosts reach each other. The segment itself notices a packet that goes to the hardware of another machine than it is for
 -- ('overSegments').
-module Explore.Ethernet (ethernet) where
+module Explore.Ethernet (ethernet, ethernetWith) where
 
 import Control.Monad (forM, replicateM, unless, when)
 import Data.Bits (shiftR, (.&.))
@@ -40,14 +40,18 @@ onEthernet (Seed n) ip =
 
 -- | The scenario.
 ethernet :: Scenario
-ethernet =
+ethernet = ethernetWith id
+
+-- | The scenario with other segments.
+ethernetWith :: (IpSettings -> IpSettings) -> Scenario
+ethernetWith change =
   Scenario
     { scenarioName = "segments/ethernet",
       scenarioAbout = "hosts of a segment reach each other, and no other",
       scenarioKind = Drawn,
       scenarioConfig = \seed@(Seed n) ->
         (configOf seed)
-          { configLayer = overSegments (onEthernet seed (links (n `shiftR` 1 .&. 3))),
+          { configLayer = overSegments (change (onEthernet seed (links (n `shiftR` 1 .&. 3)))),
             configMaxSteps = 5_000_000,
             configFaults = script seed
           },
