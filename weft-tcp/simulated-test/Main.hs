@@ -7,9 +7,11 @@ module Main (main) where
 
 import ConformanceTest qualified
 import HandoverTest qualified
+import LiesTest qualified
 import MachinesTest qualified
+import MemoryTest qualified
 import ServicesTest qualified
 import Test.Tasty
 
 main :: IO ()
-main = defaultMain (testGroup "weft-tcp:simulated" [MachinesTest.tests, HandoverTest.tests, ServicesTest.tests, ConformanceTest.tests])
+main = defaultMain (testGroup "weft-tcp:simulated" [MachinesTest.tests, MemoryTest.tests, LiesTest.tests, HandoverTest.tests, ServicesTest.tests, ConformanceTest.tests])

@@ -45,7 +45,7 @@ noMistake = Mistake "none" (const id)
 data Wrong = Wrong {wrongWhat :: String, wrongSide :: Side, wrongLog :: [Logged]}
 
 -- | How a world ended, when all went well.
-data Outcome = Outcome {outcomeTime :: Instant, outcomeSegments :: Int, outcomeLost :: Int, outcomeAgain :: Int}
+data Outcome = Outcome {outcomeTime :: Instant, outcomeSegments :: Int, outcomeLost :: Int, outcomeAgain :: Int, outcomeGrown :: Int}
   deriving stock (Show)
 
 data End = End
@@ -55,6 +55,8 @@ data End = End
     endStream :: ByteString,
     endWritten, endAcked, endRead :: Int,
     endStore :: M.Map Int ByteString,
+    -- When how many bytes were read, newest first.
+    endReads :: [(Instant, Word32)],
     endSlow :: Int64,
     endReading, endEof, endShut :: Bool,
     -- Was it reset while it waited for the last acknowledgement, by a peer that has forgotten it?
@@ -112,6 +114,7 @@ runWorld mistake plan = go (0 :: Int) world
               endAcked = 0,
               endRead = 0,
               endStore = M.empty,
+              endReads = [],
               endSlow = sideSlow p,
               endReading = False,
               endEof = False,
@@ -148,7 +151,7 @@ runWorld mistake plan = go (0 :: Int) world
 
     ended w = do
       sequence_ [either (bad w s) Right (finished s (end s w) (end (other s) w)) | s <- [A, B]]
-      Right (Outcome (wNow w) (wSegments w) (wLost w) (wAgain w))
+      Right (Outcome (wNow w) (wSegments w) (wLost w) (wAgain w) (sum [maybe 0 (fromIntegral . rcvGrown) (endTcb (end s w)) | s <- [A, B]]))
     finished s e peer
       | breaks = unless (maybe True ((== Closed) . tcbState) (endTcb e)) (Left (show s ++ " stayed in " ++ show (fmap tcbState (endTcb e))))
       | otherwise = finishedWell s e peer
@@ -187,10 +190,13 @@ runWorld mistake plan = go (0 :: Int) world
     stepped s before' made payload w = do
       let Mistake _ spoil = mistake
           Step whole segments answers = maybe id spoil before' made
-          t = if tcbState whole == TimeWait then unreadOf whole (throughRecord whole) else throughRecord whole
+          t
+            | tcbState whole == TimeWait = unreadOf whole (throughRecord whole)
+            | planRests plan || tcbState whole /= Established || maybe False (isTimer . fst) before' = throughRecord whole
+            | otherwise = whole
           x = end s w
           failing = bad w s . (("in " ++ show (tcbState t) ++ ": ") ++)
-      either failing Right (check x before' t segments)
+      either failing Right (check (wNow w) x before' t segments)
       -- By the peer's own book, not by what this end believes.
       case endTcb (end (other s) w) of
         Just peer
@@ -204,8 +210,11 @@ runWorld mistake plan = go (0 :: Int) world
           w1 = Foldable.foldl' (\v g -> send s g (slice x1 g) v) (setEnd s x1 w {wAgain = wAgain w + again'}) segments
       foldlM (answer s payload before') w1 answers >>= writes s
 
-    -- A stack keeps beside the record what was not read.
-    unreadOf whole t = t {rcvRead = rcvRead whole}
+    -- A stack keeps beside the record what was not read, in the memory that there is for it.
+    unreadOf whole t = t {rcvRead = rcvRead whole, rcvGrown = rcvGrown whole}
+    isTimer = \case
+      Due -> True
+      _ -> False
     forgets (i, t) = case i of
       Arrived g -> segmentFlags g `has` rst && tcbState t `elem` [Closing, LastAck]
       _ -> False
@@ -245,7 +254,7 @@ runWorld mistake plan = go (0 :: Int) world
               (got, store) = takeBytes (fromIntegral n) (endRead x) (endStore x)
               should = B.take (fromIntegral n) (B.drop (endRead x) (endStream (end (other s) w)))
           unless (got == should) (bad w s ("wrong bytes at " ++ show (endRead x)))
-          let x1 = x {endStore = store, endRead = endRead x + fromIntegral n}
+          let x1 = x {endStore = store, endRead = endRead x + fromIntegral n, endReads = (wNow w, n) : endReads x}
               more = maybe 0 readable (endTcb x) > n
               w1 = if more && not (endReading x1) then after (endSlow x) (Reading s) (setEnd s x1 {endReading = True} w) else setEnd s x1 w
           input (Consumed n) s (logged (Called (wNow w) s (Reads (fromIntegral n))) w1)
@@ -311,8 +320,8 @@ takeBytes n at m
   | otherwise = (B.empty, m)
 
 -- | The invariants after each step.
-check :: End -> Maybe (Input, Tcb) -> Tcb -> [Segment] -> Either String ()
-check x before' t segments = do
+check :: Instant -> End -> Maybe (Input, Tcb) -> Tcb -> [Segment] -> Either String ()
+check now x before' t segments = do
   must "una after nxt" (sndUna t `upTo` sndNxt t)
   must "sent more than was written" (sndNxt t `upTo` (sndEnd t `advance` 1))
   must "no timer" (tcbState t == Closed || flight t == 0 || timerAt t /= never)
@@ -325,18 +334,24 @@ check x before' t segments = do
   must "a deadline after the end" (tcbState t /= Closed || deadline t == never)
   must "received beyond the window" (not (synchronized (tcbState t)) || rcvNxt t `upTo` rcvAdv t)
   must "no time for an acknowledgement" (tcbState t `notElem` [Established, FinWait1, FinWait2] || rcvAcked t == rcvNxt t || ackAt t /= never)
-  must "more than the user's memory" (not (synchronized (tcbState t)) || distance (rcvRead t) (rcvAdv t) <= settingReceiveBuffer (tcbSettings t) + 1)
+  must "more than the user's memory" (not (synchronized (tcbState t)) || distance (rcvRead t) (rcvAdv t) <= receiveBuffer t + 1)
+  must "a buffer beyond its limit" (receiveBuffer t <= max (settingReceiveBuffer settings) (settingReceiveLimit settings))
   case before' of
     Just (_, o) | tcbState o /= SynSent -> do
       must "una went back" (sndUna o `upTo` sndUna t)
       must "nxt went back" (sndNxt o `upTo` sndNxt t)
       must "rcvNxt went back" (rcvNxt o `upTo` rcvNxt t)
       must "the right edge went back" (rcvAdv o `upTo` rcvAdv t)
+      -- The buffer has grown: half of it was read in a round trip.
+      must "a buffer that grows by itself" (rcvGrown t == rcvGrown o || rcvGrown t == rcvGrown o + 1 && 2 * readSince (now - roundTrip o) + 1 >= receiveBuffer o)
       must "spoke after the end" (tcbState o /= Closed || null segments)
       must ("from " ++ show (tcbState o)) (tcbState t `elem` following (tcbState o))
     _ -> Right ()
   mapM_ emitted segments
   where
+    settings = tcbSettings t
+    roundTrip o = if rttLeast o == 0 then settingMinimumRto settings else fromIntegral (rttLeast o)
+    readSince at = sum (map snd (takeWhile ((>= at) . fst) (endReads x)))
     board = tcbScoreboard t
     pieces = boardPieces board
     total fate = sum [rangeLength (pieceRange p) | p <- toList pieces, pieceFate p == fate]

@@ -255,7 +255,7 @@ offer t
   | rcvAdv t `before` edge && distance (rcvAdv t) edge >= step = t {rcvAdv = edge}
   | otherwise = t
   where
-    buffer = settingReceiveBuffer (tcbSettings t)
+    buffer = receiveBuffer t
     largest = 65535 `unsafeShiftL` fromIntegral (rcvScale t)
     edge = earlier (rcvRead t `advance` buffer) (rcvNxt t `advance` largest)
     step = min (buffer `div` 2) (fromIntegral (if hasNarrowBuffer t then rcvMss t else settingMss (tcbSettings t)))

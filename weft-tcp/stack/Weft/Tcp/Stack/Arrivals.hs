@@ -31,6 +31,7 @@ import Weft.Tcp.Stack.Effects
 import Weft.Tcp.Stack.Engine
 import Weft.Tcp.Stack.Flow
 import Weft.Tcp.Stack.HalfOpen
+import Weft.Tcp.Stack.Memory (isBeyond, isShort)
 import Weft.Tcp.Stack.Names
 import Weft.Tcp.Stack.Ports (bindingsAt)
 import Weft.Tcp.Stack.Shards
@@ -111,7 +112,13 @@ segmentIn :: (Stack -> IO ()) -> Stack -> Maybe Home -> Instant -> Packet -> Por
 segmentIn pass st here now p (Ports peerPort localPort) s payload = do
   found <- Table.lookup (stackConns st) flow
   case found of
-    Just c -> count st SegmentsIn >> advanceConn st here now c (Arrived s) payload
+    Just c -> do
+      count st SegmentsIn
+      short <- isShort st
+      tooMuch <- if short then isBeyond s . bodyTcb <$> readBody c else pure False
+      if tooMuch
+        then count st PayloadsDropped >> advanceConn st here now c (Arrived s {segmentLength = 0, segmentFlags = mconcat (filter (segmentFlags s `has`) [syn, ack, rst, ece])}) B.empty
+        else advanceConn st here now c (Arrived s) payload
     Nothing -> do
       half <- Table.lookup (stackHalves st) flow
       wait <- Table.lookup (stackWaits st) flow
@@ -228,7 +235,9 @@ finish st here now = go (8 :: Int)
       if
         | not (Sequence.null packets) -> do
             writeIORef (stackLoop st) Sequence.empty
-            mapM_ (\p -> count st PacketsIn >> takeIn Itself st here now p) (toList packets)
+            -- Jobs may have seen a later time than the turn began with, and a connection must not see an earlier one then.
+            seen <- readIORef (stackNow st)
+            mapM_ (\p -> count st PacketsIn >> takeIn Itself st here (max now seen) p) (toList packets)
             go rounds
         | rounds > 0 -> do
             over <- endTurn (stackTurn st) here

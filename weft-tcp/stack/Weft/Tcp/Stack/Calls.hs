@@ -122,8 +122,9 @@ newShards settings devices = do
         dice <- newIORef 0
         shared <- newIORef []
         counts <- newCounts
+        beyond <- newIORef 0
         shortage <- newShortage
-        pure (Stack settings device shard shards turn summon conns halves waits socks next ports opening timers soonest clock seen loop secret flooded dice quota shared counts shortage starved report lost started)
+        pure (Stack settings device shard shards turn summon conns halves waits socks next ports opening timers soonest clock seen loop secret flooded dice quota shared counts beyond (tcpSpareMemory settings `quot` length devices) shortage starved report lost started)
   shards <- mfix (\shards -> smallArrayFromList <$> zipWithM (newShard shards) [0 ..] devices)
   let first = indexSmallArray shards 0
   first <$ tcpOpened settings first
@@ -135,9 +136,10 @@ gauges st = do
   halves <- total stackHalves st
   waits <- timeWaits st
   socks <- openSockets st
+  beyond <- sum <$> mapM (readIORef . stackBeyond) (allShards st)
   counted <- mapM (countedBy . stackCounts) (allShards st)
   devices <- concat <$> mapM (deviceCounters . stackDevice) (allShards st)
-  let now' = [("tcp connections", conns + halves + waits), ("tcp half-open", halves), ("tcp time-wait", waits), ("tcp sockets", socks)]
+  let now' = [("tcp connections", conns + halves + waits), ("tcp half-open", halves), ("tcp time-wait", waits), ("tcp sockets", socks), ("tcp bytes beyond buffers", beyond)]
   pure (Map.unionsWith (+) (Map.fromList [(Text.pack what, n) | (what, n) <- now' <> devices] : counted))
 
 -- | For dumps: the peer of a socket of the stack, and the state of the connection.

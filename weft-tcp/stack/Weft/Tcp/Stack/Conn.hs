@@ -127,6 +127,8 @@ data Body = Body
     bodyTold :: !Bool,
     -- | How many segments were sent again.
     bodyRetransmitted :: !Word32,
+    -- | How many bytes were counted as beyond the first sizes of its buffers.
+    bodyBeyond :: !Int,
     bodyOptions :: !SocketOptions,
     bodyAlarm :: !Alarmed
   }
@@ -145,6 +147,7 @@ newBody t owner options =
       bodyDeaf = False,
       bodyTold = False,
       bodyRetransmitted = 0,
+      bodyBeyond = 0,
       bodyOptions = options,
       bodyAlarm = NoAlarm
     }

@@ -17,19 +17,17 @@ module Weft.Tcp.Stack.Engine
     openingStep,
     firstByte,
     settingsFor,
+    settingsWith,
     freshNumbers,
     routeTo,
 
     -- * Timers
     setAlarm,
 
-    -- * The end of a connection
-
     -- * Packets
     joined,
 
     -- * Derived
-    roomOf,
     ended,
   )
 where
@@ -57,6 +55,7 @@ import Weft.Tcp.Stack.Backlog (push)
 import Weft.Tcp.Stack.Effects
 import Weft.Tcp.Stack.Flow
 import Weft.Tcp.Stack.Held
+import Weft.Tcp.Stack.Memory
 import Weft.Tcp.Stack.Names
 import Weft.Tcp.Stack.State
 import Weft.Tcp.Stack.Table qualified as Table
@@ -68,10 +67,11 @@ routeTo st from peer = leads <$> readIORef (stackLost st)
   where
     leads lost
       | lost && not (isOwn st peer) = Left eNODEV
+      -- As Linux, before it looks for a way.
+      | not (isUnspecified from) && not (sameFamily from peer) = Left eAFNOSUPPORT
       | not (isHost peer) || not (isOwn st peer || deviceReaches (stackDevice st) peer) = Left eNETUNREACH
       | otherwise = maybe (Left eNETUNREACH) suits source
     suits a
-      | not (sameFamily a peer) = Left eAFNOSUPPORT
       -- RFC 1122, section 3.2.1.3: it never leaves the host.
       | isLoopback a && not (isOwn st peer) = Left eINVAL
       | otherwise = Right a
@@ -91,7 +91,14 @@ freshNumbers st flow now = do
 -- | The settings for connections to this peer. Connections with the same options share them, the last
 -- few of which are kept.
 settingsFor :: Stack -> SocketOptions -> Address -> IO Settings
-settingsFor st o peer = do
+settingsFor st o = settingsWith st o (if fixed > 0 then (fixed, fixed) else (fromIntegral (settingReceiveBuffer base), fromIntegral (settingReceiveLimit base)))
+  where
+    fixed = optReceiveBuffer o
+    base = tcpConnections (stackSettings st)
+
+-- | With this first size of the receive buffer, and this limit.
+settingsWith :: Stack -> SocketOptions -> (Int, Int) -> Address -> IO Settings
+settingsWith st o buffers peer = do
   known <- readIORef (stackShared st)
   case lookup key known of
     Just shared -> pure shared
@@ -99,10 +106,10 @@ settingsFor st o peer = do
   where
     base = tcpConnections (stackSettings st)
     headers = 20 + headerLength peer
-    key@(noDelay, keepAlive, buffer, segment, _) =
+    key@(noDelay, keepAlive, (buffer, limit), segment, _) =
       ( optNoDelay o || settingNoDelay base,
         optKeepAlive o,
-        if optReceiveBuffer o > 0 then optReceiveBuffer o else fromIntegral (settingReceiveBuffer base),
+        buffers,
         if loops st peer then 65535 - headers else max 64 (min (fromIntegral (settingMss base)) (deviceMtu (stackDevice st) - headers)),
         headers
       )
@@ -112,7 +119,8 @@ settingsFor st o peer = do
           settingHeaders = fromIntegral headers,
           settingNoDelay = noDelay,
           settingKeepAlive = if keepAlive then Just (fromMaybe (KeepAlive 7200000000 75000000 9) (settingKeepAlive base)) else settingKeepAlive base,
-          settingReceiveBuffer = fromIntegral buffer
+          settingReceiveBuffer = fromIntegral buffer,
+          settingReceiveLimit = fromIntegral limit
         }
 
 -- | Enter a connection into the table; no other has its addresses.
@@ -149,14 +157,14 @@ applyStep st here c start payload before' (Step reached segments answers) = case
 settle :: Stack -> Maybe Home -> Conn -> Seq -> ByteString -> Body -> Tcb -> [Segment] -> [Answer] -> IO () -> IO ()
 settle st here c start payload before' t segments answers leaving
   -- Most of the time nobody waits to write, and nothing ends.
-  | [] <- answers, [] <- segments, tcbState t /= Closed, [] <- bodyWriters before' = setAlarm st (Deadline c) before' {bodyTcb = t} >>= writeBody c
+  | [] <- answers, [] <- segments, tcbState t /= Closed, [] <- bodyWriters before' = weighed st before' {bodyTcb = t} >>= setAlarm st (Deadline c) >>= writeBody c
   | otherwise = do
       b1 <- foldM answered before' {bodyTcb = t} answers
       let closed = tcbState t == Closed
-          told = any isNews answers
+      -- A writer that waits is told that another thread has ended the stream.
+      writersGo <- if null (bodyWriters b1) then pure False else if closed || Opened `elem` answers || t `is` FinQueued then pure True else isRoomy st b1
+      let told = any isNews answers
           readersGo = not (null (bodyReaders b1)) && (closed || told && (readable t > 0 || ended b1))
-          -- A writer that waits is told that another thread has ended the stream.
-          writersGo = not (null (bodyWriters b1)) && (closed || Opened `elem` answers || t `is` FinQueued || roomy st b1)
           again = length (filter isAgain segments)
           b2 =
             b1
@@ -167,7 +175,7 @@ settle st here c start payload before' t segments answers leaving
                 bodyOut = if closed then heldNothing else bodyOut b1,
                 bodyIn = if closed && bodyOwner b1 == Orphan then heldNothing else bodyIn b1
               }
-      b3 <- setAlarm st (Deadline c) b2
+      b3 <- weighed st b2 >>= setAlarm st (Deadline c)
       writeBody c b3
       forM_ segments $ \s -> do
         count st SegmentsOut
@@ -203,22 +211,6 @@ ended :: Body -> Bool
 ended b = tcbState t == Closed || t `is` FinSeen && rcvFin t `before` rcvNxt t
   where
     t = bodyTcb b
-
--- | How many more bytes the user may write.
-roomOf :: Stack -> Body -> Int
-roomOf st b = max 0 (min (buffer - size (bodyOut b)) unsentRoom)
-  where
-    o = bodyOptions b
-    buffer = if optSendBuffer o > 0 then optSendBuffer o else tcpSendBuffer (stackSettings st)
-    unsentRoom = if optUnsent o > 0 then optUnsent o - fromIntegral (unsent (bodyTcb b)) else maxBound
-
--- Is there enough room to be worth waking a writer?
-roomy :: Stack -> Body -> Bool
-roomy st b = maySend (tcbState (bodyTcb b)) && 3 * roomOf st b >= least
-  where
-    o = bodyOptions b
-    buffer = if optSendBuffer o > 0 then optSendBuffer o else tcpSendBuffer (stackSettings st)
-    least = if optUnsent o > 0 then min buffer (optUnsent o) else buffer
 
 -- | A connection has ended: it leaves the table. A socket may still have it.
 retire :: Stack -> Conn -> Body -> IO ()

@@ -91,7 +91,7 @@ freeze st now = do
           wanted = bodyOwner b /= Orphan
       pure $
         if moves
-          then Just (Whole (connFlow c) wanted (settingReceiveBuffer (tcbSettings t)) (bodyRetransmitted b) t (map snd (heldPieces (bodyOut b))) (if wanted then heldPieces (bodyIn b) else []))
+          then Just (Whole (connFlow c) wanted (settingReceiveBuffer (tcbSettings t)) (settingReceiveLimit (tcbSettings t)) (bodyRetransmitted b) t (map snd (heldPieces (bodyOut b))) (if wanted then heldPieces (bodyIn b) else []))
           else Nothing
 
 -- | What waits to be accepted has left.
@@ -133,7 +133,7 @@ adopt st f here now = do
         l : _ -> readIORef (listenerOptions l)
         [] -> pure defaultOptions
       -- Its memory stays as large as the peer was told.
-      settings <- settingsFor st options {optReceiveBuffer = fromIntegral (wholeBuffer w)} (flowPeer flow)
+      settings <- settingsWith st options (fromIntegral (wholeBuffer w), fromIntegral (wholeLimit w)) (flowPeer flow)
       let t = readFor settings d (wholeTcb w)
       c <- newConn st flow (Step t [] []) (case listeners of l : _ -> Unaccepted l; [] -> Orphan) options
       b <- readBody c

@@ -11,7 +11,7 @@ import Data.Maybe (fromMaybe)
 import Foreign.C.Types (CInt)
 import Network.Socket (SocketOption (..))
 import Weft.Internal.Os.Net (notSentLowAt)
-import Weft.Tcp.Connection (Settings (settingKeepAlive, settingMss, settingNoDelay, settingReceiveBuffer))
+import Weft.Tcp.Connection (Settings (settingKeepAlive, settingMss, settingNoDelay, settingReceiveBuffer, settingReceiveLimit))
 import Weft.Tcp.Stack.State
 
 -- | The value, but for what the socket's state says.
@@ -52,8 +52,9 @@ writeOption option v o
 number :: SocketOption -> (Int, Int)
 number (SockOpt level name) = (fromIntegral (level :: CInt), fromIntegral (name :: CInt))
 
--- | The change to the settings of an existing connection. Its buffer stays as it is.
-onConnection :: Settings -> Settings -> Settings
-onConnection new old
-  | settingReceiveBuffer new == settingReceiveBuffer old && settingMss new == settingMss old = new
+-- | The change to the settings of an existing connection. Its buffer stays as it is unless the options give its size, which then
+-- stays; the right edge of its window does not go back.
+onConnection :: SocketOptions -> Settings -> Settings -> Settings
+onConnection o new old
+  | settingMss new == settingMss old && (optReceiveBuffer o > 0 || settingReceiveBuffer new == settingReceiveBuffer old && settingReceiveLimit new == settingReceiveLimit old) = new
   | otherwise = old {settingNoDelay = settingNoDelay new, settingKeepAlive = settingKeepAlive new}

@@ -33,12 +33,13 @@ import Weft.Internal.Core.SystemCall (Socket (..))
 import Weft.Internal.Os.Descriptor (Descriptor (..), newDescriptor)
 import Weft.Internal.Os.Net (acceptConn)
 import Weft.Tcp.Connection
-import Weft.Tcp.Internal.Tcb (Tcb (tcbSettings))
+import Weft.Tcp.Internal.Tcb (Tcb (tcbSettings), receiveBuffer)
 import Weft.Tcp.Stack.Ask
 import Weft.Tcp.Stack.Datagrams
 import Weft.Tcp.Stack.Deliveries (receiveRoom)
 import Weft.Tcp.Stack.Effects
 import Weft.Tcp.Stack.Engine
+import Weft.Tcp.Stack.Memory
 import Weft.Tcp.Stack.Names
 import Weft.Tcp.Stack.Options
 import Weft.Tcp.Stack.Ports
@@ -106,6 +107,9 @@ getSock st s option = onSock st s $ \sock -> case sockRole sock of
     b <- readBody c
     writeBody c b {bodyFailure = Nothing}
     pure (Answer (maybe 0 (number . failureErrno) (bodyFailure b)))
+  Connected c
+    | option == RecvBuffer -> Answer . fromIntegral . receiveBuffer . bodyTcb <$> readBody c
+    | option == SendBuffer -> Answer <$> (readBody c >>= sendBufferOf st)
   Datagrams ref
     | option == SoError -> do
         u <- readIORef ref
@@ -129,7 +133,7 @@ setSock st s option v here now = onSock st s $ \sock -> do
       settings <- settingsFor st o (connPeer c)
       writeBody c b {bodyOptions = o}
       -- Bytes that Nagle's algorithm held back are sent.
-      advanceConn st here now c (Tune (onConnection settings (tcbSettings (bodyTcb b)))) B.empty
+      advanceConn st here now c (Tune (onConnection o settings (tcbSettings (bodyTcb b)))) B.empty
     _ -> pure ()
   pure (Answer ())
 

@@ -70,8 +70,12 @@ data TcpSettings = TcpSettings
     tcpAddresses :: ![Address],
     -- | The settings of connections. The segment size is bounded by the device's MTU besides.
     tcpConnections :: !Settings,
-    -- | How many bytes a connection takes from its user that the peer has not acknowledged.
-    tcpSendBuffer :: !Int,
+    -- | How many bytes a connection takes from its user that the peer has not acknowledged, at first and at most: it
+    -- takes two congestion windows.
+    tcpSendBuffer, tcpSendLimit :: !Int,
+    -- | How many bytes the buffers of all connections may hold beyond their first sizes. While they hold that, none grows, and what
+    -- comes beyond the first size of its connection is dropped, counted, and sent again by the peer. With 0 no buffer grows.
+    tcpSpareMemory :: !Int,
     -- | Do sockets for datagrams belong to the stack, too? Otherwise they are the kernel's underneath.
     tcpDatagrams :: !Bool,
     -- | How many sockets may be open, asked whenever one is to be opened. At the limit opening
@@ -135,9 +139,12 @@ data Stack = Stack
     -- are sent at once only one may count.
     stackQuota :: !(IORef Instant),
     -- | The settings of connections, by the options that change them: no delay, keep-alive, receive
-    -- buffer, segment size, length of headers. Shared by all connections that have the same.
-    stackShared :: !(IORef [((Bool, Bool, Int, Int, Int), Settings)]),
+    -- buffer and its limit, segment size, length of headers. Shared by all connections that have the same.
+    stackShared :: !(IORef [((Bool, Bool, (Int, Int), Int, Int), Settings)]),
     stackCounts :: !Counts,
+    -- | How many bytes its connections hold beyond their first sizes, and how many they may ("Weft.Tcp.Stack.Memory").
+    stackBeyond :: !(IORef Int),
+    stackSpare :: !Int,
     stackShortage :: !Shortage,
     -- | Does an accept wait for a socket to be closed? Common, as all that follows.
     stackStarved :: !(IORef Bool),

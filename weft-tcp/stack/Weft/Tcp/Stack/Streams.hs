@@ -41,6 +41,7 @@ import Weft.Tcp.Stack.Backlog (dismiss, enroll, waiting)
 import Weft.Tcp.Stack.Datagrams
 import Weft.Tcp.Stack.Engine
 import Weft.Tcp.Stack.Held
+import Weft.Tcp.Stack.Memory
 import Weft.Tcp.Stack.Names (toSockAddr)
 import Weft.Tcp.Stack.State
 
@@ -94,7 +95,8 @@ receiveSock st s to most here now
         then do
           copyFront to n (bodyIn b)
           writeBody c b {bodyIn = dropFront n (bodyIn b)}
-          advanceConn st here now c (Consumed (fromIntegral n)) B.empty
+          short <- isShort st
+          advanceConn st here now c ((if short then ConsumedOnly else Consumed) (fromIntegral n)) B.empty
           pure (Answer n)
         else case bodyFailure b of
           _ | bodyDeaf b -> pure (Answer 0)
@@ -119,13 +121,14 @@ sendSock :: Stack -> Socket -> More -> [ByteString] -> Maybe Home -> Instant -> 
 sendSock st s more pieces here now = onWritable st s (\sock ref -> sendDatagram st sock ref Nothing (B.concat pieces) now) $ \c b ->
   if all B.null pieces
     then pure (Answer 0)
-    else case roomOf st b of
-      0 -> pure (Again (waitToWrite c) Nothing)
-      room -> do
-        let (n, out) = fill (sndEnd (bodyTcb b)) room 0 (bodyOut b) pieces
-        writeBody c b {bodyOut = out}
-        advanceConn st here now c ((if more == NothingMore then Wrote else WroteMore) (fromIntegral n)) B.empty
-        pure (Answer n)
+    else
+      roomOf st b >>= \case
+        0 -> pure (Again (waitToWrite c) Nothing)
+        room -> do
+          let (n, out) = fill (sndEnd (bodyTcb b)) room 0 (bodyOut b) pieces
+          writeBody c b {bodyOut = out}
+          advanceConn st here now c ((if more == NothingMore then Wrote else WroteMore) (fromIntegral n)) B.empty
+          pure (Answer n)
   where
     fill end room n out = \case
       [] -> (n, out)
@@ -165,9 +168,10 @@ onWritable st s datagrams use = onConn st s ePIPE datagrams $ \c b -> case tcbSt
 
 -- | How many bytes it takes, at least one.
 roomSock :: Stack -> Socket -> Instant -> IO (Verdict Int)
-roomSock st s now = onWritable st s (\_ ref -> roomForDatagram st ref now) $ \c b -> case roomOf st b of
-  0 -> pure (Again (waitToWrite c) Nothing)
-  room -> pure (Answer room)
+roomSock st s now = onWritable st s (\_ ref -> roomForDatagram st ref now) $ \c b ->
+  roomOf st b >>= \case
+    0 -> pure (Again (waitToWrite c) Nothing)
+    room -> pure (Answer room)
 
 -- | Wait until receiving, or accepting, does not wait.
 awaitReadableSock :: Stack -> Socket -> IO (Verdict ())
@@ -191,9 +195,10 @@ awaitWritableSock :: Stack -> Socket -> IO (Verdict ())
 awaitWritableSock st s = onSock st s $ \sock -> case sockRole sock of
   Connected c -> do
     b <- readBody c
+    room <- roomOf st b
     case tcbState (bodyTcb b) of
       SynSent -> pure (Again (waitToWrite c) Nothing)
       SynReceived -> pure (Again (waitToWrite c) Nothing)
-      x | maySend x && not (bodyTcb b `is` FinQueued) && roomOf st b == 0 -> pure (Again (waitToWrite c) Nothing)
+      x | maySend x && not (bodyTcb b `is` FinQueued) && room == 0 -> pure (Again (waitToWrite c) Nothing)
       _ -> pure (Answer ())
   _ -> pure (Answer ())
