@@ -349,11 +349,12 @@ data Sock = Sock
 -- | The socket of the stack that this is, if it is open. From any OS thread.
 lookupSock :: Stack -> Socket -> IO (Maybe Sock)
 lookupSock st s =
-  Table.lookup (stackSocks st) (negate (fromIntegral (descriptorNumber d))) >>= \case
+  Table.lookup (stackSocks st) number >>= \case
     found@(Just sock) | sockSerial sock == descriptorSerial d -> pure found
     _ -> pure Nothing
   where
     d = socketDescriptor s
+    !number = negate (fromIntegral (descriptorNumber d))
 
 -- | Give a socket, as it was just looked up, a purpose.
 become :: Stack -> Sock -> Role -> IO ()
@@ -455,7 +456,9 @@ wake here (Wake worker place resume) = case here of
 
 -- | The one that has waited for longest is the last of the list.
 wakeAll :: Maybe Home -> [Wake] -> IO ()
-wakeAll here = mapM_ (wake here) . reverse
+wakeAll here = \case
+  [w] -> wake here w
+  several -> mapM_ (wake here) (reverse several)
 
 -- | Without those that were cancelled.
 stillThere :: [Wake] -> IO [Wake]
