@@ -91,8 +91,8 @@ parsePacket b
 parse4 :: ByteString -> Either Malformed Packet
 parse4 b = do
   when (B.length b < 20) (Left Truncated)
-  let header = fromIntegral (octet b 0 .&. 15) * 4
-      total = fromIntegral (word16 b 2)
+  let !header = fromIntegral (octet b 0 .&. 15) * 4
+      !total = fromIntegral (word16 b 2)
       fragment = word16 b 6
   when (header < 20 || total < header) (Left BadLength)
   when (B.length b < total) (Left Truncated)
