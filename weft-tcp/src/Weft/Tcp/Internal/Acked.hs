@@ -49,14 +49,15 @@ data Heeded = Heeded !Word32 !Tcb
 acknowledged :: Instant -> Segment -> Tcb -> Heeded
 acknowledged now s t
   | flight t == 0 = Heeded 0 t
-  | otherwise = Heeded user (probeEnds news (congestionMarked news (recover news (if advances then probeArrived now counted else counted))))
+  -- Evaluated here, as what it has would else be kept by thunks.
+  | !known <- news = Heeded user (probeEnds known (congestionMarked known (recover known (if advances then probeArrived now counted else counted))))
   where
     a = segmentAck s
     advances = sndUna t `before` a
     mss = fromIntegral (sndMss t) :: Word32
     user = if advances && sndUna t `before` sndEnd t then distance (sndUna t) (earlier a (sndEnd t)) else 0
     reported = optionSack (segmentOptions s)
-    again = if t `is` SackOn then duplicateRange a reported else Nothing
+    !again = if t `is` SackOn && not (null reported) then duplicateRange a reported else Nothing
     valid = [r | t `is` SackOn, r <- maybe id (const (drop 1)) again reported, not (isEmpty r), later (sndUna t) a `before` rangeStart r, rangeEnd r `upTo` sndNxt t]
     board = tcbScoreboard t
     shortest = rttLeast t
@@ -78,7 +79,7 @@ acknowledged now s t
     news = News now s heard delivered advances (heardOriginal heard1) duplicates
     -- Karn's rule: an acknowledgement of what was sent twice is not timed. Timestamps tell the two apart.
     sample = case heardTime heard of
-      Just at -> Just (fromIntegral (max 1 (min 600000000 (now - at))))
+      Just at -> Just $! fromIntegral (max 1 (min 600000000 (now - at)))
       Nothing | advances -> echoed now s t
       _ -> Nothing
     timed = maybe id measure sample t
@@ -116,7 +117,7 @@ onEpisode f = \case
 -- Does the segment echo a time of this end's clock, and what does that say?
 echoed :: Instant -> Segment -> Tcb -> Maybe Word32
 echoed now s t = case optionTimestamps (segmentOptions s) of
-  Just x | t `is` TimestampsOn, timestampEcho x /= 0, let d = clockValue now t - timestampEcho x, d < 600000 -> Just (max 1 d * 1000)
+  Just x | t `is` TimestampsOn, timestampEcho x /= 0, let d = clockValue now t - timestampEcho x, d < 600000 -> Just $! max 1 d * 1000
   _ -> Nothing
 
 -- Continue, begin or end the repair after an acknowledgement.
@@ -156,23 +157,19 @@ recover news t = case tcbRecovery t of
 
 -- Outside of a repair the window grows by what was delivered.
 grown :: News -> Tcb -> Tcb
-grown news t =
-  t
-    { tcbWindow =
-        controlAcked
-          (settingControl (tcbSettings t))
-          Acked
-            { ackedAt = newsNow news,
-              ackedBytes = newsDelivered news,
-              ackedFlight = flight t + heardBytes (newsHeard news),
-              ackedMss = fromIntegral (sndMss t),
-              ackedRtt = rttSmooth t,
-              ackedSample = maybe 0 (\at -> fromIntegral (max 1 (min 600000000 (newsNow news - at)))) (heardTime (newsHeard news)),
-              ackedUna = sndUna t,
-              ackedNxt = sndNxt t
-            }
-          (tcbWindow t)
-    }
+grown news t = t {tcbWindow = controlAcked (settingControl (tcbSettings t)) acked (tcbWindow t)}
+  where
+    !acked =
+      Acked
+        { ackedAt = newsNow news,
+          ackedBytes = newsDelivered news,
+          ackedFlight = flight t + heardBytes (newsHeard news),
+          ackedMss = fromIntegral (sndMss t),
+          ackedRtt = rttSmooth t,
+          ackedSample = maybe 0 (\at -> fromIntegral (max 1 (min 600000000 (newsNow news - at)))) (heardTime (newsHeard news)),
+          ackedUna = sndUna t,
+          ackedNxt = sndNxt t
+        }
 
 -- RFC 8985, section 6.2, or the third duplicate acknowledgement (RFC 5681, section 3.2).
 lossesIn :: News -> Tcb -> Tcb

@@ -57,7 +57,7 @@ takeIn origin st here now bytes = case parsePacket bytes of
     | not (isOwn st (packetTarget p) && possible p) -> pure ()
     | packetProtocol p == protocolTcp -> case if verified then parseVerified (packetPayload p) else parseSegment (packetSource p) (packetTarget p) (packetPayload p) of
         Left _ -> count st Malformed
-        Right (ports, s, payload) -> segmentIn pass st here now p ports (classed (packetClass p) s) payload
+        Right (ports, s, payload) | !marked <- classed (packetClass p) s -> segmentIn pass st here now p ports marked payload
     | packetProtocol p == protocolUdp -> case if verified then parseVerifiedDatagram (packetPayload p) else parseDatagram (packetSource p) (packetTarget p) (packetPayload p) of
         Left _ -> count st Malformed
         Right (ports, payload) -> datagramIn pass st here now p bytes ports payload

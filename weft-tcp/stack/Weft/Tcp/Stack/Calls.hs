@@ -36,7 +36,7 @@ import Data.IORef
 import Data.Int (Int64)
 import Data.IntMap.Strict qualified as IntMap
 import Data.Map.Strict qualified as Map
-import Data.Maybe (fromMaybe, isJust)
+import Data.Maybe (isJust)
 import Data.Primitive.Array (indexArray)
 import Data.Primitive.SmallArray
 import Data.Sequence qualified as Sequence
@@ -103,7 +103,10 @@ newShards settings devices = do
   report <- newIORef (\_ -> pure ())
   lost <- newIORef False
   started <- newIORef False
-  let hash flow = (\known -> flowHash (fromMaybe (0, 0) known) flow) <$> readIORef secret
+  let !several = length devices
+      hash flow = do
+        known <- readIORef secret
+        pure $! maybe (flowHash (0, 0) flow) (`flowHash` flow) known
       newShard shards shard device = do
         turn <- newTurn
         summon <- newIORef (pure ())
@@ -111,8 +114,8 @@ newShards settings devices = do
         halves <- newTable hash halfFlow
         waits <- newTable hash waitFlow
         -- The remainder is the same for all.
-        socks <- newTable (\n -> pure (n `quot` length devices)) (fromIntegral . sockNumber)
-        next <- newIORef (firstSock (length devices) shard)
+        socks <- newTable (\n -> pure $! n `quot` several) (fromIntegral . sockNumber)
+        next <- newIORef (firstSock several shard)
         timers <- Timers.new
         soonest <- newIORef Tcp.never
         clock <- newIORef Nothing
@@ -211,8 +214,10 @@ answer any' home inner tcb request k = case request of
     again = oneShot (\_ -> internally (\h t -> answer any' h inner t request k))
     micros (Time.Instant t) = t `div` 1000
     receiveInto s (Buffer memory room) offset n st here now = do
-      let from = max 0 (min room offset)
-      r <- receiveSock st s (unsafeForeignPtrToPtr memory `plusPtr` from) (max 0 (min (room - from) n)) here now
+      let !from = max 0 (min room offset)
+          !place = unsafeForeignPtrToPtr memory `plusPtr` from
+          !most = max 0 (min (room - from) n)
+      r <- receiveSock st s place most here now
       r <$ touchForeignPtr memory
     starting next =
       readIORef (stackStarted mine) >>= \case

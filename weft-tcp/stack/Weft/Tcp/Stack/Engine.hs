@@ -1,5 +1,5 @@
--- As in "Weft.Tcp.Internal.Output".
-{-# OPTIONS_GHC -fno-cpr-anal -fno-spec-constr #-}
+-- As in "Weft.Tcp.Internal.Output". And a step does not begin with thunks of what it needs in rare cases.
+{-# OPTIONS_GHC -fno-cpr-anal -fno-spec-constr -fno-full-laziness #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- |
@@ -11,6 +11,7 @@
 module Weft.Tcp.Stack.Engine
   ( -- * Inputs
     advanceConn,
+    advanceFrom,
 
     -- * Making connections
     newConn,
@@ -22,7 +23,7 @@ module Weft.Tcp.Stack.Engine
     routeTo,
 
     -- * Timers
-    setAlarm,
+    alarmFor,
 
     -- * Packets
     joined,
@@ -32,11 +33,11 @@ module Weft.Tcp.Stack.Engine
   )
 where
 
-import Control.Monad (foldM, forM_, void, when)
+import Control.Monad (forM_, void, when)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.IORef
-import Data.List (find)
+import Data.List (find, foldl')
 import Data.Maybe (fromMaybe)
 import Data.Sequence qualified as Sequence
 import Data.Word (Word32)
@@ -142,75 +143,90 @@ firstByte = \case
 
 -- | Give a connection an input, with the payload if it is a segment.
 advanceConn :: Stack -> Maybe Home -> Instant -> Conn -> Input -> ByteString -> IO ()
-advanceConn st here now c input payload = do
-  b <- readBody c
-  applyStep st here c (firstByte input) payload b (step now input (bodyTcb b))
+advanceConn st here now c input payload = readBody c >>= \b -> advanceFrom st here now c b input payload
+
+-- | 'advanceConn' from this state, which need not have been written.
+advanceFrom :: Stack -> Maybe Home -> Instant -> Conn -> Body -> Input -> ByteString -> IO ()
+advanceFrom st here now c b input payload = applyStep st here c first payload b (step now input (bodyTcb b))
+  where
+    !first = firstByte input
 
 applyStep :: Stack -> Maybe Home -> Conn -> Seq -> ByteString -> Body -> Step -> IO ()
-applyStep st here c start payload before' (Step reached segments answers) = case waitingOf reached of
-  Nothing -> settle st here c start payload before' reached segments answers (pure ())
+applyStep st here c !start payload before' (Step reached segments answers)
   -- For its socket a connection has ended when TIME-WAIT begins. It enters the other table first, for other shards that
   -- look (Note [Shards] in "Weft.Tcp.Stack.Shards").
-  Just w -> settle st here c start payload before' reached {tcbState = Closed, timerAt = never} segments answers (enterTimeWait st (connFlow c) w)
+  | tcbState reached == TimeWait,
+    Just w <- waitingOf reached =
+      settle st here c start payload before' reached {tcbState = Closed, timerAt = never} segments answers (enterTimeWait st (connFlow c) w)
+  | otherwise = settle st here c start payload before' reached segments answers (pure ())
 
 -- The next state of a connection, and all that follows. The action comes before a closed one leaves its table.
 settle :: Stack -> Maybe Home -> Conn -> Seq -> ByteString -> Body -> Tcb -> [Segment] -> [Answer] -> IO () -> IO ()
 settle st here c start payload before' t segments answers leaving
-  -- Most of the time nobody waits to write, and nothing ends.
-  | [] <- answers, [] <- segments, tcbState t /= Closed, [] <- bodyWriters before' = weighed st before' {bodyTcb = t} >>= setAlarm st (Deadline c) >>= writeBody c
-  | otherwise = do
-      b1 <- foldM answered before' {bodyTcb = t} answers
-      let closed = tcbState t == Closed
+  -- Often nobody waits to write, and nothing ends.
+  | [] <- answers,
+    [] <- segments,
+    not closed,
+    [] <- bodyWriters before' = do
+      alarm <- alarmFor st c (bodyAlarm before') t
+      weighed st before' {bodyTcb = t, bodyAlarm = alarm} >>= writeBody c
+  | otherwise = heed False False (bodyFailure before') (bodyOut before') (bodyIn before') answers
+  where
+    closed = tcbState t == Closed
+    -- What the answers do. The flags: is there news for a reader, and is the connection there?
+    --
+    -- Not the failure: then GHC knows that it is evaluated and forgets it at the next join, so that a connection's state is a thunk.
+    heed !told !opened failure !out !came = \case
+      [] -> conclude told opened failure out came
+      Acknowledged n : rest -> heed told opened failure (dropFront (fromIntegral n) out) came rest
+      Store ranges : rest -> heed True opened failure out (foldl' store came ranges) rest
+      EndOfStream : rest -> heed True opened failure out came rest
+      Failed why : rest -> heed True opened (Just why) out came rest
+      Opened : rest -> do
+        case bodyOwner before' of
+          Unaccepted l -> push (listenerBacklog l) (stackShard st) c >>= wakeAll here
+          _ -> pure ()
+        heed True True failure out came rest
+    conclude told opened failure out came = do
+      let !readersGo = not (null (bodyReaders before')) && (closed || told && (readable t > 0 || ended t))
+          !again = foldl' (\n s -> if isAgain s then n + 1 else n) (bodyRetransmitted before') segments
       -- A writer that waits is told that another thread has ended the stream.
-      writersGo <- if null (bodyWriters b1) then pure False else if closed || Opened `elem` answers || t `is` FinQueued then pure True else isRoomy st b1
-      let told = any isNews answers
-          readersGo = not (null (bodyReaders b1)) && (closed || told && (readable t > 0 || ended b1))
-          again = length (filter isAgain segments)
-          b2 =
-            b1
-              { bodyReaders = if readersGo then [] else bodyReaders b1,
-                bodyWriters = if writersGo then [] else bodyWriters b1,
-                bodyRetransmitted = bodyRetransmitted b1 + fromIntegral again,
+      writersGo <-
+        if null (bodyWriters before')
+          then pure False
+          else if closed || opened || t `is` FinQueued then pure True else isRoomy st before' {bodyTcb = t, bodyOut = out}
+      alarm <- alarmFor st c (bodyAlarm before') t
+      let !b =
+            before'
+              { bodyTcb = t,
                 -- Nothing more is sent, and what a user that has gone might have read is of no use.
-                bodyOut = if closed then heldNothing else bodyOut b1,
-                bodyIn = if closed && bodyOwner b1 == Orphan then heldNothing else bodyIn b1
+                bodyOut = if closed then heldNothing else out,
+                bodyIn = if closed && bodyOwner before' == Orphan then heldNothing else came,
+                bodyReaders = if readersGo then [] else bodyReaders before',
+                bodyWriters = if writersGo then [] else bodyWriters before',
+                bodyFailure = failure,
+                bodyRetransmitted = again,
+                bodyAlarm = alarm
               }
-      b3 <- weighed st b2 >>= setAlarm st (Deadline c)
-      writeBody c b3
+      weighed st b >>= writeBody c
       forM_ segments $ \s -> do
         count st SegmentsOut
         when (isAgain s) (count st Retransmitted)
-      sendSegments st c b1 segments
+      sendSegments st c out segments
       leaving
-      when closed (retire st c b3)
-      when readersGo (wakeAll here (bodyReaders b1))
-      when writersGo (wakeAll here (bodyWriters b1))
-  where
+      when closed (retire st c b)
+      when readersGo (wakeAll here (bodyReaders before'))
+      when writersGo (wakeAll here (bodyWriters before'))
     isAgain s = segmentLength s > 0 && segmentSeq s `before` sndNxt (bodyTcb before')
-    isNews = \case
-      Acknowledged _ -> False
-      _ -> True
-    answered b = \case
-      Opened -> do
-        case bodyOwner b of
-          Unaccepted l -> push (listenerBacklog l) (stackShard st) c >>= wakeAll here
-          _ -> pure ()
-        pure b
-      Store ranges -> pure b {bodyIn = foldl (store b) (bodyIn b) ranges}
-      Acknowledged n -> pure b {bodyOut = dropFront (fromIntegral n) (bodyOut b)}
-      EndOfStream -> pure b
-      Failed why -> pure b {bodyFailure = Just why}
     -- The payload is part of what the device read: only its own bytes are kept.
-    store b h (Range from to)
-      | bodyOwner b == Orphan = h
+    store h (Range from to)
+      | bodyOwner before' == Orphan = h
       | otherwise =
           insertAt (rcvRead (bodyTcb before')) from (B.copy (B.take (fromIntegral (distance from to)) (B.drop (fromIntegral (distance start from)) payload))) h
 
 -- | Has the peer ended its stream, or the connection itself ended?
-ended :: Body -> Bool
-ended b = tcbState t == Closed || t `is` FinSeen && rcvFin t `before` rcvNxt t
-  where
-    t = bodyTcb b
+ended :: Tcb -> Bool
+ended t = tcbState t == Closed || t `is` FinSeen && rcvFin t `before` rcvNxt t
 
 -- | A connection has ended: it leaves the table. A socket may still have it.
 retire :: Stack -> Conn -> Body -> IO ()
@@ -218,26 +234,30 @@ retire st c b = do
   -- Another connection may have its addresses by now.
   there <- Table.lookup (stackConns st) (connFlow c)
   when ((connStage <$> there) == Just (connStage c)) (Table.delete (stackConns st) (connFlow c))
-  cancelAlarm st b
+  cancelAlarm st (bodyAlarm b)
   writeBody c b {bodyAlarm = NoAlarm}
 
--- Segments of one step, in their order. A device that cuts gets those that belong together as one.
-sendSegments :: Stack -> Conn -> Body -> [Segment] -> IO ()
-sendSegments st c b segments = case deviceSendWhole (stackDevice st) of
-  Just send | not loop -> forM_ (joined segments) $ \(cut, s) -> do
-    count st PacketsOut
-    send cut (packetOf PseudoHeaderSummed s)
-  _ -> forM_ segments $ \s -> do
-    count st PacketsOut
-    let packet = packetOf AllSummed s
-    if loop
-      then modifyIORef' (stackLoop st) (Sequence.|> packet)
-      else deviceSend (stackDevice st) packet
+-- Segments of one step, in their order, and the bytes to send. A device that cuts gets those that belong together as one.
+sendSegments :: Stack -> Conn -> Held -> [Segment] -> IO ()
+sendSegments st (Conn {connFlow = Flow local localPort peer peerPort}) out = \case
+  [] -> pure ()
+  segments -> case deviceSendWhole (stackDevice st) of
+    Just send | not loop -> forM_ (joined segments) $ \(cut, s) -> do
+      count st PacketsOut
+      send cut (packetOf PseudoHeaderSummed s)
+    _ -> forM_ segments $ \s -> do
+      count st PacketsOut
+      let packet = packetOf AllSummed s
+      if loop
+        then modifyIORef' (stackLoop st) (Sequence.|> packet)
+        else deviceSend (stackDevice st) packet
   where
-    loop = loops st (connPeer c)
+    loop = loops st peer
+    !ports = Ports localPort peerPort
     packetOf sums s =
-      build . packetBuilder (Packet (connLocal c) (connPeer c) protocolTcp 64 (classOf s) 0 B.empty) $
-        segmentBuilder sums (connLocal c) (connPeer c) (Ports (connLocalPort c) (connPeerPort c)) s (slices (segmentSeq s) (fromIntegral (segmentLength s)) (bodyOut b))
+      let !payload = slices (segmentSeq s) (fromIntegral (segmentLength s)) out
+       in build (packetBuilder (Packet local peer protocolTcp 64 (classOf s) 0 B.empty) (segmentBuilder sums local peer ports s payload))
+{-# OPAQUE sendSegments #-}
 
 -- | Segments that differ in their place only are one, whose payload is to be cut into pieces of this
 -- length. All but the last piece have it, and only the last may be marked.
@@ -262,22 +282,21 @@ joined = \case
     -- With its headers it is no longer than a packet may be.
     most = 65535 - 120
 
--- | Set the timer of a connection to its deadline, unless it is earlier. A timer that is early is
--- corrected when it fires: an acknowledgement writes none.
-setAlarm :: Stack -> Alarm -> Body -> IO Body
-setAlarm st alarm b
-  | due' >= set = pure b
+-- | The timer of a connection with this state: the given one, unless the deadline is earlier than that. A timer that is
+-- early is corrected when it fires: an acknowledgement sets none.
+alarmFor :: Stack -> Conn -> Alarmed -> Tcb -> IO Alarmed
+alarmFor st c set t
+  | due' >= at' = pure set
   | otherwise = do
-      cancelAlarm st b
-      key <- at st due' alarm
-      pure b {bodyAlarm = Alarmed due' key}
+      cancelAlarm st set
+      Alarmed due' <$> at st due' (Deadline c)
   where
-    due' = deadline (bodyTcb b)
-    set = case bodyAlarm b of
+    due' = deadline t
+    at' = case set of
       NoAlarm -> never
-      Alarmed t _ -> t
+      Alarmed i _ -> i
 
-cancelAlarm :: Stack -> Body -> IO ()
-cancelAlarm st b = case bodyAlarm b of
+cancelAlarm :: Stack -> Alarmed -> IO ()
+cancelAlarm st = \case
   NoAlarm -> pure ()
   Alarmed _ key -> void (Timers.cancel (stackTimers st) key)

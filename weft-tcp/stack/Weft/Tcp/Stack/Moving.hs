@@ -137,14 +137,15 @@ adopt st f here now = do
       let t = readFor settings d (wholeTcb w)
       c <- newConn st flow (Step t [] []) (case listeners of l : _ -> Unaccepted l; [] -> Orphan) options
       b <- readBody c
-      b' <-
-        setAlarm st (Deadline c) $
-          b
-            { bodyOut = foldl (flip (append (firstOut t))) heldNothing (wholeOut w),
-              bodyIn = foldl (\h (s, p) -> insertAt (readableFrom t) s p h) heldNothing (wholeIn w),
-              bodyRetransmitted = wholeRetransmitted w
-            }
-      writeBody c b'
+      alarm <- alarmFor st c NoAlarm t
+      writeBody
+        c
+        b
+          { bodyOut = foldl (flip (append (firstOut t))) heldNothing (wholeOut w),
+            bodyIn = foldl (\h (s, p) -> insertAt (readableFrom t) s p h) heldNothing (wholeIn w),
+            bodyRetransmitted = wholeRetransmitted w,
+            bodyAlarm = alarm
+          }
       case listeners of
         l : _ -> 1 <$ (push (listenerBacklog l) (stackShard st) c >>= wakeAll here)
         [] -> 0 <$ when (wholeWanted w) (advanceConn st here now c Abort B.empty)

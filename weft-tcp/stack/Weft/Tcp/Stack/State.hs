@@ -196,11 +196,12 @@ data Sock = Sock
 -- | The socket of the stack that this is, if it is open. From any OS thread.
 lookupSock :: Stack -> Socket -> IO (Maybe Sock)
 lookupSock st s =
-  Table.lookup (stackSocks st) (negate (fromIntegral (descriptorNumber d))) >>= \case
+  Table.lookup (stackSocks st) number >>= \case
     found@(Just sock) | sockSerial sock == descriptorSerial d -> pure found
     _ -> pure Nothing
   where
     d = socketDescriptor s
+    !number = negate (fromIntegral (descriptorNumber d))
 
 -- | Give a socket, as it was just looked up, a purpose.
 become :: Stack -> Sock -> Role -> IO ()

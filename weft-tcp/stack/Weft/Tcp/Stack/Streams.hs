@@ -94,15 +94,14 @@ receiveSock st s to most here now
       if n > 0
         then do
           copyFront to n (bodyIn b)
-          writeBody c b {bodyIn = dropFront n (bodyIn b)}
           short <- isShort st
-          advanceConn st here now c ((if short then ConsumedOnly else Consumed) (fromIntegral n)) B.empty
+          advanceFrom st here now c b {bodyIn = dropFront n (bodyIn b)} ((if short then ConsumedOnly else Consumed) (fromIntegral n)) B.empty
           pure (Answer n)
         else case bodyFailure b of
           _ | bodyDeaf b -> pure (Answer 0)
           Just why -> Refuse (failureErrno why) <$ writeBody c b {bodyFailure = Nothing}
           Nothing
-            | ended b -> pure (Answer 0)
+            | ended (bodyTcb b) -> pure (Answer 0)
             | otherwise -> pure (Again (waitToRead c) Nothing)
 
 -- | 'receiveSock', and where it comes from.
@@ -126,8 +125,7 @@ sendSock st s more pieces here now = onWritable st s (\sock ref -> sendDatagram 
         0 -> pure (Again (waitToWrite c) Nothing)
         room -> do
           let (n, out) = fill (sndEnd (bodyTcb b)) room 0 (bodyOut b) pieces
-          writeBody c b {bodyOut = out}
-          advanceConn st here now c ((if more == NothingMore then Wrote else WroteMore) (fromIntegral n)) B.empty
+          advanceFrom st here now c b {bodyOut = out} ((if more == NothingMore then Wrote else WroteMore) (fromIntegral n)) B.empty
           pure (Answer n)
   where
     fill end room n out = \case
@@ -150,8 +148,7 @@ sendToSock st s bytes address here now = onSock st s $ \sock -> case sockRole so
 -- | Take bytes whether or not there is room. No other code has their memory.
 appendSock :: Stack -> Socket -> ByteString -> Maybe Home -> Instant -> IO (Verdict Int)
 appendSock st s bytes here now = onWritable st s (\sock ref -> sendDatagram st sock ref Nothing bytes now) $ \c b -> do
-  writeBody c b {bodyOut = append (sndEnd (bodyTcb b)) bytes (bodyOut b)}
-  advanceConn st here now c (Wrote (fromIntegral (B.length bytes))) B.empty
+  advanceFrom st here now c b {bodyOut = append (sndEnd (bodyTcb b)) bytes (bodyOut b)} (Wrote (fromIntegral (B.length bytes))) B.empty
   pure (Answer (B.length bytes))
 
 -- A socket for datagrams, or a connection that bytes may be written to.
@@ -184,7 +181,7 @@ awaitReadableSock st s = onSock st s $ \sock -> case sockRole sock of
   Connected c -> do
     b <- readBody c
     pure $
-      if readable (bodyTcb b) > 0 || bodyDeaf b || ended b
+      if readable (bodyTcb b) > 0 || bodyDeaf b || ended (bodyTcb b)
         then Answer ()
         else Again (waitToRead c) Nothing
   Datagrams ref -> awaitDatagram ref

@@ -22,7 +22,9 @@ wake here (Wake worker place resume) = case here of
 
 -- | The one that has waited for longest is the last of the list.
 wakeAll :: Maybe Home -> [Wake] -> IO ()
-wakeAll here = mapM_ (wake here) . reverse
+wakeAll here = \case
+  [w] -> wake here w
+  several -> mapM_ (wake here) (reverse several)
 
 -- | Without those that were cancelled.
 stillThere :: [Wake] -> IO [Wake]

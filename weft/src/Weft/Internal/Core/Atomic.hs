@@ -14,6 +14,7 @@ module Weft.Internal.Core.Atomic
     Seen,
     look,
     swapFor,
+    swapAtomically,
     lookCell,
     swapCell,
     swapWord,
