@@ -63,6 +63,7 @@ ROWS = {
     "new heads": ("weft", [get(f"/index.html?{i:06}") for i in range(2 * MANY)]),
     "wai hello": ("hello", [get("/")]),
     "wai sized": ("sized", [get("/")], 1_000),
+    "handler hello": ("handler", [get("/")]),
 }
 
 
@@ -86,7 +87,8 @@ def command(args, program, port, site, totals):
         serve = ["serve", site, "--host", "127.0.0.1", "--port", str(port), "--workers", "1", "--quiet"]
         return [args.weft, *serve, *flags]
     # The other style moves an application that is slow, as all are here, to threads of GHC's.
-    return [args.hello, "weft-direct", str(port), program, *flags]
+    what = ["handler", str(port)] if program == "handler" else ["weft-direct", str(port), program]
+    return [args.hello, *what, *flags]
 
 
 def connect(port, server):
