@@ -73,6 +73,7 @@ ROWS = {
     "wai hello": ("hello", [get("/")]),
     "wai sized": ("sized", [get("/")], 1_000),
     "own tcp": ("own tcp", [lambda port: b"x" * 64]),
+    "handler hello": ("handler", [get("/")]),
 }
 
 
@@ -102,7 +103,8 @@ def command(args, program, port, site, totals):
     if own(program):
         return [args.bench, "tcp-server", "--device", byhand.DEVICE, "--address", byhand.STACK + "/24", *flags]
     # The other style moves an application that is slow, as all are here, to threads of GHC's.
-    return [args.hello, "weft-direct", str(port), program, *flags]
+    what = ["handler", str(port)] if program == "handler" else ["weft-direct", str(port), program]
+    return [args.hello, *what, *flags]
 
 
 def connect(port, server):

@@ -24,6 +24,7 @@ import HandOverChild (serveUntilTold)
 import HeadsTest qualified
 import KeptOpenTest qualified
 import KeptTest qualified
+import LayoutTest qualified
 import LeftBehindTest qualified
 import LetGoTest qualified
 import ListenTest qualified
@@ -76,6 +77,7 @@ allTests = do
         StaticTest.tests,
         KeptOpenTest.tests,
         KeptTest.tests,
+        LayoutTest.tests,
         LetGoTest.tests,
         ServerTest.tests,
         ExamplesTest.tests,

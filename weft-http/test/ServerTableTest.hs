@@ -103,7 +103,7 @@ table =
     ("204 has none", get "/none" <> get "/ok", "HTTP/1.1 204 No Content\r\n\r\n" <> whole "ok"),
     ("304 has none", get "/same" <> get "/ok", "HTTP/1.1 304 Not Modified\r\n\r\n" <> whole "ok"),
     -- Fields.
-    ("framing is the server's business", get "/lies", "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nX: y\r\n\r\ntruth"),
+    ("framing is the server's business", get "/lies", "HTTP/1.1 200 OK\r\nX: y\r\nContent-Length: 5\r\n\r\ntruth"),
     ("a handler may close", get "/close" <> get "/ok", last' "bye"),
     -- Bodies of requests.
     ("a body of known length", post "/echo" ["Content-Length: 5"] "hello" <> get "/ok", whole "hello" <> whole "ok"),
@@ -123,7 +123,7 @@ table =
     ("no chunk", get "/nothing" <> get "/ok", chunked "0\r\n\r\n" <> whole "ok"),
     ("the last stream", getLast "/kept", chunkedLast "6\r\nonetwo\r\n0\r\n\r\n"),
     ("a stream of known length has no trailers", get "/known" <> get "/ok", whole "onetwo" <> whole "ok"),
-    ("trailers that can be sent", get "/trailing" <> get "/ok", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: Sum\r\n\r\n3\r\nabc\r\n0\r\nSum: 3\r\n\r\n" <> whole "ok")
+    ("trailers that can be sent", get "/trailing" <> get "/ok", "HTTP/1.1 200 OK\r\nTrailer: Sum\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\nSum: 3\r\n\r\n" <> whole "ok")
   ]
 
 -- | Conversations that get an error, and how each ends.

@@ -179,9 +179,8 @@ respondOnce context c answering response =
     Claimed -> do
       expired <- expiredIn c
       draining <- isDraining server
-      own <- readIORef (serverOwnFields server)
-      case wholeNow context (answeringRequest answering) (answeringKeep answering && not draining) response own of
-        Just (goesOn, bytes)
+      wholeNow context (answeringLayout answering) (answeringRequest answering) (answeringKeep answering && not draining) response >>= \case
+        Whole goesOn bytes
           | not expired -> do
               n <- tryWrite context c bytes
               if n == B.length bytes

@@ -36,6 +36,7 @@ import Weft.Http.RequestHead
 import Weft.Http.Server.Answering
 import Weft.Http.Server.Heads
 import Weft.Http.Server.Input
+import Weft.Http.Server.Layout (Layout)
 import Weft.Http.Server.Phase
 import Weft.Http.Server.Registry
 import Weft.Http.Server.State
@@ -67,9 +68,9 @@ data Session = Session
 
 -- | The remaining work for received bytes after the first effect.
 data AtOnce
-  = -- | They are a request, which has been answered with this: what has become of the response. Whether
-    -- the connection can go on, and the input after it.
-    Given !Request !Input !Bool !After !Response
+  = -- | They are a request, which has been answered with this: what has become of the response. The layout of its head, the
+    -- input after it, and whether the connection can go on.
+    Given !Request !Layout !Input !Bool !After !Response
   | -- | They are left to the session, to which the parser has said this.
     Unanswered !(Reading Answerer)
   | -- | They were not looked at.
@@ -86,7 +87,7 @@ atOnce session@(Session context c intake) came@(Arrival from n) = do
     then pure (Just Unread)
     else
       findHead (serverHeads server) (unsafeSlice (intakeBuffer intake) from n) >>= \reading -> case reading of
-        Known _ (AtHandBefore kept) ->
+        Known _ (AtHandBefore kept _) ->
           join (readIORef kept) >>= \case
             Nothing -> asking session came reading
             Just response -> repeated session came reading response
@@ -96,9 +97,9 @@ atOnce session@(Session context c intake) came@(Arrival from n) = do
 {-# OPAQUE atOnce #-}
 
 -- | Send the response that a kept answer has given. A function of its own, so that what it needs is not read before.
-repeated :: Session -> Arrival -> Reading k -> Response -> IO (Maybe AtOnce)
+repeated :: Session -> Arrival -> Reading Answerer -> Response -> IO (Maybe AtOnce)
 repeated session@(Session context c intake) came@(Arrival from _) reading response = case bytesAtHand response of
-  Nothing -> giving session came reading response (sendQuickly context c response)
+  Nothing -> giving session came reading response (sendQuickly context c (layoutOf reading) response)
   Just bytes -> do
     taken <- tryWrite context c bytes
     if taken < B.length bytes
@@ -123,12 +124,12 @@ asking (Session context c intake) came@(Arrival _ n) reading = case readingParse
               Nothing -> pure unanswered
               Just response -> do
                 case (reading, atHand request (isPersistent h) response) of
-                  (Known _ (AtHandBefore kept), Just bytes) | B.length bytes <= mostKept -> writeIORef kept again
+                  (Known _ (AtHandBefore kept _), Just bytes) | B.length bytes <= mostKept -> writeIORef kept again
                   _ -> pure ()
                 let !input = afterAll intake came reading
                     !persistent = isPersistent h
-                sent <- sendQuickly context c response request input persistent
-                pure (Just $! Given request input persistent sent response)
+                sent <- sendQuickly context c (layoutOf reading) response request input persistent
+                pure (Just $! Given request (layoutOf reading) input persistent sent response)
   _ -> pure unanswered
   where
     unanswered = Just (Unanswered reading)
@@ -138,14 +139,14 @@ asking (Session context c intake) came@(Arrival _ n) reading = case readingParse
 type Send = Request -> Input -> Bool -> IO After
 
 -- | Send this response, in this way, to a request that is all that has come.
-giving :: Session -> Arrival -> Reading k -> Response -> Send -> IO (Maybe AtOnce)
+giving :: Session -> Arrival -> Reading Answerer -> Response -> Send -> IO (Maybe AtOnce)
 giving (Session _ c intake) came reading response send = case readingParsed reading of
   Parsed h _ -> do
     let !request = Request h EmptyBody (connectionClient c)
         !input = afterAll intake came reading
         !persistent = isPersistent h
     sent <- send request input persistent
-    pure (Just $! Given request input persistent sent response)
+    pure (Just $! Given request (layoutOf reading) input persistent sent response)
   _ -> pure (Just Unread)
 {-# OPAQUE giving #-}
 
@@ -160,16 +161,16 @@ mostKept = 16_384
 
 -- | Send a small response in the same breath, without a system call of the thread, without
 -- a deadline (because nothing waits), and with the step to the next request.
-sendQuickly :: Context -> Connection -> Response -> Send
-sendQuickly context c response request input persistent = do
+sendQuickly :: Context -> Connection -> Layout -> Response -> Send
+sendQuickly context c layout response request input persistent = do
   draining <- isDraining (contextServer context)
-  own <- readIORef (serverOwnFields (contextServer context))
   let possible = persistent && not draining
   case atHand request possible response of
     Just bytes -> sending True bytes
-    Nothing -> case wholeNow context request possible response own of
-      Just (goesOn, bytes) -> sending goesOn bytes
-      Nothing -> pure Slowly
+    Nothing ->
+      wholeNow context layout request possible response >>= \case
+        Whole goesOn bytes -> sending goesOn bytes
+        NotWhole -> pure Slowly
   where
     sending goesOn bytes = do
       n <- tryWrite context c bytes

@@ -30,6 +30,7 @@ import Weft.Http.Server.Exchange
 import Weft.Http.Server.Heads
 import Weft.Http.Server.Incoming
 import Weft.Http.Server.Input
+import Weft.Http.Server.Layout (Layout)
 import Weft.Http.Server.Outgoing
 import Weft.Http.Server.Phase
 import Weft.Http.Server.Registry
@@ -103,9 +104,9 @@ plainly :: Session -> Arrival -> Thread (Maybe Pause)
 plainly session@(Session context c intake) came@(Arrival from n)
   | n == 0 = attended session came Unread
   | otherwise = runOnce $ case readHead (serverHeads server) unseen (unsafeSlice (intakeBuffer intake) from n) of
-      reading@(Known (Parsed h _) (AnswersPlainly answer)) -> do
+      reading@(Known (Parsed h _) (AnswersPlainly answer layout)) -> do
         let !input = afterAll intake came reading
-        let begin = newAnswering (Request h EmptyBody (connectionClient c)) input (isPersistent h) untimed
+        let begin = newAnswering (Request h EmptyBody (connectionClient c)) input (isPersistent h) untimed layout
         appliedPlain context c answer (enter server c Handling) begin settling >>= \case
           Waits -> pure Nothing
           next -> proceeding context c h input next >>= paused intake came
@@ -123,8 +124,8 @@ attended (Session context c intake) came@(Arrival from n) first = runOnce (pausi
       _ | n == 0 -> pure Over
       Unread -> requests context c input unseen noOutput
       Unanswered reading -> judged context c input noOutput reading
-      Given _ left _ Waits _ -> pure (Awaits left)
-      Given request left persistent sent response -> afterwards context c request left persistent untimed response sent
+      Given _ _ left _ Waits _ -> pure (Awaits left)
+      Given request layout left persistent sent response -> afterwards context c request layout left persistent untimed response sent
     !input = Input (bufferFrom from (intakeBuffer intake)) 0 n
 {-# OPAQUE attended #-}
 
@@ -206,52 +207,52 @@ endOfInput context c input = do
 -- | Have one request answered, and go on with what follows it.
 respond :: Context -> Connection -> Reading Answerer -> RequestHead -> Input -> Output -> Thread Pause
 respond context c reading h input output = case serverAnswers server of
-  ByHandler _ handler | isPlain settings h -> handled context c handler h input output
+  ByHandler _ handler | isPlain settings h -> handled context c handler h (layoutOf reading) input output
   ByPlain application | isPlain settings h, isEmptyOutput output -> appliedAtOnce context c application reading h input
-  _ -> answeredAtLength context c h input output
+  _ -> answeredAtLength context c h (layoutOf reading) input output
   where
     server = contextServer context
     settings = serverSettings server
 {-# INLINE respond #-}
 
 -- | Have a request without a body answered by a handler.
-handled :: Context -> Connection -> Handler -> RequestHead -> Input -> Output -> Thread Pause
-handled context c handler h !input !output = runOnce $ do
+handled :: Context -> Connection -> Handler -> RequestHead -> Layout -> Input -> Output -> Thread Pause
+handled context c handler h layout !input !output = runOnce $ do
   lastOne <- liftIO (beginHandling context c)
-  asked context c handler (Request h EmptyBody (connectionClient c)) input output (isPersistent h && not lastOne)
+  asked context c handler (Request h EmptyBody (connectionClient c)) layout input output (isPersistent h && not lastOne)
 {-# NOINLINE handled #-}
 
 -- | Have the handler answer.
-asked :: Context -> Connection -> Handler -> Request -> Input -> Output -> Bool -> Thread Pause
-asked context c handler request input output persistent =
+asked :: Context -> Connection -> Handler -> Request -> Layout -> Input -> Output -> Bool -> Thread Pause
+asked context c handler request layout input output persistent =
   if contextQuiet context
-    then askedSince context c handler request input output persistent untimed
-    else now >>= askedSince context c handler request input output persistent . instantNanoseconds
+    then askedSince context c handler request layout input output persistent untimed
+    else now >>= askedSince context c handler request layout input output persistent . instantNanoseconds
 {-# INLINE asked #-}
 
-askedSince :: Context -> Connection -> Handler -> Request -> Input -> Output -> Bool -> Int64 -> Thread Pause
-askedSince context c handler request !input !output persistent start = runOnce $ case input of
+askedSince :: Context -> Connection -> Handler -> Request -> Layout -> Input -> Output -> Bool -> Int64 -> Thread Pause
+askedSince context c handler request layout !input !output persistent start = runOnce $ case input of
   -- One request has come.
   Input _ from to
     | from == to,
       isEmptyOutput output -> do
         response <- answer
-        liftIO (sendQuickly context c response request input persistent) >>= \case
+        liftIO (sendQuickly context c layout response request input persistent) >>= \case
           Waits | contextQuiet context -> pure (Awaits input)
-          quick -> afterwards context c request input persistent start response quick
+          quick -> afterwards context c request layout input persistent start response quick
   _ -> do
     response <- answer
-    transmitted context c request input persistent start response output
+    transmitted context c request layout input persistent start response output
   where
     answer = handler request `catch` failing context
     {-# INLINE answer #-}
 {-# NOINLINE askedSince #-}
 
 -- | Go on after what 'sendQuickly' has done.
-afterwards :: Context -> Connection -> Request -> Input -> Bool -> Int64 -> Response -> After -> Thread Pause
-afterwards context c request input persistent start response = \case
+afterwards :: Context -> Connection -> Request -> Layout -> Input -> Bool -> Int64 -> Response -> After -> Thread Pause
+afterwards context c request layout input persistent start response = \case
   -- Nothing else waits to be sent.
-  Slowly -> transmitted context c request input persistent start response noOutput
+  Slowly -> transmitted context c request layout input persistent start response noOutput
   Partly goesOn left -> do
     write context c [left]
     told'
@@ -260,7 +261,7 @@ afterwards context c request input persistent start response = \case
   where
     h = requestHead request
     told' = do
-      answering <- liftIO (newAnswering request input persistent start)
+      answering <- liftIO (newAnswering request input persistent start layout)
       recorded context c answering (responseStatus response) (bodyLength (responseBody response))
 {-# NOINLINE afterwards #-}
 
@@ -273,11 +274,11 @@ proceeding context c h input = \case
   _ -> pure Over
 
 -- | Send the response of a handler together with those before it, or by itself if it is large.
-transmitted :: Context -> Connection -> Request -> Input -> Bool -> Int64 -> Response -> Output -> Thread Pause
-transmitted context c request input persistent start response output = do
+transmitted :: Context -> Connection -> Request -> Layout -> Input -> Bool -> Int64 -> Response -> Output -> Thread Pause
+transmitted context c request layout input persistent start response output = do
   -- From here on the client has its time to take the response.
   draining <- liftIO (enter server c Sending >> isDraining server)
-  answering <- liftIO (newAnswering request input (persistent && not draining) start)
+  answering <- liftIO (newAnswering request input (persistent && not draining) start layout)
   (goesOn, output') <- transmit context c answering response output
   waiting <- bounded context c output'
   if goesOn
@@ -288,10 +289,10 @@ transmitted context c request input persistent start response output = do
 {-# NOINLINE transmitted #-}
 
 -- | A request without a body that is being answered.
-newAnswering :: Request -> Input -> Bool -> Int64 -> IO Answering
-newAnswering request input keep start = do
+newAnswering :: Request -> Input -> Bool -> Int64 -> Layout -> IO Answering
+newAnswering request input keep start layout = do
   exchange <- newExchange
-  pure $! Answering request input keep start (WithoutBody input) exchange
+  pure $! Answering request input keep start (WithoutBody input) layout exchange
 
 -- | Begin to answer a request. Returns whether it is the last one that its connection may send
 -- ('serverMaxRequests').
@@ -319,9 +320,9 @@ appliedAtOnce :: Context -> Connection -> PlainApplication -> Reading Answerer -
 appliedAtOnce context c application reading h input = runOnce $ do
   (begun, answer) <- liftIO $ do
     lastOne <- beginHandling context c
-    begun <- newAnswering (Request h EmptyBody (connectionClient c)) input (isPersistent h && not lastOne) untimed
+    begun <- newAnswering (Request h EmptyBody (connectionClient c)) input (isPersistent h && not lastOne) untimed (layoutOf reading)
     case reading of
-      Known _ (AnswersPlainly answer) -> pure (begun, answer)
+      Known _ (AnswersPlainly answer _) -> pure (begun, answer)
       _ -> (begun,) <$> application h
   answering <- if contextQuiet context then pure begun else (\start -> begun {answeringSince = start}) <$> startOf context
   appliedPlain context c answer (pure ()) (pure answering) settling >>= proceeding context c h input
@@ -333,8 +334,8 @@ appliedAtOnce context c application reading h input = runOnce $ do
 {-# NOINLINE appliedAtOnce #-}
 
 -- | A request that may have a body, or one of which there may be too many.
-answeredAtLength :: Context -> Connection -> RequestHead -> Input -> Output -> Thread Pause
-answeredAtLength context c h input output = do
+answeredAtLength :: Context -> Connection -> RequestHead -> Layout -> Input -> Output -> Thread Pause
+answeredAtLength context c h layout input output = do
   lastOne <- liftIO (beginHandling context c)
   start <- startOf context
   -- The client may wait for earlier responses before it goes on with its body.
@@ -342,7 +343,7 @@ answeredAtLength context c h input output = do
   exchange <- liftIO newExchange
   incoming <- liftIO (openBody context c exchange h input)
   let request = Request h (requestBodyOf context c incoming) (connectionClient c)
-  (goesOn, output') <- answered context c (Answering request input (isPersistent h && not lastOne) start incoming exchange)
+  (goesOn, output') <- answered context c (Answering request input (isPersistent h && not lastOne) start incoming layout exchange)
   if not goesOn
     then liftIO (stopReceiving exchange) >> flush context c output' >> Over <$ linger context c
     else case headFraming h of

@@ -41,6 +41,7 @@ import Weft.Http.Request
 import Weft.Http.Server.Exchange
 import Weft.Http.Server.Incoming
 import Weft.Http.Server.Input
+import Weft.Http.Server.Layout
 import Weft.Http.Server.Phase
 import Weft.Http.Server.Render
 import Weft.Http.Server.State
@@ -89,6 +90,8 @@ data Answering = Answering
     -- | When it began, in nanoseconds; 0 where that is not needed.
     answeringSince :: !Int64,
     answeringBody :: !Incoming,
+    -- | Of the head.
+    answeringLayout :: !Layout,
     -- | Which the thread that sends the response owns.
     answeringExchange :: !Exchange
   }
@@ -115,30 +118,24 @@ transmission context c answering response output
       report context ("a handler answered with " <> show (statusCode (responseStatus response)) <> ", which is no final response")
       releaseBody (responseBody response)
       transmit context c answering (errorResponse internalServerError500 "") output
-  | Bytes pieces <- responseBody response,
-    not bare,
-    size <- bodyLength (responseBody response),
-    size <= worthCopying = do
-      own <- liftIO (readIORef (serverOwnFields server))
-      case renderBefore own persistence chunks response pieces of
-        Left bad -> unsendable bad
-        Right whole -> (keep, gathered [whole]) <$ recorded context c answering (responseStatus response) size
-  | otherwise = do
-      own <- liftIO (readIORef (serverOwnFields server))
-      case maybe (renderResponseHead own persistence chunks response) Right headAtHand of
-        Left bad -> unsendable bad
-        Right h -> do
-          (sent, output') <- body h
-          recorded context c answering (responseStatus response) sent
-          when isSwitch (linger context c)
-          pure (keep, output')
+  | Just h <- renderedNow response,
+    not (inMemory (responseBody response)),
+    -- It says so in the way of HTTP\/1.1.
+    not keepable || chunks =
+      leaving keepable (if keepable then h else sayingClose 0 h)
+  | otherwise =
+      liftIO (ownNow >>= \own -> layOut (answeringLayout answering) own (responseStatus response) (responseFields response)) >>= \case
+        Left bad -> do
+          report context ("a handler made a field that cannot be sent: " <> show bad)
+          releaseBody (responseBody response)
+          transmit context c answering (errorResponse internalServerError500 "") output
+        Right beginning -> do
+          let !keep = keepable && not (beginningCloses beginning)
+          leaving keep (renderResponseHead beginning (persistenceOf request keep) chunks response)
   where
     server = contextServer context
     request = answeringRequest answering
-    unsendable bad = do
-      report context ("a handler made a field that cannot be sent: " <> show bad)
-      releaseBody (responseBody response)
-      transmit context c answering (errorResponse internalServerError500 "") output
+    ownNow = readIORef (serverOwnFields server)
     Output waiting waitingSize = output
     gathered = \case
       [bytes] -> Output (bytes : waiting) (waitingSize + B.length bytes)
@@ -154,16 +151,13 @@ transmission context c answering response output
     isSwitch = case responseBody response of
       Switch _ -> True
       _ -> False
-    keep = answeringKeep answering && delimited && not (asksToClose response)
-    persistence = persistenceOf request keep
+    keepable = answeringKeep answering && delimited
     bare = isHead request || hasNoBody (responseStatus response)
-    headAtHand = case persistence of
-      Persistent -> renderedHead
-      Closing -> sayingClose 0 <$> renderedHead
-      PersistentSaid -> Nothing
-    renderedHead = case responseRendered response of
-      Just (Rendered bytes _) | not (inMemory (responseBody response)) -> Just bytes
-      _ -> Nothing
+    leaving keep h = do
+      (sent, output') <- body h
+      recorded context c answering (responseStatus response) sent
+      when isSwitch (linger context c)
+      pure (keep, output')
 
     -- The number of octets of content that were sent, and what waits now.
     body h = case responseBody response of
@@ -264,8 +258,8 @@ sendError context c status detail = do
   own <- liftIO (readIORef (serverOwnFields (contextServer context)))
   let response = errorResponse status detail
       body = case responseBody response of Bytes pieces -> pieces; _ -> []
-  for_ (renderResponseHead own Closing True response) $ \h ->
-    write context c (h : body)
+  for_ (renderBeginning own status (responseFields response)) $ \beginning ->
+    write context c (renderResponseHead beginning Closing True response : body)
   unless (contextQuiet context) $
     record context c Nothing status (bodyLength (responseBody response)) 0 0
 

@@ -9,20 +9,20 @@
 module Weft.Http.Server.Render
   ( OwnFields,
     ownFields,
+
+    -- * Heads
+    Beginning (..),
+    renderBeginning,
     Persistence (..),
     renderResponseHead,
-    renderBefore,
+    renderSized,
     renderWhole,
-    renderTogether,
-    knownFields,
-    renderKnown,
-    asksToClose,
     errorResponse,
   )
 where
 
 import Control.Monad (void)
-import Data.Bits (complement, (.&.), (.|.))
+import Data.Bits ((.&.), (.|.))
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.ByteString.Internal qualified as I
@@ -39,7 +39,6 @@ import Weft.Http.Request (Field (..))
 import Weft.Http.Response (BadField, checkField)
 import Weft.Http.Server.Types
 import Weft.Http.Status
-import Weft.Internal.Core.Standing (samePointer)
 
 -- | @Date@ and @Server@ as bytes, which are the same for all responses of a second.
 data OwnFields
@@ -61,124 +60,101 @@ data Persistence
     PersistentSaid
   | -- | It ends after this response.
     Closing
+  | -- | Another protocol follows.
+    Upgrading
   deriving stock (Eq, Show)
 
--- | The head of a response, or the field that cannot be sent. The flag: the client
--- understands chunks.
-renderResponseHead :: OwnFields -> Persistence -> Bool -> Response -> Either BadField ByteString
-renderResponseHead own persistence chunks response = renderBefore own persistence chunks response []
+-- | The beginning of a head, which responses with the same status and fields share in one second: all but the length of the
+-- content and what is said of the connection.
+data Beginning = Beginning
+  { -- | It ends with the name of the field with the length.
+    beginningBytes :: {-# UNPACK #-} !ByteString,
+    -- | Does one of the fields ask to close the connection?
+    beginningCloses :: !Bool
+  }
+  deriving stock (Eq, Show)
 
--- | The head with these bytes after it, in one string: one pass over the fields, one
--- allocation, one copy of the content.
-renderBefore :: OwnFields -> Persistence -> Bool -> Response -> [ByteString] -> Either BadField ByteString
-renderBefore (OwnFields both dateSize) persistence chunks response pieces = case scan 0 0 given of
-  Faulty bad -> Left bad
-  -- Not a thunk: the caller sends it.
-  Scanned size seen -> Right $! I.unsafeCreate total write
-    where
-      own
-        | seen .&. (seenDate .|. seenServer) == 0 = both
-        | seen .&. seenDate == 0 = B.take dateSize both
-        | seen .&. seenServer == 0 = B.drop dateSize both
-        | otherwise = B.empty
-      total =
-        B.length line
-          + B.length own
-          + framingWidth
-          + size
-          + B.length connection
-          + 2
-          + lengths pieces
-      write start = do
-        p1 <- put start line
-        p2 <- put p1 own
-        p3 <- putFraming p2
-        p4 <- putFields seen given p3
-        p5 <- put p4 connection
-        p6 <- lineEnd p5
-        void (putAll pieces p6)
+-- | Render a beginning, without the fields that a handler may not set; or name the field that cannot be sent.
+renderBeginning :: OwnFields -> Status -> [Field] -> Either BadField Beginning
+renderBeginning (OwnFields both dateSize) status fields = scan 0 0 fields
   where
-    given = responseFields response
-    line = statusLine (responseStatus response)
-    framing
-      | hasNoBody (responseStatus response) = Unsaid
-      | otherwise = case responseBody response of
-          Switch _ -> Unsaid
-          Withheld -> Unsaid
-          body -> case knownLength body of
-            Just n -> Length n
-            Nothing -> if chunks then InChunks else Unsaid
-    framingWidth = case framing of
-      Unsaid -> 0
-      Length n -> lengthWidth n
-      InChunks -> B.length chunkedField
-    putFraming p = case framing of
-      Unsaid -> pure p
-      Length n -> putLength p n
-      InChunks -> put p chunkedField
-    connection = case (responseBody response, persistence) of
-      (Switch _, _) | statusCode (responseStatus response) == 101 -> "Connection: Upgrade\r\n"
-      (Switch _, _) -> ""
-      (_, Persistent) -> ""
-      (_, PersistentSaid) -> "Connection: keep-alive\r\n"
-      (_, Closing) -> "Connection: close\r\n"
+    -- Check the fields, and measure those that are sent.
+    scan !size !seen = \case
+      [] -> Right $! Beginning (rendered size seen) (seen .&. seenClose /= 0)
+      field : rest
+        | kind .&. seenOurs /= 0 -> scan size (seen .|. kind) rest
+        | Just bad <- checkField field -> Left bad
+        | otherwise -> scan (size + B.length (fieldName field) + B.length (fieldValue field) + 4) (seen .|. kind) rest
+        where
+          kind = kindOf field
+    line = statusLine status
+    rendered size seen =
+      I.unsafeCreate (B.length line + B.length own + size + B.length lengthName) $ \start ->
+        put start line >>= (`put` own) >>= putFields seen fields >>= \p -> void (put p lengthName)
+      where
+        own
+          | seen .&. (seenDate .|. seenServer) == 0 = both
+          | seen .&. seenDate == 0 = B.take dateSize both
+          | seen .&. seenServer == 0 = B.drop dateSize both
+          | otherwise = B.empty
+-- OPAQUE, so that its callers do not take apart what they mostly need not.
+{-# OPAQUE renderBeginning #-}
 
-lengthWidth :: Int64 -> Int
-lengthWidth n = 18 + decimalWidth n
-
-putLength :: Ptr Word8 -> Int64 -> IO (Ptr Word8)
-putLength p n = do
-  q <- put p "Content-Length: "
-  pokeDecimal q n
-  lineEnd (q `plusPtr` decimalWidth n)
-{-# INLINE putLength #-}
+lengthName :: ByteString
+lengthName = "Content-Length: "
 
 -- | The fields about the length of the content.
 data ContentFraming = Unsaid | Length !Int64 | InChunks
 
-chunkedField :: ByteString
-chunkedField = "Transfer-Encoding: chunked\r\n"
+-- | What a response says of its length, to a client that understands chunks or not.
+framingOf :: Bool -> Response -> ContentFraming
+framingOf chunks response
+  | hasNoBody (responseStatus response) = Unsaid
+  | otherwise = case responseBody response of
+      Switch _ -> Unsaid
+      Withheld -> Unsaid
+      body -> case knownLength body of
+        Just n -> Length n
+        Nothing -> if chunks then InChunks else Unsaid
 
--- | The octets that fields take, and what kinds of fields there are.
-data Scanned = Scanned !Int !Int | Faulty !BadField
+-- | The head of a response. The flag: the client understands chunks.
+renderResponseHead :: Beginning -> Persistence -> Bool -> Response -> ByteString
+renderResponseHead beginning persistence chunks response = case framingOf chunks response of
+  Length n -> renderSized beginning said n 0 []
+  InChunks -> B.concat [unsized, "Transfer-Encoding: chunked\r\n", saidOf said, "\r\n"]
+  Unsaid -> B.concat [unsized, saidOf said, "\r\n"]
+  where
+    unsized = B.dropEnd (B.length lengthName) (beginningBytes beginning)
+    said = case responseBody response of
+      Switch _ | statusCode (responseStatus response) == 101 -> Upgrading
+      Switch _ -> Persistent
+      _ -> persistence
 
--- | Check the fields of a handler. Those that it may not set are left out.
-scan :: Int -> Int -> [Field] -> Scanned
-scan !size !seen = \case
-  [] -> Scanned size seen
-  field : rest
-    | kind .&. seenOurs /= 0 -> scan size (seen .|. kind) rest
-    | Just bad <- checkField field -> Faulty bad
-    | otherwise -> scan (size + B.length (fieldName field) + B.length (fieldValue field) + 4) (seen .|. kind) rest
-    where
-      kind = kindOf field
-
--- | The bytes of a response's fields, if they were rendered.
-knownFields :: Response -> Maybe ByteString
-knownFields response = case responseRendered response of
-  Just (RenderedFields bytes fields) | samePointer fields (responseFields response) -> Just bytes
-  _ -> Nothing
-{-# INLINE knownFields #-}
-
--- | Fields that responses have in common, as bytes, without those that say the length of the content. 'Nothing' where one cannot be
--- sent, or changes what the server says.
-renderTogether :: [Field] -> Maybe Rendered
-renderTogether !fields = case scan 0 0 fields of
-  Scanned size seen | seen .&. complement seenLength == 0 -> Just (RenderedFields (I.unsafeCreate size (void . putFields seen fields)) fields)
-  _ -> Nothing
-
--- | 'renderBefore' of such fields on a connection that goes on, before content of this size: nearly all
--- responses of an application, by little code.
-renderKnown :: OwnFields -> Status -> ByteString -> [ByteString] -> Int64 -> ByteString
-renderKnown (OwnFields own _) status fields pieces size = unsafeDupablePerformIO $ do
+-- | A head that says this length of the content, with these octets of it after it, in one string.
+renderSized :: Beginning -> Persistence -> Int64 -> Int64 -> [ByteString] -> ByteString
+renderSized beginning persistence size octets pieces = unsafeDupablePerformIO $ do
   content <- I.mallocByteString total
-  unsafeWithForeignPtr content $ \start ->
-    put start line >>= (`put` own) >>= (`putLength` size) >>= (`put` fields) >>= lineEnd >>= void . putAll pieces
+  unsafeWithForeignPtr content $ \start -> do
+    p <- put start (beginningBytes beginning)
+    pokeDecimal p size
+    lineEnd (p `plusPtr` width) >>= putSaid >>= lineEnd >>= void . putAll pieces
   pure (I.BS content total)
   where
-    line = statusLine status
-    total = B.length line + B.length own + lengthWidth size + B.length fields + 2 + fromIntegral size
-{-# NOINLINE renderKnown #-}
+    width = decimalWidth size
+    said = saidOf persistence
+    total = B.length (beginningBytes beginning) + width + B.length said + 4 + fromIntegral octets
+    putSaid p = case persistence of
+      Persistent -> pure p
+      _ -> put p said
+{-# NOINLINE renderSized #-}
+
+-- | The field about the connection.
+saidOf :: Persistence -> ByteString
+saidOf = \case
+  Persistent -> B.empty
+  PersistentSaid -> "Connection: keep-alive\r\n"
+  Closing -> "Connection: close\r\n"
+  Upgrading -> "Connection: Upgrade\r\n"
 
 -- | Write fields, of which there are these kinds, without those that a handler may not set.
 putFields :: Int -> [Field] -> Ptr Word8 -> IO (Ptr Word8)
@@ -193,32 +169,26 @@ putFields !seen fields p = case fields of
         pokeByteOff q 1 (0x20 :: Word8)
         put (q `plusPtr` 2) v >>= lineEnd >>= putFields seen rest
 
--- | As a bit; none for most fields.
+-- | As bits; none for most fields.
 kindOf :: Field -> Int
-kindOf (Field n _) = case B.length n of
+kindOf (Field n v) = case B.length n of
   4 | eqCaseless "date" n -> seenDate
   6 | eqCaseless "server" n -> seenServer
-  10 | eqCaseless "connection" n -> seenConnection
+  10 | eqCaseless "connection" n -> if any (eqCaseless "close") (splitCommas v) then seenConnection .|. seenClose else seenConnection
   14 | eqCaseless "content-length" n -> seenLength
   17 | eqCaseless "transfer-encoding" n -> seenLength
   _ -> 0
 
-seenDate, seenServer, seenLength, seenConnection :: Int
+seenDate, seenServer, seenLength, seenConnection, seenClose :: Int
 seenDate = 1
 seenServer = 2
 seenLength = 4
 seenConnection = 8
+seenClose = 16
 
 -- | Fields that a handler may not set.
 seenOurs :: Int
 seenOurs = seenLength .|. seenConnection
-
-lengths :: [ByteString] -> Int
-lengths = go 0
-  where
-    go !n = \case
-      [] -> n
-      piece : rest -> go (n + B.length piece) rest
 
 put :: Ptr Word8 -> ByteString -> IO (Ptr Word8)
 put p (I.BS content n) = do
@@ -237,31 +207,20 @@ lineEnd p = do
   pokeByteOff p 1 (0x0a :: Word8)
   pure (p `plusPtr` 2)
 
--- | Does the handler want the connection to end?
-asksToClose :: Response -> Bool
-asksToClose response = case responseRendered response of
-  Just known | samePointer (renderedFields known) (responseFields response) -> False
-  _ -> anyCloses (responseFields response)
-{-# INLINE asksToClose #-}
-
-anyCloses :: [Field] -> Bool
-anyCloses = any (\(Field name value) -> B.length name == 10 && eqCaseless "connection" name && any (eqCaseless "close") (splitCommas value))
-{-# NOINLINE anyCloses #-}
-
 -- | The very bytes of a response whose body is in memory, or of the head of one with a
 -- file, for a persistent connection; 'Nothing' where it has another body, a field that
 -- cannot be sent, or one that asks to close the connection.
 renderWhole :: ByteString -> ByteString -> Response -> Maybe Rendered
-renderWhole name date response = case responseBody response of
-  _ | asksToClose response -> Nothing
-  NoContent -> whole []
-  Bytes pieces -> whole pieces
-  FileBody {} -> whole []
+renderWhole name date response = case (responseBody response, renderBeginning (ownFields name date) (responseStatus response) (responseFields response)) of
+  (body, Right beginning)
+    | not (beginningCloses beginning) -> case body of
+        NoContent -> whole beginning []
+        Bytes pieces -> whole beginning pieces
+        FileBody {} -> whole beginning []
+        _ -> Nothing
   _ -> Nothing
   where
-    whole pieces = case renderBefore (ownFields name date) Persistent True response pieces of
-      Left _ -> Nothing
-      Right bytes -> Just (Rendered bytes (responseFields response))
+    whole beginning pieces = Just $! Rendered (B.concat (renderResponseHead beginning Persistent True response : pieces)) (responseFields response)
 
 -- | A small page that says what went wrong.
 errorResponse :: Status -> ByteString -> Response

@@ -10,6 +10,7 @@ module Weft.Http.Server.State
     Stage (..),
     Answers (..),
     Answerer (..),
+    layoutOf,
     isPlain,
     Open (..),
     isInUse,
@@ -54,7 +55,8 @@ import Weft (Thread, ThreadId)
 import Weft.Attempt (Attempts)
 import Weft.Http.Internal.Address (Address, Peer)
 import Weft.Http.Request (ClientInfo, Expectation (..), Framing (..), RequestHead (..))
-import Weft.Http.Server.Heads (Heads)
+import Weft.Http.Server.Heads (Heads, Reading (..))
+import Weft.Http.Server.Layout
 import Weft.Http.Server.Render (OwnFields)
 import Weft.Http.Server.Types
 import Weft.Internal.Core.Intake (Intake)
@@ -101,13 +103,22 @@ data Answers
   | ByApplication Application
   | ByPlain PlainApplication
 
--- | The answerer that is kept with a head.
+-- | The answerer that is kept with a head, and the fields of its other responses.
 data Answerer
   = -- | What had its answer at hand the last time ('AtHand').
-    AtHandBefore {-# UNPACK #-} !(IORef (IO (Maybe Response)))
+    AtHandBefore {-# UNPACK #-} !(IORef (IO (Maybe Response))) !Layout
   | -- | Of a request that was all that had come, and has no body.
-    AnswersPlainly !PlainAnswer
-  | NoAnswerer
+    AnswersPlainly !PlainAnswer !Layout
+  | NoAnswerer !Layout
+
+-- | The layout that is kept with a head, if it is known.
+layoutOf :: Reading Answerer -> Layout
+layoutOf = \case
+  Known _ answerer -> case answerer of
+    AtHandBefore _ layout -> layout
+    AnswersPlainly _ layout -> layout
+    NoAnswerer layout -> layout
+  Fresh _ -> noLayout
 
 -- | Has a request no body, and is nothing to be asked before it is answered?
 isPlain :: ServerSettings -> RequestHead -> Bool

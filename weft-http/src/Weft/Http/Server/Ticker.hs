@@ -30,6 +30,7 @@ import Weft.Attempt (attempts)
 import Weft.Http.Date
 import Weft.Http.RequestHead (Parsed (..))
 import Weft.Http.Server.Heads (newHeads)
+import Weft.Http.Server.Layout (newLayout)
 import Weft.Http.Server.Phase
 import Weft.Http.Server.Render (ownFields)
 import Weft.Http.Server.State
@@ -62,10 +63,11 @@ newServerOf settings answers = do
   liftIO $ do
     clock <- newIORef tick
     let answers' = answers clock
-        answerer came parsed = case (answers', parsed) of
-          (ByHandler (Just _) _, _) -> AtHandBefore <$> newIORef (pure Nothing)
-          (ByPlain application, Parsed h used) | used == came, isPlain settings h -> AnswersPlainly <$> application h
-          _ -> pure NoAnswerer
+        answerer came parsed =
+          newLayout >>= \layout -> case (answers', parsed) of
+            (ByHandler (Just _) _, _) -> (`AtHandBefore` layout) <$> newIORef (pure Nothing)
+            (ByPlain application, Parsed h used) | used == came, isPlain settings h -> (`AnswersPlainly` layout) <$> application h
+            _ -> pure (NoAnswerer layout)
     heads <- newHeads (serverLimits settings) answerer
     own <- newIORef $! ownFields (serverName settings) (tickDate tick)
     Server (unharmed settings) answers' clock own heads tries

@@ -28,6 +28,7 @@ module Weft.Http.Server.Types
     streamed,
     bodyLength,
     knownLength,
+    lengths,
     inMemory,
     releaseBody,
 
@@ -115,23 +116,16 @@ data Response = Response
     responseBody :: !Body,
     -- | This response on a persistent HTTP/1.1 connection, where the handler has its bytes at
     -- hand ('Weft.Http.Server.Render.renderWhole'). The server sends them as they are. Of a
-    -- response with a 'FileBody': of its head. Or its fields only.
+    -- response with a 'FileBody': of its head.
     responseRendered :: !(Maybe Rendered)
   }
 
--- | Bytes, and the fields that were looked at before: none of them asks to close the
--- connection. A response that has other fields, in memory, is asked.
-data Rendered
-  = -- | The bytes of a response.
-    Rendered
-      { renderedBytes :: !ByteString,
-        renderedFields :: [Field]
-      }
-  | -- | The bytes of these fields ('Weft.Http.Server.Render.renderTogether'), in any response.
-    RenderedFields
-      { renderedBytes :: !ByteString,
-        renderedFields :: [Field]
-      }
+-- | The bytes of a response, and the fields that are in it, none of which asks to close the connection. Where the response has another list of
+-- fields by now, it is rendered anew.
+data Rendered = Rendered
+  { renderedBytes :: !ByteString,
+    renderedFields :: [Field]
+  }
 
 -- | The content of a response.
 data Body
@@ -222,7 +216,7 @@ inMemory = \case
 knownLength :: Body -> Maybe Int64
 knownLength = \case
   NoContent -> Just 0
-  Bytes pieces -> Just (octets 0 pieces)
+  Bytes pieces -> Just (lengths pieces)
   FileBody _ parts end _ -> Just (sum [fromIntegral (B.length before) + n | FilePart before _ n <- parts] + fromIntegral (B.length end))
   Omitted n -> Just n
   Withheld -> Nothing
@@ -230,10 +224,13 @@ knownLength = \case
   Switch _ -> Nothing
   Raw _ -> Nothing
 
-octets :: Int64 -> [ByteString] -> Int64
-octets n = \case
-  [] -> n
-  piece : rest -> let !n' = n + fromIntegral (B.length piece) in octets n' rest
+-- | Of all pieces together, in octets.
+lengths :: [ByteString] -> Int64
+lengths = go 0
+  where
+    go !n = \case
+      [] -> n
+      piece : rest -> go (n + fromIntegral (B.length piece)) rest
 
 -- | Give back what a body holds that is not going to be sent.
 releaseBody :: Body -> Thread ()

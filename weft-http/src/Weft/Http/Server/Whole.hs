@@ -5,11 +5,13 @@
 -- Description : Responses that are sent in one piece
 --
 -- Whether the bytes of a whole response can be had at once, and which, as its request is to be answered with
--- them. Pure; the hot path of a session asks here first, and "Weft.Http.Server.Outgoing" sends all others.
+-- them. The hot path of a session asks here first, and "Weft.Http.Server.Outgoing" sends all others.
 module Weft.Http.Server.Whole
   ( -- * Bytes
     atHand,
     bytesAtHand,
+    renderedNow,
+    Whole (..),
     wholeNow,
     sayingClose,
     worthCopying,
@@ -23,9 +25,12 @@ where
 
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
+import Data.IORef
 import Data.Int (Int64)
 import Weft.Http.Request
+import Weft.Http.Server.Layout
 import Weft.Http.Server.Render
+import Weft.Http.Server.State
 import Weft.Http.Server.Types
 import Weft.Http.Server.Wire
 import Weft.Http.Status
@@ -47,50 +52,40 @@ atHand request possible response
 -- | 'atHand' for a request that may be answered with them.
 bytesAtHand :: Response -> Maybe ByteString
 bytesAtHand response
-  | Just (Rendered bytes _) <- responseRendered response,
-    inMemory (responseBody response),
-    not (asksToClose response) =
-      Just bytes
+  | inMemory (responseBody response) = renderedNow response
   | otherwise = Nothing
 {-# INLINE bytesAtHand #-}
 
--- | A small response as the bytes that are to be sent, given whether the connection can go on,
--- and whether it does; if nothing else is to be done about it.
-wholeNow :: Context -> Request -> Bool -> Response -> OwnFields -> Maybe (Bool, ByteString)
-wholeNow context request !possible response own
-  | possible,
-    contextQuiet context,
-    Bytes pieces <- responseBody response,
-    Just fields <- knownFields response,
-    hasUsualContent request,
-    Http11 <- requestVersion request,
-    not (hasNoBody (responseStatus response)),
-    size <- bodyLength (responseBody response),
-    size <= worthCopying =
-      let !bytes = renderKnown own (responseStatus response) fields pieces size in Just (True, bytes)
-  | otherwise = wholeSlowly context request possible response own
-{-# OPAQUE wholeNow #-}
-
--- | Slow path, kept out of line so that GHC does not read first what it needs.
-wholeSlowly :: Context -> Request -> Bool -> Response -> OwnFields -> Maybe (Bool, ByteString)
-wholeSlowly context request possible response own = case responseBody response of
-  NoContent -> whole []
-  Bytes pieces | bodyLength (responseBody response) <= worthCopying -> whole pieces
+-- | The bytes of a response, or of its head if it has a file, that were rendered with the fields that it has.
+renderedNow :: Response -> Maybe ByteString
+renderedNow response = case responseRendered response of
+  Just (Rendered bytes fields) | samePointer fields (responseFields response) -> Just bytes
   _ -> Nothing
+{-# INLINE renderedNow #-}
+
+-- | A small response as the bytes that are to be sent, and whether the connection goes on after it.
+data Whole
+  = Whole !Bool {-# NOUNPACK #-} !ByteString
+  | -- | It has to be sent in another way.
+    NotWhole
+
+-- | Render a small response, given whether the connection can go on.
+wholeNow :: Context -> Layout -> Request -> Bool -> Response -> IO Whole
+wholeNow context layout request !possible response
+  | not (contextQuiet context) || isHead request || hasNoBody (responseStatus response) = pure NotWhole
+  | otherwise = case responseBody response of
+      NoContent -> whole 0 []
+      Bytes pieces | size <- lengths pieces, size <= worthCopying -> whole size pieces
+      _ -> pure NotWhole
   where
-    whole pieces
-      | not (contextQuiet context) || isHead request || hasNoBody (responseStatus response) = Nothing
-      | otherwise =
-          let !keep = goesOnAfter request possible response
-           in case responseRendered response of
-                Just (Rendered bytes fields)
-                  | not keep, samePointer fields (responseFields response) -> Just (False, sayingClose (fromIntegral (bodyLength (responseBody response))) bytes)
-                _ -> rendering keep pieces
-    rendering keep pieces =
-      case renderBefore own (persistenceOf request keep) True response pieces of
-        Right bytes -> Just (keep, bytes)
-        Left _ -> Nothing
-{-# NOINLINE wholeSlowly #-}
+    whole size pieces = do
+      own <- readIORef (serverOwnFields (contextServer context))
+      layOut layout own (responseStatus response) (responseFields response) >>= \case
+        Right beginning -> do
+          let !keep = possible && not (isConnect request || beginningCloses beginning)
+          pure $! Whole keep (renderSized beginning (persistenceOf request keep) size size pieces)
+        Left _ -> pure NotWhole
+{-# OPAQUE wholeNow #-}
 
 -- | A rendered head, and this number of octets of content after it, which now says that the
 -- connection ends.
@@ -98,11 +93,6 @@ sayingClose :: Int -> ByteString -> ByteString
 sayingClose content bytes = B.concat [before, "Connection: close\r\n", end]
   where
     (before, end) = B.splitAt (B.length bytes - content - 2) bytes
-
--- | Whether the connection goes on after a response in memory, given whether it can. After a
--- success the client of @CONNECT@ takes all that comes for the tunnel.
-goesOnAfter :: Request -> Bool -> Response -> Bool
-goesOnAfter request possible response = possible && not (isConnect request) && not (asksToClose response)
 
 -- Constructors, and not @==@: that of 'Method' is a call, which has names to compare.
 

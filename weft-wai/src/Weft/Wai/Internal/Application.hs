@@ -43,7 +43,7 @@ data Serving = Serving
 -- | The parts that requests with one head share.
 data Said = Said
   { saidRequest :: !Wai.Request,
-    saidLayout :: !Layout
+    saidConstants :: !Constants
   }
 
 -- | A request in progress.
@@ -52,7 +52,7 @@ data Exchange = Exchange
     exchangeRequest :: !Request,
     -- | The request as WAI has it.
     exchangeAsked :: !Wai.Request,
-    exchangeLayout :: !Layout,
+    exchangeConstants :: !Constants,
     exchangePlace :: !Place,
     exchangeWatch :: !Watch,
     exchangeProgress :: {-# UNPACK #-} !(IORef Progress),
@@ -75,8 +75,8 @@ newServerFor settings runner files application = do
   newServerPlain (serverSettingsOf settings) $ \clock ->
     let !serving = Serving settings making chooser files clock
      in \h -> do
-          layout <- newLayout
-          let !said = Said (saidBy (settingsNoParsePath settings) h) layout
+          constants <- newConstants making
+          let !said = Said (saidBy (settingsNoParsePath settings) h) constants
           pure (PlainAnswer host (answering serving application said))
 
 -- | Answer a request; the last function sends a response, or returns the operation that does. This
@@ -88,7 +88,7 @@ answering serving application said place request send = do
   let !asked = askedBy (requestClient request) receive (saidRequest said)
   progress <- newIORef Unsent
   watch <- beginWatch (servingChooser serving)
-  let !exchange = Exchange serving request asked (saidLayout said) place watch progress send
+  let !exchange = Exchange serving request asked (saidConstants said) place watch progress send
   void (application asked (answer exchange)) `E.catch` failed exchange
   where
     settings = servingSettings serving
@@ -100,7 +100,7 @@ answer exchange response = do
   before <- readIORef progress
   unless (before == Unsent) $ throwIO (userError "an application has answered a request twice")
   -- Raises the faults of a response while it can be replaced.
-  prepared <- prepare (servingMaking serving) (exchangeLayout exchange) (requestMethod request) response
+  prepared <- prepare (servingMaking serving) (exchangeConstants exchange) (requestMethod request) response
   writeIORef progress UnderWay
   endWatch (servingChooser serving) (placeWay place) (exchangeWatch exchange)
   case prepared of

@@ -5,9 +5,9 @@
 -- Description : Responses of WAI as those of the server
 --
 -- Converts a response, which raises its faults; "Weft.Wai.Internal.File" converts those with files.
-module Weft.Wai.Internal.Response (Making (..), Prepared (..), prepare, Layout, newLayout) where
+module Weft.Wai.Internal.Response (Making (..), Prepared (..), prepare, Constants, newConstants) where
 
-import Control.Monad ((>=>))
+import Control.Monad (when, (>=>))
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.ByteString.Builder (Builder)
@@ -22,14 +22,14 @@ import Data.Word (Word8)
 import Foreign.Ptr (Ptr)
 import Foreign.Storable (pokeByteOff)
 import GHC.Foreign qualified as Foreign
-import GHC.ForeignPtr (ForeignPtr (..), ForeignPtrContents (..), unsafeWithForeignPtr)
+import GHC.ForeignPtr (unsafeWithForeignPtr)
 import GHC.IO.Encoding (getFileSystemEncoding)
 import Network.HTTP.Types qualified as Http
 import Network.Wai.Internal qualified as Wai
 import Weft
 import Weft.Http.Request
 import Weft.Http.Server
-import Weft.Http.Server.Render (renderTogether)
+import Weft.Http.Server.Layout (isLiteralField)
 import Weft.Http.Status
 import Weft.Internal.Core.Standing (samePointer)
 import Weft.Wai.Internal.Content
@@ -52,8 +52,8 @@ data Prepared
     File !Status ![Field] !ByteString !(Maybe Wai.FilePart)
 
 -- | Make a response, to a request with this method.
-prepare :: Making -> Layout -> Method -> Wai.Response -> IO Prepared
-prepare making layout method = \case
+prepare :: Making -> Constants -> Method -> Wai.Response -> IO Prepared
+prepare making constants method = \case
   Wai.ResponseBuilder status headers builder
     | bodiless method status -> ready status headers (withheld method headers)
     | otherwise -> contentOf making headers builder >>= ready status headers
@@ -70,7 +70,7 @@ prepare making layout method = \case
       conversing duplex = makingHost making (pure ()) $ \place ->
         conversation (performIn place (duplexReceive duplex)) (performIn place . duplexSend duplex . pure)
   where
-    ready status headers body = laidOut making layout headers $ \fields rendered -> pure $! Ready (Response status fields body rendered)
+    ready status headers body = convertedBefore making constants headers >>= \fields -> pure $! Ready (Response status fields body Nothing)
 
 -- | A path in the encoding of the system. A NUL stays in it, so that opening it fails.
 encoded :: FilePath -> IO ByteString
@@ -102,59 +102,26 @@ fieldsOf making headers = maybe id ((:) . Field "Alt-Svc") (makingAltSvc making)
             !fields = go rest
          in field : fields
 
--- Note [Fields that come again]
--- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
--- Requests with one head are mostly answered with the same fields: those that an application names in its code. From the second
--- response to a head on they are kept as bytes, for the responses whose fields are equal to them. An application whose fields vary is
--- compared a few times, and then no more. Long fields are not kept. What is kept refers to no memory of the application's but literals of its code.
+-- | Headers that consist of literals of the program, and their fields: the last ones of the responses to one head. The server knows the list of
+-- fields by its address.
+newtype Constants = Constants (IORef Converted)
 
--- | The kept fields of the responses to one head.
-newtype Layout = Layout (IORef Laid)
+data Converted = Converted Http.ResponseHeaders [Field]
 
-data Laid
-  = Unanswered
-  | Answered
-  | -- | How often others came, these fields, and all fields with their bytes.
-    Laid !Int Http.ResponseHeaders [Field] !Rendered
-  | Varying
+newConstants :: Making -> IO Constants
+newConstants making = Constants <$> newIORef (Converted [] (fieldsOf making []))
 
-newLayout :: IO Layout
-newLayout = Layout <$> newIORef Unanswered
+-- | 'fieldsOf', with no memory of an application kept but literals.
+convertedBefore :: Making -> Constants -> Http.ResponseHeaders -> IO [Field]
+convertedBefore making (Constants ref) !headers = do
+  Converted known fields <- readIORef ref
+  if samePointer headers known then pure fields else convert making ref headers
 
--- | The fields of a response, perhaps with their bytes. See Note [Fields that come again].
-laidOut :: Making -> Layout -> Http.ResponseHeaders -> ([Field] -> Maybe Rendered -> IO a) -> IO a
-laidOut making (Layout ref) headers use =
-  readIORef ref >>= \case
-    Laid misses known fields rendered
-      | samePointer headers known || equal headers known -> use fields (Just rendered)
-      | otherwise -> anew (if misses < 8 then lay making headers (misses + 1) else Varying)
-    Unanswered -> anew Answered
-    Answered -> anew (lay making headers 0)
-    Varying -> use (fieldsOf making headers) Nothing
+convert :: Making -> IORef Converted -> Http.ResponseHeaders -> IO [Field]
+convert making ref headers = fields <$ when (all isLiteralField fields) (writeIORef ref (Converted headers fields))
   where
-    anew !laid = writeIORef ref laid >> use (fieldsOf making headers) Nothing
-    equal [] [] = True
-    equal ((name, value) : rest) ((name', value') : rest') = CI.original name == CI.original name' && value == value' && equal rest rest'
-    equal _ _ = False
-
--- | In bytes: at most 128 of these are kept.
-longest :: Int
-longest = 4096
-
-lay :: Making -> Http.ResponseHeaders -> Int -> Laid
-lay making headers misses =
-  let !fields = fieldsOf making known
-   in case renderTogether fields of
-        Just rendered | B.length (renderedBytes rendered) <= longest -> Laid misses known fields rendered
-        _ -> Varying
-  where
-    !known
-      | all (\(name, value) -> isLiteral (CI.original name) && isLiteral value) headers = headers
-      | otherwise = [let !own = CI.mk (B.copy (CI.original name)); !said = B.copy value in (own, said) | (name, value) <- headers]
-    isLiteral = \case
-      BS (ForeignPtr _ FinalPtr) _ -> True
-      _ -> False
-{-# NOINLINE lay #-}
+    !fields = fieldsOf making headers
+{-# NOINLINE convert #-}
 
 -- | Run the body of a stream. Output is passed on when its page is full, at a flush, and at the end.
 streaming :: Place -> Sink -> Wai.StreamingBody -> IO ()

@@ -1,0 +1,117 @@
+{-# OPTIONS_GHC -O2 #-}
+{-# OPTIONS_HADDOCK not-home #-}
+
+-- |
+-- Description : The beginnings of responses to one head
+--
+-- Keeps what the responses to one request head ("Weft.Http.Server.Heads") begin with, because the next response to it
+-- mostly begins so, too. All responses that are not at hand pass here, whatever has made them.
+module Weft.Http.Server.Layout
+  ( Layout,
+    newLayout,
+    noLayout,
+    layOut,
+    isLiteralField,
+  )
+where
+
+import Data.ByteString qualified as B
+import Data.ByteString.Internal (ByteString (BS))
+import Data.IORef
+import GHC.ForeignPtr (ForeignPtr (..), ForeignPtrContents (..))
+import Weft.Http.Request (Field (..))
+import Weft.Http.Response (BadField)
+import Weft.Http.Server.Render
+import Weft.Http.Status
+import Weft.Internal.Core.Standing (samePointer)
+
+-- Note [Heads that are sent again]
+-- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
+-- Requests with one head are mostly answered with the same status and fields: those that a handler names in its code. From the second
+-- response on the bytes that these make are kept with the head. A later response begins with them if its status and all its fields are
+-- equal, string by string, in the same second. They are a function of status, fields, date and name of the server, so this changes
+-- nothing but the cost.
+--
+--   * A list whose strings are all literals of the program is compared by address first, and kept as it is. Of others
+--     a copy is kept, because they may be slices of something large.
+--   * After a few that differ, the responses to this head vary, and no more are compared.
+--   * What is kept stays as long as the request's head is known, and is small.
+--   * Workers share it without a lock: what it holds is immutable, and a store that is lost costs one more rendering.
+
+-- | What is kept of the responses to one head.
+data Layout
+  = Layout {-# UNPACK #-} !(IORef Laid)
+  | -- | Of a head that is not known.
+    NoLayout
+
+data Laid
+  = Unanswered
+  | Answered
+  | -- | How often others came; the code of the status, the fields, the server's own fields, and what these are rendered to.
+    Laid !Int !Int [Field] !OwnFields !(Either BadField Beginning)
+  | Varying
+
+newLayout :: IO Layout
+newLayout = Layout <$> newIORef Unanswered
+
+-- | Keeps nothing.
+noLayout :: Layout
+noLayout = NoLayout
+
+-- | The beginning of a response with this status and these fields, or a field that cannot be sent. See Note [Heads that are sent again].
+layOut :: Layout -> OwnFields -> Status -> [Field] -> IO (Either BadField Beginning)
+layOut layout !own status !fields = case layout of
+  NoLayout -> pure (renderBeginning own status fields)
+  Layout ref ->
+    readIORef ref >>= \case
+      Laid _ code known before rendered | code == statusCode status, same fields known, samePointer own before -> pure rendered
+      before -> anew ref before own status fields
+{-# OPAQUE layOut #-}
+
+-- | Render a beginning, and note it, given what was kept.
+anew :: IORef Laid -> Laid -> OwnFields -> Status -> [Field] -> IO (Either BadField Beginning)
+anew ref before own status fields = rendered <$ (writeIORef ref $! next)
+  where
+    !rendered = renderBeginning own status fields
+    next = case before of
+      Unanswered -> Answered
+      Answered -> laid 0 (kept fields)
+      Laid misses code known _ _
+        -- In another second.
+        | code == statusCode status, same fields known -> laid misses known
+        | misses < 8 -> laid (misses + 1) (kept fields)
+      _ -> Varying
+    laid misses known = case rendered of
+      Right beginning | B.length (beginningBytes beginning) <= longest -> Laid misses (statusCode status) known own rendered
+      _ -> Varying
+{-# OPAQUE anew #-}
+
+-- | Are the fields equal? Mostly their addresses are.
+same :: [Field] -> [Field] -> Bool
+same fields known = samePointer fields known || go fields known
+  where
+    go [] [] = True
+    go (Field name value : rest) (Field name' value' : rest') = name == name' && value == value' && go rest rest'
+    go _ _ = False
+
+-- | In bytes: at most 128 of these are kept.
+longest :: Int
+longest = 4096
+
+-- | The same fields, with no memory of others.
+kept :: [Field] -> [Field]
+kept !fields
+  | all isLiteralField fields = fields
+  | otherwise = copies fields
+  where
+    copies = \case
+      [] -> []
+      Field name value : rest -> let !field = Field (B.copy name) (B.copy value); !others = copies rest in field : others
+
+-- | Are the strings of a field literals of the program?
+isLiteralField :: Field -> Bool
+isLiteralField (Field name value) = isLiteral name && isLiteral value
+  where
+    isLiteral = \case
+      BS (ForeignPtr _ FinalPtr) _ -> True
+      _ -> False
