@@ -93,20 +93,16 @@ freshNumbers st flow now = do
 settingsFor :: Stack -> SocketOptions -> Address -> IO Settings
 settingsFor st o peer = do
   known <- readIORef (stackShared st)
+  mtu <- if loops st peer then pure 65535 else min (fromIntegral (settingMss base) + headers) <$> deviceMtu (stackDevice st)
+  let key = (optNoDelay o || settingNoDelay base, optKeepAlive o, buffer, max 64 (mtu - headers), headers)
   case lookup key known of
     Just shared -> pure shared
-    Nothing -> made <$ writeIORef (stackShared st) (take 8 ((key, made) : known))
+    Nothing | !shared <- made key -> shared <$ writeIORef (stackShared st) (take 8 ((key, shared) : known))
   where
     base = tcpConnections (stackSettings st)
     headers = 20 + headerLength peer
-    key@(noDelay, keepAlive, buffer, segment, _) =
-      ( optNoDelay o || settingNoDelay base,
-        optKeepAlive o,
-        if optReceiveBuffer o > 0 then optReceiveBuffer o else fromIntegral (settingReceiveBuffer base),
-        if loops st peer then 65535 - headers else max 64 (min (fromIntegral (settingMss base)) (deviceMtu (stackDevice st) - headers)),
-        headers
-      )
-    !made =
+    buffer = if optReceiveBuffer o > 0 then optReceiveBuffer o else fromIntegral (settingReceiveBuffer base)
+    made (noDelay, keepAlive, _, segment, _) =
       base
         { settingMss = fromIntegral segment,
           settingHeaders = fromIntegral headers,
