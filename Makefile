@@ -24,7 +24,7 @@ MINUTES = 10
 # make fuzz-http, which takes MINUTES too
 SEED = 1
 # make test-interop
-GROUPS = split curl python tools browser slow soak
+GROUPS = split curl python tools browser tcp slow soak
 # make fuzz-tcp
 CASES = 1000000
 # make reuses
@@ -159,7 +159,7 @@ setup-interop:
 	@tools/setup interop || echo 'make: not all clients are there' >&2
 
 servers: setup-build
-	@tools/build weft-cli:exe:weft weft-cli:exe:weft-http-echo
+	@tools/build weft-cli:exe:weft weft-cli:exe:weft-http-echo weft-cli:exe:weft-tcp-peer
 
 select: setup-build
 	@tools/build weft-bench:exe:weft-bench-select

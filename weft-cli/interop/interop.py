@@ -4,7 +4,7 @@
     interop.py [--weft PROGRAM] [--echo PROGRAM] [--backend NAME] GROUP ...
 
 prints a row for each check, and fails if one does. Programs that are absent are named as
-skipped. Groups: split curl python (quick: part of `make test`); tools browser tls slow soak.
+skipped. Groups: split curl python (quick: part of `make test`); tools browser tls tcp slow soak.
 """
 
 import argparse
@@ -13,7 +13,7 @@ import sys
 
 import harness
 
-GROUPS = ["split", "curl", "python", "tools", "browser", "tls", "slow", "soak"]
+GROUPS = ["split", "curl", "python", "tools", "browser", "tls", "tcp", "slow", "soak"]
 
 
 def main():

@@ -23,6 +23,7 @@ tests =
       testCase "connections and packets of a server (skipped without a device)" (operated "10.9.0.2/24" "10.9.0.2" "10.9.0.1:"),
       testCase "a process is replaced, and its connections go on (skipped without a device)" (replaced []),
       testCase "and on an interface (skipped without a device)" (replaced ["device=veth1; ip link add veth0 type veth peer name veth1; ip addr add 10.9.0.1/24 dev veth0; ip link set veth0 up; ip link set veth1 up"]),
+      testCase "packets of a device are captured until a signal (skipped without a device)" captured,
       testCase "an interface that cannot be used is named in one line (skipped without a device)" useless,
       testCase "a process whose successor fails goes on (skipped without a device)" failingSuccessors,
       testCase "and over IPv6 (skipped without a device)" (operated "fd09::2/64" "[fd09::2]" "[fd09::1]:")
@@ -71,6 +72,18 @@ useless =
       "ip link set veth0 up; ip link set veth1 up; says veth1,10.9.0.1/24 'address that the system has'",
       "says tun5,10.9.0.2/24@10.9.0.1 'a router is for an interface'; says veth1,10.9.0.2/24@fd09::1 'not the address of a router'",
       "weft serve --check --tcp veth1,10.9.0.2/24@10.9.0.1 $d/site"
+    ]
+
+-- | A capture that waits for packets has all of them in its file when it is interrupted.
+captured :: Assertion
+captured =
+  inNamespace
+    [ "serve one; one=$!; ready one; mkfifo $d/told",
+      "weft tcp capture tun0 $d/packets 2> $d/told & capture=$!",
+      "exec 3< $d/told; read -r line <&3; [ \"$line\" = 'weft: capturing on tun0' ]",
+      "curl -sf http://10.9.0.2:8080/ > $d/got; kill -INT $capture; wait $capture; read -r line <&3; [[ $line = *' packets, 0 lost' ]]",
+      "python3 -c \"$reads\" $d/packets",
+      "kill $one; wait $one"
     ]
 
 -- | A connection that is at rest, one without a request yet, and one whose download is under way; a load meanwhile. The first
@@ -139,7 +152,14 @@ inNamespace commands' = withSite $ \site -> do
         "talk='import socket,sys",
         "s=socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); s.settimeout(20)",
         "for word in sys.argv[2:]:",
-        "    s.sendall(word.encode()); print(s.recv(4096))'"
+        "    s.sendall(word.encode()); print(s.recv(4096))'",
+        -- A file of packets, with a request and its response.
+        "reads='import sys",
+        "sys.path.insert(0, \"interop\")",
+        "from tcp_capture import *",
+        "found, lost = packets(open(sys.argv[1], \"rb\").read())",
+        "assert any(d == INBOUND and b\"GET / \" in p for d, _, p in found), found",
+        "assert any(d == OUTBOUND and b\"200 OK\" in p for d, _, p in found), found'"
       ]
 
 -- The address with the length of its network, as it is written in URLs, and the beginning of a peer's.

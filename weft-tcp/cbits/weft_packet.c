@@ -142,3 +142,66 @@ int weft_packet_there(int fd)
     return 0;
 #endif
 }
+
+/* A socket for all packets that pass an interface, without the headers of its link; of any program. */
+int weft_packet_watch(const char *name)
+{
+#ifdef __linux__
+    int index = if_nametoindex(name);
+    if (index == 0) return -errno;
+    /* Nothing comes before it is bound. */
+    int fd = socket(AF_PACKET, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd < 0) return -errno;
+    struct sockaddr_ll to = {.sll_family = AF_PACKET, .sll_protocol = htons(ETH_P_ALL), .sll_ifindex = index};
+    int one = 1, room = 16 << 20;
+    if (setsockopt(fd, SOL_SOCKET, SO_RCVBUFFORCE, &room, sizeof room) < 0) setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &room, sizeof room);
+    if (setsockopt(fd, SOL_SOCKET, SO_TIMESTAMPNS, &one, sizeof one) < 0 || bind(fd, (struct sockaddr *)&to, sizeof to) < 0) {
+        int e = errno;
+        close(fd);
+        return -e;
+    }
+    return fd;
+#else
+    (void)name;
+    return -ENOSYS;
+#endif
+}
+
+/* The next packet, its length; 0 for one that is not of IP. It passed the interface at this time, in nanoseconds; 1: the
+ * system or another packet socket has sent it through the interface. */
+long weft_packet_watched(int fd, void *to, long room, int64_t *time, int *outgoing)
+{
+#ifdef __linux__
+    char control[CMSG_SPACE(sizeof(struct timespec))];
+    struct sockaddr_ll from;
+    struct iovec v = {to, room};
+    struct msghdr m = {.msg_name = &from, .msg_namelen = sizeof from, .msg_iov = &v, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
+    long n = recvmsg(fd, &m, 0);
+    if (n < 0) return -errno;
+    *outgoing = from.sll_pkttype == PACKET_OUTGOING;
+    *time = 0;
+    for (struct cmsghdr *c = CMSG_FIRSTHDR(&m); c; c = CMSG_NXTHDR(&m, c))
+        if (c->cmsg_level == SOL_SOCKET && c->cmsg_type == SO_TIMESTAMPNS) {
+            struct timespec t;
+            memcpy(&t, CMSG_DATA(c), sizeof t);
+            *time = t.tv_sec * 1000000000ll + t.tv_nsec;
+        }
+    return from.sll_protocol == htons(ETH_P_IP) || from.sll_protocol == htons(ETH_P_IPV6) ? n : 0;
+#else
+    (void)fd, (void)to, (void)room, (void)time, (void)outgoing;
+    return -ENOSYS;
+#endif
+}
+
+/* How many packets were lost since the last call, because the socket's memory was full. */
+int weft_packet_lost(int fd)
+{
+#ifdef __linux__
+    struct tpacket_stats s;
+    socklen_t size = sizeof s;
+    return getsockopt(fd, SOL_PACKET, PACKET_STATISTICS, &s, &size) < 0 ? -errno : (int)s.tp_drops;
+#else
+    (void)fd;
+    return -ENOSYS;
+#endif
+}

@@ -52,6 +52,8 @@ tests =
       testCase "a socket that is left open is told" $ do
         r <- simulate 0 (over calmIp defaultConfig) (void (listenTcp Nothing "80" 1))
         resultDescriptors r @?= 1,
+      testCase "a port in TIME-WAIT connects again to the same service after a second" $
+        check (over calmIp defaultConfig) [0 .. 4] onePort (flawlessAnd id),
       testCase "datagrams that are asked for until they are there" $
         check (over roughIp roughConfig) [0 .. 9] (questions 100) (flawlessAnd id),
       testCase "datagrams on the way are lost, doubled and overtaken" $ do
@@ -81,6 +83,22 @@ limits = withSocket (listenTcp Nothing "80" 16) $ \l -> withScope $ \scope -> do
   waiting <- replicateM 600 (forkIn scope (acceptBefore (seconds 1) l))
   came <- mapM awaitChild waiting
   pure (if all null came then Nothing else Just "a connection came")
+
+-- | Three conversations from one port, the second one too early.
+onePort :: Thread (Maybe String)
+onePort = do
+  (served, (one, early, two)) <- withServer (\l -> replicateM 2 (withSocket (fst <$> accept l) (talk "y"))) $ \there -> do
+    let conversation = withSocket (openSocket AF_INET Stream) $ \s -> do
+          bind s (SockAddrInet 5000 0)
+          connect s (SockAddrInet 80 (machineAddress there))
+          -- This end is the first to close.
+          sendAll s "x" >> shutdown s ShutdownSend >> toEnd s
+    one <- conversation
+    sleep (milliseconds 900)
+    early <- try conversation
+    sleep (milliseconds 200)
+    (one,either (\e -> show (e :: IOError)) show early,) <$> conversation
+  pure (if (served, one, two) == (["x", "x"], "y", "y") && "in use" `isInfixOf` early then Nothing else Just (show (served, one, early, two)))
 
 -- | Ask the given number of questions, each until its answer is there; a complaint if a datagram is no answer
 -- to a question that was asked. Answers to earlier questions may be late, and come twice.

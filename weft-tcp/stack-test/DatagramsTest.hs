@@ -82,7 +82,7 @@ named st s =
 watched :: IO (Stack, IORef [ByteString])
 watched = do
   sent <- newIORef []
-  st <- stackOn noDevice {deviceMtu = 1500, deviceSend = \packet -> modifyIORef' sent (packet :)} [own4, own6]
+  st <- stackOn noDevice {deviceMtu = pure 1500, deviceSend = \packet -> modifyIORef' sent (packet :)} [own4, own6]
   pure (st, sent)
 
 own4, peer4, own6, peer6 :: Address

@@ -33,6 +33,7 @@ module Weft.Wai
     setHost,
     getHost,
     HostPreference,
+    setListen,
     Port,
 
     -- ** When something goes wrong
@@ -121,6 +122,7 @@ import Weft qualified
 import Weft.Http.Proxy (Presence (..), proxyLayerOfAnybody)
 import Weft.Http.Request (ClientInfo (..), Security (..))
 import Weft.Http.Server (Layer, ServerSettings)
+import Weft.Socket (Socket)
 import Weft.Wai.Internal.Perform
 import Weft.Wai.Internal.Request
 import Weft.Wai.Internal.Run
@@ -140,6 +142,13 @@ getPort = settingsPort
 -- | The address to listen on. Default: any of IPv4.
 setHost :: HostPreference -> Settings -> Settings
 setHost host settings = settings {settingsHost = host}
+
+-- | Listen on this socket, which the run opens and closes, in place of port and host. For sockets of another kernel than the
+-- system's ('setRuntime'), such as those of a TCP of its own:
+--
+-- > setListen (listenTcp (Just "10.9.0.2") "3000" 4096) (setRuntime (\s -> s {settingKernel = withTcp tcp (settingKernel s)}) defaultSettings)
+setListen :: Weft.Thread Socket -> Settings -> Settings
+setListen listening settings = settings {settingsListen = Just listening}
 
 -- | The address to listen on.
 getHost :: Settings -> HostPreference

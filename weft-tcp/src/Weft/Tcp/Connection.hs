@@ -43,6 +43,7 @@ module Weft.Tcp.Connection
     readableFrom,
     segmentSize,
     mayReplace,
+    mayFollow,
   )
 where
 
@@ -217,6 +218,14 @@ mayReplace s t = tcbState t == TimeWait && f `has` syn && not (f `has` ack) && n
       Just x | t `is` TimestampsOn -> Seq (tsRecent t) `before` Seq (timestampValue x) || timestampValue x == tsRecent t && later'
       _ -> later'
     later' = rcvNxt t `before` segmentSeq s
+
+-- | May a connection that begins here have the addresses and ports of this one, which is in TIME-WAIT? It may after a second, if
+-- timestamps tell the segments of the two apart; its initial sequence number is this one at least. So the port of an end that
+-- connects is not gone for a minute (RFC 6191 has the other end; Linux, @tcp_tw_reuse@).
+mayFollow :: Instant -> Tcb -> Maybe Seq
+mayFollow now t
+  | tcbState t == TimeWait, t `is` TimestampsOn, timerAt t - settingTimeWait (tcbSettings t) + 1000000 <= now = Just (sndNxt t `advance` 65537)
+  | otherwise = Nothing
 
 aborted :: Instant -> Tcb -> Step
 aborted now t = Step t {tcbState = Closed, timerAt = never, ackAt = never} [resetSegment now t | tcbState t `notElem` [SynSent, TimeWait]] []

@@ -31,8 +31,8 @@ import Weft.Tcp.Packet (Address)
 data Device = Device
   { -- | For messages.
     deviceName :: !String,
-    -- | The largest packet that it carries, in bytes.
-    deviceMtu :: !Int,
+    -- | The largest packet that it carries now, in bytes. It may change. Cheap; from any OS thread.
+    deviceMtu :: !(IO Int),
     -- | Packets that have come, in their order; none if there are none. Does not block. They may
     -- share memory that is overwritten by the next call. Throws an 'IOError' if there will be none
     -- any more.
@@ -68,7 +68,7 @@ noDevice :: Device
 noDevice =
   Device
     { deviceName = "none",
-      deviceMtu = 65535,
+      deviceMtu = pure 65535,
       deviceLoops = False,
       deviceRead = pure [],
       deviceAwait = suspend "wait for a packet that never comes" (\_ -> pure ()),
@@ -126,7 +126,7 @@ readingFrom :: Inbox -> String -> Int -> (ByteString -> IO ()) -> Device
 readingFrom (Inbox ref) name mtu send =
   Device
     { deviceName = name,
-      deviceMtu = mtu,
+      deviceMtu = pure mtu,
       deviceLoops = False,
       deviceRead = atomicModifyIORef' ref (\(Arrived _ ps w) -> (Arrived 0 [] w, reverse ps)),
       deviceAwait = suspend "wait for a packet" await,

@@ -15,6 +15,7 @@ import System.Process (rawSystem)
 import Weft
 import Weft.Cli.Options
 import Weft.Cli.Tcp
+import Weft.Cli.Tcp.Capture
 import Weft.Http.Client qualified as Client
 import Weft.Http.Status (statusCode)
 import Weft.Internal.Os.Report (reportToStderr)
@@ -23,11 +24,17 @@ import Weft.Tcp.Neighbours (Attachment (..))
 import Weft.Tcp.Stack.Names (showHost)
 
 tcpCommand :: Mod CommandFields (IO ())
-tcpCommand = command "tcp" (info (hsubparser (list <> setup)) (progDesc "Look after a TCP of its own" <> failureCode 2))
+tcpCommand = command "tcp" (info (hsubparser (list <> capture <> setup)) (progDesc "Look after a TCP of its own" <> failureCode 2))
   where
     list =
       command "list" . flip info (progDesc "List the connections of a running weft serve --tcp" <> failureCode 2) $
         listAt <$> argument (eitherReader parsePlace) (metavar "URL" <> help "Where its metrics are, such as http://10.9.0.2:9090")
+    capture =
+      command "capture" . flip info (progDesc "Write the packets of a device to a file, in the format pcapng, until SIGINT" <> failureCode 2) $
+        captureTo
+          <$> strArgument (metavar "DEVICE" <> help "A TUN device, or an interface")
+          <*> strArgument (metavar "FILE" <> help "Made anew; - for standard output")
+          <*> optional (option (number 1 maxBound) (short 'n' <> long "packets" <> metavar "N" <> help "End after N packets"))
     setup =
       command "setup" . flip info (progDesc "Print the commands that make a TUN device for a user, or run them" <> failureCode 2) $
         setUp

@@ -24,7 +24,8 @@ import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.ByteString.Internal qualified as B (ByteString (BS))
 import Data.ByteString.Unsafe qualified as B
-import Data.Word (Word8)
+import Data.IORef
+import Data.Word (Word64, Word8)
 import Foreign.C.Error (Errno (..), eAGAIN, eBUSY, eNOENT, ePERM, errnoToIOError)
 import Foreign.C.String (CString, withCString)
 import Foreign.C.Types (CInt (..), CLong (..))
@@ -32,6 +33,7 @@ import Foreign.ForeignPtr (ForeignPtr, plusForeignPtr, withForeignPtr)
 import Foreign.Marshal.Alloc (alloca)
 import Foreign.Ptr (Ptr, castPtr, plusPtr)
 import Foreign.Storable (peek)
+import GHC.Clock (getMonotonicTimeNSec)
 import GHC.IO.Exception (IOException (..))
 import Network.Socket (Family (AF_UNSPEC), SocketType (Raw))
 import Weft.Internal.Core.Buffer (newBuffer)
@@ -54,14 +56,15 @@ data Offload
 -- | The device with this name and the descriptor, whose packets begin with a header of a link of the given length. It closes the
 -- descriptor. The last action says what an error of reading means: 'Just' if there will be no packet any more.
 overDescriptor :: Offload -> Int -> String -> CInt -> (Errno -> IO (Maybe Errno)) -> IO Device
-overDescriptor offload link name fd judge = withCString name $ \cname -> do
-  mtu <- (c_mtu cname >>= orFail name "does not tell its MTU") `onException` c_close fd
+overDescriptor offload link name fd judge = do
+  mtu <- (withCString name c_mtu >>= orFail name "does not tell its MTU") `onException` c_close fd
+  lookedAt <- getMonotonicTimeNSec >>= \at -> newIORef (at, fromIntegral mtu)
   d <- newDescriptor fd
   slab <- bufferMemory <$> newBuffer (batch * room)
   pure
     Device
       { deviceName = name,
-        deviceMtu = fromIntegral mtu,
+        deviceMtu = presentMtu name lookedAt,
         deviceLoops = False,
         deviceRead = do
           (packets, failed) <- readBatch link fd (flagOf offload) slab
@@ -76,6 +79,18 @@ overDescriptor offload link name fd judge = withCString name $ \cname -> do
         deviceCounters = pure [],
         deviceClose = void (c_close fd)
       }
+
+-- An operator may change it, so it is looked at again after a second. One that cannot be looked at
+-- is as it was.
+presentMtu :: String -> IORef (Word64, Int) -> IO Int
+presentMtu name lookedAt = do
+  (at, known) <- readIORef lookedAt
+  time <- getMonotonicTimeNSec
+  if time - at < 1000000000
+    then pure known
+    else do
+      mtu <- (\r -> if r > 0 then fromIntegral r else known) <$> withCString name c_mtu
+      mtu <$ writeIORef lookedAt (time, mtu)
 
 -- | For the functions in C.
 flagOf :: Offload -> CInt

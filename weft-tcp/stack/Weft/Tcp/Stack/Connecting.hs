@@ -9,12 +9,13 @@ module Weft.Tcp.Stack.Connecting (connectSock) where
 import Control.Concurrent.MVar (withMVar)
 import Data.ByteString qualified as B
 import Data.List (find)
+import Data.Maybe (isJust)
 import Foreign.C.Error
 import Network.Socket (SockAddr)
 import Weft.Internal.Core.Home (Home)
 import Weft.Internal.Core.SystemCall (Socket)
 import Weft.Tcp.Connection
-import Weft.Tcp.Sequence (Seq (..))
+import Weft.Tcp.Sequence (Seq (..), before)
 import Weft.Tcp.Stack.Ask
 import Weft.Tcp.Stack.Datagrams
 import Weft.Tcp.Stack.Engine
@@ -24,6 +25,7 @@ import Weft.Tcp.Stack.Ports
 import Weft.Tcp.Stack.Shards
 import Weft.Tcp.Stack.State
 import Weft.Tcp.Stack.Streams
+import Weft.Tcp.Stack.TimeWait
 
 -- | Connect it. Asked again while the connection comes about, also after a cancellation.
 connectSock :: Stack -> Socket -> SockAddr -> Maybe Instant -> Maybe Home -> Instant -> IO (Verdict ())
@@ -58,7 +60,7 @@ connectSock st s address limit here now = onSock st s $ \sock -> case sockRole s
           Right a -> do
             chosen <- case port of
               Just p -> pure (Just p)
-              -- One with which the flow is this shard's, as in Seastar; or any.
+              -- One with which the flow is this shard's, as in Seastar; or any. One that was in use a second ago will do.
               Nothing -> freePort st (isFree True a peer peerPort) >>= maybe (freePort st (isFree False a peer peerPort)) (pure . Just)
             case chosen of
               Nothing -> pure (Refuse eADDRNOTAVAIL)
@@ -66,13 +68,18 @@ connectSock st s address limit here now = onSock st s $ \sock -> case sockRole s
                 let flow = Flow a p peer peerPort
                 (iss, offset) <- freshNumbers st flow now
                 settings <- settingsFor st (sockOptions sock) peer
-                let first = activeOpen settings iss offset now
                 made <- openingAlone $ do
-                  taken <- isTaken st flow
-                  if taken then pure Nothing else Just <$> newConn st flow first Owned (sockOptions sock)
+                  old <- replaceable st now flow
+                  taken <- if isJust old then pure False else isTaken st flow
+                  if taken
+                    then pure Nothing
+                    else do
+                      mapM_ (endWait st . fst) old
+                      let first = activeOpen settings (maybe iss ((iss `orLater`) . snd) old) offset now
+                      Just . (,first) <$> newConn st flow first Owned (sockOptions sock)
                 case made of
                   Nothing -> pure (Refuse eADDRINUSE)
-                  Just c -> do
+                  Just (c, first) -> do
                     become st sock (Connected c)
                     openingStep st here c (Seq 0) B.empty first
                     pure (Again (waitToWrite c) limit)
@@ -84,7 +91,9 @@ connectSock st s address limit here now = onSock st s $ \sock -> case sockRole s
         else do
           bound <- bindingsAt st (fromIntegral p)
           used <- isTaken st flow
-          pure (null bound && not used)
+          old <- if used then replaceable st now flow else pure Nothing
+          pure (null bound && (not used || isJust old))
+    iss `orLater` least = if iss `before` least then least else iss
     openingAlone act
       | alone st = act
       | otherwise = withMVar (stackOpening st) (const act)

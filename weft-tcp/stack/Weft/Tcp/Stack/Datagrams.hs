@@ -87,11 +87,12 @@ sendDatagram st sock ref address bytes now = do
     _ | udpMute u -> pure (Refuse ePIPE)
     Left e -> pure (Refuse e)
     Right (_, 0) -> pure (Refuse eINVAL)
-    Right (peer, port)
-      | B.length bytes > largestTo st u now peer -> pure (Refuse eMSGSIZE)
-      | otherwise -> do
-          route <- routeTo st (udpLocal u) peer
-          case route of
+    Right (peer, port) -> do
+      most <- largestTo st u now peer
+      if B.length bytes > most
+        then pure (Refuse eMSGSIZE)
+        else
+          routeTo st (udpLocal u) peer >>= \case
             Left e -> pure (Refuse e)
             Right own ->
               portOf st sock ref (udpLocal u) >>= \case
@@ -105,7 +106,7 @@ sendDatagram st sock ref address bytes now = do
 roomForDatagram :: Stack -> IORef Udp -> Instant -> IO (Verdict Int)
 roomForDatagram st ref now = do
   u <- readIORef ref
-  pure (maybe (Refuse eDESTADDRREQ) (Answer . largestTo st u now . fst) (udpPeer u))
+  maybe (pure (Refuse eDESTADDRREQ)) (fmap Answer . largestTo st u now . fst) (udpPeer u)
 
 -- Address and port, as a socket of this family reaches them.
 aimed :: Sock -> SockAddr -> Either Errno (Address, Word16)

@@ -122,10 +122,11 @@ troubleFor st here now what (local, localPort) there@(peer, _) = do
               wakeAll here' (udpReaders v)
           -- An old router that names no size is taken to mean the least.
           taken mtu = max least (fromIntegral mtu)
+      known <- pathMtu st' u now' peer
       case what of
         Unreachable code | code `elem` closed -> tell eCONNREFUSED u
         TooBig mtu
-          | not (loops st' peer) && taken mtu < pathMtu st' u now' peer -> do
+          | not (loops st' peer) && taken mtu < known -> do
               let rest = filter (\(a, _, _) -> a /= peer) (udpPaths u)
               tell eMSGSIZE u {udpPaths = take 8 ((peer, taken mtu, now' + believed) : rest)}
         _ -> pure ()
@@ -141,17 +142,19 @@ troubleFor st here now what (local, localPort) there@(peer, _) = do
     believed = 600000000
 
 -- The largest packet that reaches a peer, as far as is known.
-pathMtu :: Stack -> Udp -> Instant -> Address -> Int
+pathMtu :: Stack -> Udp -> Instant -> Address -> IO Int
 pathMtu st u now peer
-  | loops st peer = case peer of
+  | loops st peer = pure $ case peer of
       Address4 {} -> 65535
       -- The header is not counted in its length.
       Address6 {} -> 65575
-  | otherwise = minimum (deviceMtu (stackDevice st) : [mtu | (a, mtu, until') <- udpPaths u, a == peer, now < until'])
+  | otherwise = (\most -> minimum (most : told)) <$> deviceMtu (stackDevice st)
+  where
+    told = [mtu | (a, mtu, until') <- udpPaths u, a == peer, now < until']
 
 -- | The largest payload that reaches a peer, as far as is known. Nothing is sent in fragments.
-largestTo :: Stack -> Udp -> Instant -> Address -> Int
-largestTo st u now peer = pathMtu st u now peer - headerLength peer - 8
+largestTo :: Stack -> Udp -> Instant -> Address -> IO Int
+largestTo st u now peer = subtract (headerLength peer + 8) <$> pathMtu st u now peer
 
 -- | How much memory the datagrams take that a socket keeps, at most, unless it is only one.
 receiveRoom :: SocketOptions -> Int

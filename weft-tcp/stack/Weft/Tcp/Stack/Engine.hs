@@ -101,20 +101,15 @@ settingsFor st o = settingsWith st o (if fixed > 0 then (fixed, fixed) else (fro
 settingsWith :: Stack -> SocketOptions -> (Int, Int) -> Address -> IO Settings
 settingsWith st o buffers peer = do
   known <- readIORef (stackShared st)
+  mtu <- if loops st peer then pure 65535 else min (fromIntegral (settingMss base) + headers) <$> deviceMtu (stackDevice st)
+  let key = (optNoDelay o || settingNoDelay base, optKeepAlive o, buffers, max 64 (mtu - headers), headers)
   case lookup key known of
     Just shared -> pure shared
-    Nothing -> made <$ writeIORef (stackShared st) (take 8 ((key, made) : known))
+    Nothing | !shared <- made key -> shared <$ writeIORef (stackShared st) (take 8 ((key, shared) : known))
   where
     base = tcpConnections (stackSettings st)
     headers = 20 + headerLength peer
-    key@(noDelay, keepAlive, (buffer, limit), segment, _) =
-      ( optNoDelay o || settingNoDelay base,
-        optKeepAlive o,
-        buffers,
-        if loops st peer then 65535 - headers else max 64 (min (fromIntegral (settingMss base)) (deviceMtu (stackDevice st) - headers)),
-        headers
-      )
-    !made =
+    made (noDelay, keepAlive, (buffer, limit), segment, _) =
       base
         { settingMss = fromIntegral segment,
           settingHeaders = fromIntegral headers,

@@ -9,6 +9,7 @@ module Weft.Tcp.Stack.TimeWait
   ( enterTimeWait,
     advanceWait,
     endWait,
+    replaceable,
   )
 where
 
@@ -16,6 +17,7 @@ import Control.Monad (void)
 import Weft.Internal.Data.Timers qualified as Timers
 import Weft.Tcp.Connection
 import Weft.Tcp.Internal.Small
+import Weft.Tcp.Sequence (Seq)
 import Weft.Tcp.Stack.Effects
 import Weft.Tcp.Stack.Flow
 import Weft.Tcp.Stack.Shards
@@ -54,3 +56,8 @@ endWait :: Stack -> WaitConn -> IO ()
 endWait st c = do
   Table.delete (stackWaits st) (waitFlow c)
   void (Timers.cancel (stackTimers st) (waitTimer c))
+
+-- | The connection of this shard in TIME-WAIT whose addresses and ports a new one may have, and the least initial sequence number for
+-- that.
+replaceable :: Stack -> Instant -> Flow -> IO (Maybe (WaitConn, Seq))
+replaceable st now flow = (>>= \c -> (c,) <$> mayFollow now (fromWaiting (waitTcb c))) <$> Table.lookup (stackWaits st) flow

@@ -41,7 +41,7 @@ import Weft.Internal.Core.SystemCall qualified as Internal
 import Weft.Internal.Os.Descriptor (newDescriptor)
 import Weft.Kernel (Outcome (..), Waiter, deliver, suspend)
 import Weft.Outside (withRunner)
-import Weft.Socket (Socket, closeSocket)
+import Weft.Socket (Socket, withSocket)
 import Weft.Wai.Internal.Application
 import Weft.Wai.Internal.Files
 import Weft.Wai.Internal.Settings
@@ -63,35 +63,39 @@ runEnv port application =
 -- | Serve an application as the settings say. Returns after the action passed to
 -- 'Weft.Wai.setInstallShutdownHandler' was called and the connections have ended.
 runSettings :: Settings -> Application -> IO ()
-runSettings settings application =
-  E.bracket (bindPortTCP (settingsPort settings) (settingsHost settings)) Network.close $ \socket ->
+runSettings settings application = case settingsListen settings of
+  Just listening -> serveWith settings listening application
+  Nothing -> E.bracket (bindPortTCP (settingsPort settings) (settingsHost settings)) Network.close $ \socket ->
     runSettingsSocket settings socket application
 
 -- | Serve on a listening socket, which the server closes when it ends.
 runSettingsSocket :: Settings -> Network.Socket -> Application -> IO ()
 runSettingsSocket settings given application =
-  E.bracket (adopt given) abandon $ \(Adopted listener begun _) -> do
-    stopping <- newIORef (Goes [])
-    Weft.runWith (settingsRuntime settings Weft.defaultSettings) $
-      withRunner $ \runner ->
-        liftIO newFiles >>= \files -> (`finally` (closeFiles files `finally` closeSocket listener)) $ do
-          liftIO (writeIORef begun True)
-          server <- newServerFor settings runner files application
-          failure <- liftIO (newIORef Nothing)
-          liftIO (settingsInstallShutdownHandler settings (stop stopping))
-          liftIO (settingsBeforeMainLoop settings)
-          _ <-
-            forkWith defaultForkOptions {forkLabel = "acceptor"} $
-              serve server listener `catch` \e -> liftIO $ do
-                writeIORef failure (Just (e :: IOException))
-                stop stopping
-          suspend "the end of the service" $ \waiter -> do
-            over <- atomicModifyIORef' stopping $ \case
-              Goes waiters -> (Goes (waiter : waiters), False)
-              Stops -> (Stops, True)
-            when over (void (deliver waiter (Answered ())))
-          void (drain server [listener])
-          liftIO (readIORef failure) >>= mapM_ throwM
+  E.bracket (adopt given) abandon $ \(Adopted listener begun _) ->
+    serveWith settings (listener <$ liftIO (writeIORef begun True)) application
+
+-- | Serve on the listening socket that this opens in the run.
+serveWith :: Settings -> Thread Socket -> Application -> IO ()
+serveWith settings listening application = do
+  stopping <- newIORef (Goes [])
+  Weft.runWith (settingsRuntime settings Weft.defaultSettings) . withRunner $ \runner ->
+    withSocket listening $ \listener -> bracket (liftIO newFiles) closeFiles $ \files -> do
+      server <- newServerFor settings runner files application
+      failure <- liftIO (newIORef Nothing)
+      liftIO (settingsInstallShutdownHandler settings (stop stopping))
+      liftIO (settingsBeforeMainLoop settings)
+      _ <-
+        forkWith defaultForkOptions {forkLabel = "acceptor"} $
+          serve server listener `catch` \e -> liftIO $ do
+            writeIORef failure (Just (e :: IOException))
+            stop stopping
+      suspend "the end of the service" $ \waiter -> do
+        over <- atomicModifyIORef' stopping $ \case
+          Goes waiters -> (Goes (waiter : waiters), False)
+          Stops -> (Stops, True)
+        when over (void (deliver waiter (Answered ())))
+      void (drain server [listener])
+      liftIO (readIORef failure) >>= mapM_ throwM
 
 -- | Is the service to end? Those that wait for that.
 data Stopping = Goes [Waiter ()] | Stops

@@ -31,6 +31,7 @@ import Weft qualified
 import Weft.Http.Request (BodyError (..), ClientInfo (..))
 import Weft.Http.Server (Layer, Limits (..), MinimumRate (..), ServerSettings (..), Timeouts (..), defaultLimits, defaultMinimumRate, defaultServerSettings, defaultTimeouts)
 import Weft.Internal.Os.Report (exceptionText, writeStderr)
+import Weft.Socket (Socket)
 import Weft.Wai.Internal.Perform
 
 -- | How applications are served; change 'defaultSettings' with the functions @set…@.
@@ -63,7 +64,9 @@ data Settings = Settings
     settingsLayers :: [Layer],
     settingsProxy :: !(Maybe Layer),
     settingsServer :: ServerSettings -> ServerSettings,
-    settingsRuntime :: Weft.Settings -> Weft.Settings
+    settingsRuntime :: Weft.Settings -> Weft.Settings,
+    -- | In place of port and host.
+    settingsListen :: !(Maybe (Weft.Thread Socket))
   }
 
 -- | Port 3000, any IPv4 address, a time-out of 30 seconds: Warp's defaults, where there is
@@ -95,7 +98,8 @@ defaultSettings =
       settingsLayers = [],
       settingsProxy = Nothing,
       settingsServer = id,
-      settingsRuntime = id
+      settingsRuntime = id,
+      settingsListen = Nothing
     }
 
 -- | The server's settings for these.
