@@ -1,15 +1,16 @@
 -- |
 -- Description : Tests of the stack in simulated worlds
 --
--- The conformance suite of networks, worlds of several machines, and the scenarios of the HTTP
+-- The conformance suite of networks, worlds of several machines, options of sockets, and the scenarios of the HTTP
 -- server and the replicated store, over segments.
 module Main (main) where
 
 import ConformanceTest qualified
 import HandoverTest qualified
 import MachinesTest qualified
+import OptionsTest qualified
 import ServicesTest qualified
 import Test.Tasty
 
 main :: IO ()
-main = defaultMain (testGroup "weft-tcp:simulated" [MachinesTest.tests, HandoverTest.tests, ServicesTest.tests, ConformanceTest.tests])
+main = defaultMain (testGroup "weft-tcp:simulated" [MachinesTest.tests, OptionsTest.tests, HandoverTest.tests, ServicesTest.tests, ConformanceTest.tests])

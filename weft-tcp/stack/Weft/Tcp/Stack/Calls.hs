@@ -194,7 +194,10 @@ answer any' home inner tcb request k = case request of
   SendTo s b a | ours s -> to s ("send to " <> showAddress a) (\st -> sendToSock st s b a)
   SendFile s f o n | ours s -> sendingFile (shardOf any' s) request again s f o n home tcb k
   Shutdown s how | ours s -> to s "shutdown" (\st -> shutdownSock st s how)
-  CloseSocket s | ours s -> to s "close" (`closeSock` s)
+  CloseSocket s
+    | ours s ->
+        let !st = shardOf any' s
+         in ask st "close" request again (closeSock st s) home tcb (maybe (k ()) (\(c, limit) -> asking st "close" request (lingerConn c limit) k))
   GetOption s o | ours s -> to s "getsockopt" (\st _ _ -> getSock st s o)
   SetOption s o v | ours s -> to s "setsockopt" (\st -> setSock st s o v)
   LocalAddress s | ours s -> to s "getsockname" (\st _ _ -> localOf st s)
@@ -305,7 +308,7 @@ lingering st = do
           else resetAll st (const True) Nothing
   go
   where
-    unfinished b = bodyOwner b == Orphan && Tcp.tcbState (bodyTcb b) `elem` [Tcp.SynReceived, Tcp.FinWait1, Tcp.Closing, Tcp.LastAck]
+    unfinished b = bodyOwner b == Orphan && isUnfinished b
 
 -- | Attempts at the stack's sockets, of any shard; at others the kernel's underneath.
 attemptsWith :: Stack -> Home -> Attempts -> Attempts

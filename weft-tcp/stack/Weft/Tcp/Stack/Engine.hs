@@ -35,11 +35,11 @@ module Weft.Tcp.Stack.Engine
 where
 
 import Control.Monad (foldM, forM_, void, when)
+import Data.Bits ((.|.))
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.IORef
 import Data.List (find)
-import Data.Maybe (fromMaybe)
 import Data.Sequence qualified as Sequence
 import Data.Word (Word32)
 import Foreign.C.Error
@@ -50,6 +50,7 @@ import Weft.Tcp.Device
 import Weft.Tcp.Internal.Bytes (build)
 import Weft.Tcp.Internal.Small (waitingOf)
 import Weft.Tcp.Internal.Tcb
+import Weft.Tcp.Options
 import Weft.Tcp.Packet
 import Weft.Tcp.Segment hiding (Malformed)
 import Weft.Tcp.Sequence hiding (isEmpty)
@@ -99,21 +100,9 @@ settingsFor st o peer = do
   where
     base = tcpConnections (stackSettings st)
     headers = 20 + headerLength peer
-    key@(noDelay, keepAlive, buffer, segment, _) =
-      ( optNoDelay o || settingNoDelay base,
-        optKeepAlive o,
-        if optReceiveBuffer o > 0 then optReceiveBuffer o else fromIntegral (settingReceiveBuffer base),
-        if loops st peer then 65535 - headers else max 64 (min (fromIntegral (settingMss base)) (deviceMtu (stackDevice st) - headers)),
-        headers
-      )
-    !made =
-      base
-        { settingMss = fromIntegral segment,
-          settingHeaders = fromIntegral headers,
-          settingNoDelay = noDelay,
-          settingKeepAlive = if keepAlive then Just (fromMaybe (KeepAlive 7200000000 75000000 9) (settingKeepAlive base)) else settingKeepAlive base,
-          settingReceiveBuffer = fromIntegral buffer
-        }
+    segment = if loops st peer then 65535 - headers else max 64 (min (fromIntegral (settingMss base)) (deviceMtu (stackDevice st) - headers))
+    key = (optValues o, segment, headers)
+    !made = settingsWith (optValues o) base {settingMss = fromIntegral segment, settingHeaders = fromIntegral headers}
 
 -- | Enter a connection into the table; no other has its addresses.
 newConn :: Stack -> Flow -> Step -> Owner -> SocketOptions -> IO Conn
@@ -244,7 +233,7 @@ sendSegments st c b segments = case deviceSendWhole (stackDevice st) of
   where
     loop = loops st (connPeer c)
     packetOf sums s =
-      build . packetBuilder (Packet (connLocal c) (connPeer c) protocolTcp 64 (classOf s) 0 B.empty) $
+      build . packetBuilder (Packet (connLocal c) (connPeer c) protocolTcp 64 (optClass (bodyOptions b) .|. classOf s) 0 B.empty) $
         segmentBuilder sums (connLocal c) (connPeer c) (Ports (connLocalPort c) (connPeerPort c)) s (slices (segmentSeq s) (fromIntegral (segmentLength s)) (bodyOut b))
 
 -- | Segments that differ in their place only are one, whose payload is to be cut into pieces of this

@@ -55,7 +55,7 @@ release st s here _ =
           case listeners of
             l : _
               | tcbState (bodyTcb b) `elem` [Established, CloseWait],
-                not (bodyDeaf b) -> do
+                not (bodyTcb b `is` ReadShut) -> do
                   _ <- markClosed (socketDescriptor s)
                   forgetSock st sock
                   disown here c (Unaccepted l)
@@ -133,7 +133,7 @@ adopt st f here now = do
         l : _ -> readIORef (listenerOptions l)
         [] -> pure defaultOptions
       -- Its memory stays as large as the peer was told.
-      settings <- settingsFor st options {optReceiveBuffer = fromIntegral (wholeBuffer w)} (flowPeer flow)
+      settings <- (\s -> if settingReceiveBuffer s == wholeBuffer w then s else s {settingReceiveBuffer = wholeBuffer w}) <$> settingsFor st options (flowPeer flow)
       let t = readFor settings d (wholeTcb w)
       c <- newConn st flow (Step t [] []) (case listeners of l : _ -> Unaccepted l; [] -> Orphan) options
       b <- readBody c

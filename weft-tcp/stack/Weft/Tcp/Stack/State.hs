@@ -77,11 +77,13 @@ import Weft.Internal.Os.Descriptor (Descriptor (..))
 import Weft.Tcp.Connection
 import Weft.Tcp.Device
 import Weft.Tcp.Internal.Small (HalfOpen, Resting, Waiting, fromResting, restingOf)
+import Weft.Tcp.Options (Values)
 import Weft.Tcp.Packet (Address)
 import Weft.Tcp.Stack.Backlog (Backlog)
 import Weft.Tcp.Stack.Counts
 import Weft.Tcp.Stack.Flow
 import Weft.Tcp.Stack.Held (Held, heldNothing, isEmpty)
+import Weft.Tcp.Stack.Options (SocketOptions (..), defaultOptions)
 import Weft.Tcp.Stack.Table (Table)
 import Weft.Tcp.Stack.Table qualified as Table
 import Weft.Tcp.Stack.Turn (Turn)
@@ -159,9 +161,9 @@ data Stack = Stack
     -- | Until when the messages about closed ports that were sent use up what is allowed. Common; of two that
     -- are sent at once only one may count.
     stackQuota :: !(IORef Instant),
-    -- | The settings of connections, by the options that change them: no delay, keep-alive, receive
-    -- buffer, segment size, length of headers. Shared by all connections that have the same.
-    stackShared :: !(IORef [((Bool, Bool, Int, Int, Int), Settings)]),
+    -- | The settings of connections, by what changes them: options, segment size, length of headers. Shared by all
+    -- connections that have the same.
+    stackShared :: !(IORef [((Values, Int, Int), Settings)]),
     stackCounts :: !Counts,
     stackShortage :: !Shortage,
     -- | Does an accept wait for a socket to be closed? Common, as all that follows.
@@ -236,7 +238,7 @@ restIfIdle c =
       | Just resting <- restingOf (bodyTcb b),
         isEmpty (bodyOut b) && isEmpty (bodyIn b),
         null (bodyWriters b),
-        bodyOwner b == Owned && bodyTold b && not (bodyDeaf b),
+        bodyOwner b == Owned && bodyTold b,
         isNothing (bodyFailure b) ->
           writeIORef (connStage c) $! AtRest resting (bodyReaders b) (bodyOptions b) (bodyAlarm b) (bodyRetransmitted b)
     _ -> pure ()
@@ -264,8 +266,6 @@ data Body = Body
     bodyOwner :: !Owner,
     -- | Why it failed, until the user is told.
     bodyFailure :: !(Maybe Failure),
-    -- | The user will not read any more.
-    bodyDeaf :: !Bool,
     -- | The user was told that the connection is there.
     bodyTold :: !Bool,
     -- | How many segments were sent again.
@@ -285,7 +285,6 @@ newBody t owner options =
       bodyWriters = [],
       bodyOwner = owner,
       bodyFailure = Nothing,
-      bodyDeaf = False,
       bodyTold = False,
       bodyRetransmitted = 0,
       bodyOptions = options,
@@ -426,23 +425,6 @@ data Binding = Binding
     bindingReuse, bindingShare :: !Bool,
     bindingListener :: !(Maybe Listener)
   }
-
--- | The options of @setsockopt@.
-data SocketOptions = SocketOptions
-  { optNoDelay, optKeepAlive, optReuseAddr, optReusePort, optOnly6 :: !Bool,
-    -- | Closing resets.
-    optResets :: !Bool,
-    -- | In bytes; 0 is the stack's default.
-    optSendBuffer, optReceiveBuffer :: !Int,
-    -- | Takes no more bytes while this number was never sent; 0 for no limit.
-    optUnsent :: !Int,
-    -- | Others, which change nothing.
-    optOthers :: ![((Int, Int), Int)]
-  }
-
--- | As a new socket has them.
-defaultOptions :: SocketOptions
-defaultOptions = SocketOptions False False False False False False 0 0 0 []
 
 -- | A thread that waits: the worker where it does, its place, and how it tries again.
 data Wake = Wake !Int !(Park.ParkedThread () Resume) Resume
