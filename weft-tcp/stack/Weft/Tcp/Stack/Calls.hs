@@ -76,6 +76,7 @@ import Weft.Tcp.Stack.Counts
 import Weft.Tcp.Stack.Flow
 import Weft.Tcp.Stack.Listening
 import Weft.Tcp.Stack.Names
+import Weft.Tcp.Stack.Orphans (noOrphans)
 import Weft.Tcp.Stack.Shards
 import Weft.Tcp.Stack.Sockets
 import Weft.Tcp.Stack.State
@@ -113,6 +114,7 @@ newShards settings devices = do
         -- The remainder is the same for all.
         socks <- newTable (\n -> pure (n `quot` length devices)) (fromIntegral . sockNumber)
         next <- newIORef (firstSock (length devices) shard)
+        orphans <- newIORef noOrphans
         timers <- Timers.new
         soonest <- newIORef Tcp.never
         clock <- newIORef Nothing
@@ -123,7 +125,7 @@ newShards settings devices = do
         shared <- newIORef []
         counts <- newCounts
         shortage <- newShortage
-        pure (Stack settings device shard shards turn summon conns halves waits socks next ports opening timers soonest clock seen loop secret flooded dice quota shared counts shortage starved report lost started)
+        pure (Stack settings device shard shards turn summon conns halves waits socks next ports opening orphans timers soonest clock seen loop secret flooded dice quota shared counts shortage starved report lost started)
   shards <- mfix (\shards -> smallArrayFromList <$> zipWithM (newShard shards) [0 ..] devices)
   let first = indexSmallArray shards 0
   first <$ tcpOpened settings first
@@ -308,7 +310,7 @@ lingering st = do
           else resetAll st (const True) Nothing
   go
   where
-    unfinished b = bodyOwner b == Orphan && isUnfinished b
+    unfinished b = isOrphan b && isUnfinished b
 
 -- | Attempts at the stack's sockets, of any shard; at others the kernel's underneath.
 attemptsWith :: Stack -> Home -> Attempts -> Attempts

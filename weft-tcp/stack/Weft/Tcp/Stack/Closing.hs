@@ -13,6 +13,7 @@ module Weft.Tcp.Stack.Closing
     -- * For those that leave
     forgetSock,
     disown,
+    enterOrphan,
     feedStarved,
     isUnfinished,
   )
@@ -23,6 +24,7 @@ import Control.Exception (displayException, toException)
 import Control.Monad (forM, forM_, join, mfilter, unless, when)
 import Data.ByteString qualified as B
 import Data.IORef
+import Data.Tuple (swap)
 import Foreign.C.Error
 import Network.Socket (SocketOption (Linger))
 import Weft.Internal.Core.Home (Home)
@@ -37,9 +39,12 @@ import Weft.Tcp.Stack.Effects
 import Weft.Tcp.Stack.Engine
 import Weft.Tcp.Stack.Flow
 import Weft.Tcp.Stack.HalfOpen
+import Weft.Tcp.Stack.Held (size)
 import Weft.Tcp.Stack.Listening
 import Weft.Tcp.Stack.Options
+import Weft.Tcp.Stack.Orphans
 import Weft.Tcp.Stack.Ports
+import Weft.Tcp.Stack.Shards (allShards)
 import Weft.Tcp.Stack.State
 import Weft.Tcp.Stack.Streams (waitToWrite)
 import Weft.Tcp.Stack.Table qualified as Table
@@ -57,8 +62,9 @@ closeSock st s here now = do
     lingers <- case sockRole sock of
       Listening l -> Nothing <$ closeListener st l here now canceled
       Connected c -> do
-        disown here c Orphan
+        disown here c (Orphan 0)
         advanceConn st here now c (if linger == Just 0 then Abort else Close) B.empty
+        enterOrphan st here now c
         pure ((\n -> (c, now + fromIntegral n * 1000000)) <$> mfilter (> 0) linger)
       Datagrams ref -> do
         u <- readIORef ref
@@ -67,6 +73,24 @@ closeSock st s here now = do
       _ -> pure Nothing
     lingers <$ feedStarved st here
   pure (Answer (join lingers))
+
+-- | A connection without an owner goes on, unless it has ended. If there are too many of those, the oldest is reset.
+enterOrphan :: Stack -> Maybe Home -> Instant -> Conn -> IO ()
+enterOrphan st here now c = do
+  b <- readBody c
+  when (tcbState (bodyTcb b) /= Closed) $ do
+    number <- atomicModifyIORef' (stackOrphans st) (swap . enter (size (bodyOut b)) c)
+    writeBody c b {bodyOwner = Orphan number}
+    resetOldest
+  where
+    resetOldest = do
+      orphans <- readIORef (stackOrphans st)
+      forM_ (oldestBeyond (share tcpMostOrphans) (share tcpOrphanBytes) orphans) $ \(oldest, others') -> do
+        writeIORef (stackOrphans st) others'
+        count st OrphansReset
+        advanceConn st here now oldest Abort B.empty
+        resetOldest
+    share what = what (stackSettings st) `div` length (allShards st)
 
 -- | Wait until the peer has acknowledged all that a closed connection sends, or until this time, as Linux's @close@ does. It goes
 -- on sending after that, also if the thread is cancelled.

@@ -27,6 +27,7 @@ data Counted
   | Retransmitted
   | SynsDropped
   | TimeWaitsDropped
+  | OrphansReset
   | CookiesSent
   | CookiesTaken
   | TimersFired
@@ -64,6 +65,7 @@ countedBy (Counts a) = Map.fromList <$> mapM (\c -> (Text.pack (name c),) <$> re
       Retransmitted -> "tcp retransmitted"
       SynsDropped -> "tcp SYNs dropped"
       TimeWaitsDropped -> "tcp time-waits dropped"
+      OrphansReset -> "tcp orphans reset"
       CookiesSent -> "tcp cookies sent"
       CookiesTaken -> "tcp cookies taken"
       TimersFired -> "tcp timers fired"

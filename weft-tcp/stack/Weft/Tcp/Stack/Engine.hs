@@ -59,6 +59,7 @@ import Weft.Tcp.Stack.Effects
 import Weft.Tcp.Stack.Flow
 import Weft.Tcp.Stack.Held
 import Weft.Tcp.Stack.Names
+import Weft.Tcp.Stack.Orphans (acknowledged, leave)
 import Weft.Tcp.Stack.State
 import Weft.Tcp.Stack.Table qualified as Table
 import Weft.Tcp.Stack.TimeWait
@@ -154,7 +155,7 @@ settle st here c start payload before' t segments answers leaving
                 bodyRetransmitted = bodyRetransmitted b1 + fromIntegral again,
                 -- Nothing more is sent, and what a user that has gone might have read is of no use.
                 bodyOut = if closed then heldNothing else bodyOut b1,
-                bodyIn = if closed && bodyOwner b1 == Orphan then heldNothing else bodyIn b1
+                bodyIn = if closed && isOrphan b1 then heldNothing else bodyIn b1
               }
       b3 <- setAlarm st (Deadline c) b2
       writeBody c b3
@@ -178,12 +179,16 @@ settle st here c start payload before' t segments answers leaving
           _ -> pure ()
         pure b
       Store ranges -> pure b {bodyIn = foldl (store b) (bodyIn b) ranges}
-      Acknowledged n -> pure b {bodyOut = dropFront (fromIntegral n) (bodyOut b)}
+      Acknowledged n -> do
+        case bodyOwner b of
+          Orphan number -> modifyIORef' (stackOrphans st) (acknowledged number (fromIntegral n))
+          _ -> pure ()
+        pure b {bodyOut = dropFront (fromIntegral n) (bodyOut b)}
       EndOfStream -> pure b
       Failed why -> pure b {bodyFailure = Just why}
     -- The payload is part of what the device read: only its own bytes are kept.
     store b h (Range from to)
-      | bodyOwner b == Orphan = h
+      | isOrphan b = h
       | otherwise =
           insertAt (rcvRead (bodyTcb before')) from (B.copy (B.take (fromIntegral (distance from to)) (B.drop (fromIntegral (distance start from)) payload))) h
 
@@ -216,6 +221,9 @@ retire st c b = do
   there <- Table.lookup (stackConns st) (connFlow c)
   when ((connStage <$> there) == Just (connStage c)) (Table.delete (stackConns st) (connFlow c))
   cancelAlarm st b
+  case bodyOwner b of
+    Orphan number -> modifyIORef' (stackOrphans st) (leave number)
+    _ -> pure ()
   writeBody c b {bodyAlarm = NoAlarm}
 
 -- Segments of one step, in their order. A device that cuts gets those that belong together as one.

@@ -128,5 +128,5 @@ closeListener st l here now canceled = do
       forM_ conns $ \c -> do
         b <- readBody c
         when (bodyOwner b == Unaccepted l) $ do
-          writeBody c b {bodyOwner = Orphan}
+          writeBody c b {bodyOwner = Orphan 0}
           advanceConn at' here' now' c Abort B.empty

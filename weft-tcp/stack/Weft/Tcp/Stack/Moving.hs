@@ -14,7 +14,7 @@ module Weft.Tcp.Stack.Moving
   )
 where
 
-import Control.Monad (forM_, unless, void, when)
+import Control.Monad (forM_, unless, void)
 import Data.ByteString qualified as B
 import Data.IORef
 import Data.Maybe (catMaybes)
@@ -88,7 +88,7 @@ freeze st now = do
       b <- readBody c
       let t = bodyTcb b
           moves = not (loops st (connPeer c)) && bodyOwner b /= Owned && tcbState t /= Closed
-          wanted = bodyOwner b /= Orphan
+          wanted = not (isOrphan b)
       pure $
         if moves
           then Just (Whole (connFlow c) wanted (settingReceiveBuffer (tcbSettings t)) (bodyRetransmitted b) t (map snd (heldPieces (bodyOut b))) (if wanted then heldPieces (bodyIn b) else []))
@@ -135,7 +135,7 @@ adopt st f here now = do
       -- Its memory stays as large as the peer was told.
       settings <- (\s -> if settingReceiveBuffer s == wholeBuffer w then s else s {settingReceiveBuffer = wholeBuffer w}) <$> settingsFor st options (flowPeer flow)
       let t = readFor settings d (wholeTcb w)
-      c <- newConn st flow (Step t [] []) (case listeners of l : _ -> Unaccepted l; [] -> Orphan) options
+      c <- newConn st flow (Step t [] []) (case listeners of l : _ -> Unaccepted l; [] -> Orphan 0) options
       b <- readBody c
       b' <-
         setAlarm st (Deadline c) $
@@ -147,6 +147,8 @@ adopt st f here now = do
       writeBody c b'
       case listeners of
         l : _ -> 1 <$ (push (listenerBacklog l) (stackShard st) c >>= wakeAll here)
-        [] -> 0 <$ when (wholeWanted w) (advanceConn st here now c Abort B.empty)
+        []
+          | wholeWanted w -> 0 <$ advanceConn st here now c Abort B.empty
+          | otherwise -> 0 <$ enterOrphan st here now c
     -- The number of the first byte that was not acknowledged; the SYN has one, too.
     firstOut t = if tcbState t == SynReceived then sndUna t `advance` 1 else sndUna t

@@ -29,6 +29,7 @@ module Weft.Tcp.Stack.State
     waitToRead,
     restIfIdle,
     Owner (..),
+    isOrphan,
     secretOf,
     HalfConn (..),
     WaitConn (..),
@@ -84,6 +85,7 @@ import Weft.Tcp.Stack.Counts
 import Weft.Tcp.Stack.Flow
 import Weft.Tcp.Stack.Held (Held, heldNothing, isEmpty)
 import Weft.Tcp.Stack.Options (SocketOptions (..), defaultOptions)
+import Weft.Tcp.Stack.Orphans (Orphans)
 import Weft.Tcp.Stack.Table (Table)
 import Weft.Tcp.Stack.Table qualified as Table
 import Weft.Tcp.Stack.Turn (Turn)
@@ -109,6 +111,9 @@ data TcpSettings = TcpSettings
     tcpMostHalfOpen :: !Int,
     -- | How many connections may be in TIME-WAIT. Further ones are forgotten at once, and counted.
     tcpMostTimeWait :: !Int,
+    -- | How many connections that their users have closed may still send, or wait for the peer's end, and how many bytes they
+    -- may hold, each shard its part of both. Beyond either the oldest is reset, and counted.
+    tcpMostOrphans, tcpOrphanBytes :: !Int,
     -- | For how many microseconds the end of a run waits for what closed connections still have to
     -- send.
     tcpLinger :: !Int64,
@@ -143,6 +148,7 @@ data Stack = Stack
     stackPorts :: !(IORef (IntMap [Binding])),
     -- | Held by a shard that opens a connection, so that no two open the same. Common.
     stackOpening :: !(MVar ()),
+    stackOrphans :: !(IORef (Orphans Conn)),
     stackTimers :: !(Timers Alarm),
     -- | When the clock thread is to look next. Written atomically, read by any thread.
     stackSoonest :: !(IORef Instant),
@@ -303,9 +309,15 @@ data Owner
     Unaccepted !Listener
   | -- | A socket.
     Owned
-  | -- | No owner any more.
-    Orphan
+  | -- | No owner any more: its number among 'stackOrphans', or 0.
+    Orphan {-# UNPACK #-} !Int
   deriving stock (Eq)
+
+-- | Has a connection no owner any more?
+isOrphan :: Body -> Bool
+isOrphan b = case bodyOwner b of
+  Orphan _ -> True
+  _ -> False
 
 -- | A connection that a listener has answered, and no socket has.
 data HalfConn = HalfConn
