@@ -21,6 +21,7 @@ module Weft.Tcp.Connection
     -- * Going on
     step,
     deadline,
+    runningTimers,
     Input (..),
     Step (..),
     Answer (..),
@@ -121,6 +122,19 @@ deadline :: Tcb -> Instant
 deadline t
   | tcbState t == Closed = never
   | otherwise = timerAt t `min` ackAt t `min` maybe never fst (asking t) `min` givesUp t
+
+-- | The timers that run, of which 'deadline' is the first, by names for operators.
+runningTimers :: Tcb -> [(String, Instant)]
+runningTimers t = [(name, at) | tcbState t /= Closed, (name, at) <- [(first, timerAt t), ("ack", ackAt t), ("keepalive", maybe never fst (asking t)), ("give-up", givesUp t)], at /= never]
+  where
+    first
+      | tcbState t == FinWait2 = "fin-wait-2"
+      | tcbState t == TimeWait = "time-wait"
+      | not (synchronized (tcbState t)) = "syn"
+      | flight t == 0 = "window-probe"
+      | t `is` TimerReorder = "reordering"
+      | t `is` TimerProbe = "tail-probe"
+      | otherwise = "retransmit"
 
 -- When to give up (section 3.8.3). A peer that answers probes of its closed window is there; but a user
 -- that is gone does not wait for it for ever (RFC 6429).

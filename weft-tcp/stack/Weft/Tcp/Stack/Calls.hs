@@ -67,6 +67,7 @@ import Weft.Mask (uninterruptibleMask_)
 import Weft.Tcp.Connection qualified as Tcp
 import Weft.Tcp.Cookie (cookieLife)
 import Weft.Tcp.Device
+import Weft.Tcp.Info (describeConnection)
 import Weft.Tcp.Stack.Alarms
 import Weft.Tcp.Stack.Arrivals
 import Weft.Tcp.Stack.Ask
@@ -142,7 +143,7 @@ gauges st = do
   let now' = [("tcp connections", conns + halves + waits), ("tcp half-open", halves), ("tcp time-wait", waits), ("tcp sockets", socks)]
   pure (Map.unionsWith (+) (Map.fromList [(Text.pack what, n) | (what, n) <- now' <> devices] : counted))
 
--- | For dumps: the peer of a socket of the stack, and the state of the connection.
+-- | For dumps: the peer of a socket of the stack, and all that is known of the connection, in one line.
 describeSocket :: Stack -> Socket -> IO (Maybe String)
 describeSocket any' s = do
   found <- lookupSock st s
@@ -155,7 +156,8 @@ describeSocket any' s = do
         let state = case (Tcp.tcbState (bodyTcb b), wait) of
               (Tcp.Closed, Just _) -> Tcp.TimeWait
               (other, _) -> other
-        pure (Just ("peer " <> showAddress (toSockAddr (sockFamily sock) (connPeer c) (connPeerPort c)) <> ", state " <> stateName state))
+        now <- readIORef (stackNow st)
+        pure (Just ("peer " <> showAddress (toSockAddr (sockFamily sock) (connPeer c) (connPeerPort c)) <> ", state " <> stateName state <> ", " <> describeConnection now c b))
       Listening l -> pure (Just (showAddress (toSockAddr (sockFamily sock) (listenerAddress l) (listenerPort l)) <> ", state LISTEN"))
       Datagrams ref -> do
         u <- readIORef ref
