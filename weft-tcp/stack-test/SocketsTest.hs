@@ -184,6 +184,10 @@ impossible = do
   answers <- mapM flagsOf =<< readIORef sent
   answers @?= [rst <> ack]
   counted st "tcp refused" >>= (@?= Just 1)
+  comes peer (Address4 0x0a090003)
+  counted st "tcp foreign" >>= (@?= Just 7)
+  arrives st 1 (buildPacket (Packet peer own 47 64 0 0 (B.replicate 20 0)))
+  counted st "tcp other protocols" >>= (@?= Just 1)
   where
     own = Address4 0x0a090002
     peer = Address4 0x0a090001

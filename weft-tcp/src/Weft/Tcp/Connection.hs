@@ -190,7 +190,7 @@ step now input t = case input of
     | sndUna t `upTo` number && number `before` sndNxt t -> troubled now what number t
     | otherwise -> Step t [] []
   where
-    -- With nothing outstanding before, the user's patience begins now.
+    -- Section 3.10.2. With nothing outstanding before, the user's patience begins now.
     wrote more n
       | t `is` FinQueued = Step t [] []
       | otherwise = unhurried (transmit now [] (put Unpushed more (put More more (started t {sndEnd = sndEnd t `advance` n}))))
@@ -229,6 +229,7 @@ mayReplace s t = tcbState t == TimeWait && f `has` syn && not (f `has` ack) && n
       _ -> later'
     later' = rcvNxt t `before` segmentSeq s
 
+-- Section 3.10.5.
 aborted :: Instant -> Tcb -> Step
 aborted now t = Step t {tcbState = Closed, timerAt = never, ackAt = never} [resetSegment now t | tcbState t `notElem` [SynSent, TimeWait]] []
 
@@ -243,7 +244,7 @@ shut now t
       CloseWait -> LastAck
       s -> s
 
--- The peer learns of room that is worth it: the window is at least doubled (section 3.8.6.2.2 asks
+-- Section 3.10.3. The peer learns of room that is worth it: the window is at least doubled (section 3.8.6.2.2 asks
 -- for a segment or half of the buffer, which 'offer' sees to). And what is to be acknowledged is, if
 -- the user has taken everything and the peer may have no more to send.
 consumed :: Instant -> Tcb -> Step

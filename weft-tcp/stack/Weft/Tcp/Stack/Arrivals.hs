@@ -54,7 +54,7 @@ takeIn origin st here now bytes = case parsePacket bytes of
   Left Fragmented -> count st Fragments
   Left _ -> count st Malformed
   Right p
-    | not (isOwn st (packetTarget p) && possible p) -> pure ()
+    | not (isOwn st (packetTarget p) && possible p) -> count st Foreign
     | packetProtocol p == protocolTcp -> case if verified then parseVerified (packetPayload p) else parseSegment (packetSource p) (packetTarget p) (packetPayload p) of
         Left _ -> count st Malformed
         Right (ports, s, payload) -> segmentIn pass st here now p ports (classed (packetClass p) s) payload
@@ -68,7 +68,7 @@ takeIn origin st here now bytes = case parsePacket bytes of
             buildMessage (packetTarget p) (packetSource p) (EchoReply i n content)
         Right (Trouble what quote) -> mapM_ (troubleIn pass st here now what) (parseQuoted quote)
         Right _ -> pure ()
-    | otherwise -> pure ()
+    | otherwise -> count st OtherProtocols
   where
     verified = case origin of
       Device v -> v

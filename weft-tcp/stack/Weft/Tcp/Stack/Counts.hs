@@ -23,6 +23,8 @@ data Counted
   | SegmentsOut
   | Malformed
   | Fragments
+  | Foreign
+  | OtherProtocols
   | Refusals
   | Retransmitted
   | SynsDropped
@@ -61,6 +63,8 @@ countedBy (Counts a) = Map.fromList <$> mapM (\c -> (Text.pack (name c),) <$> re
       SegmentsOut -> "tcp segments out"
       Malformed -> "tcp malformed"
       Fragments -> "tcp fragments"
+      Foreign -> "tcp foreign"
+      OtherProtocols -> "tcp other protocols"
       Refusals -> "tcp refused"
       Retransmitted -> "tcp retransmitted"
       SynsDropped -> "tcp SYNs dropped"
