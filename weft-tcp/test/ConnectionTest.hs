@@ -6,6 +6,7 @@ import Data.Int (Int64)
 import Test.Tasty (TestTree, testGroup)
 import Test.Tasty.HUnit (testCase, (@?=))
 import Weft.Tcp.Connection
+import Weft.Tcp.Cookie
 import Weft.Tcp.Icmp (Trouble (..))
 import Weft.Tcp.Internal.Acked (measure)
 import Weft.Tcp.Internal.Tcb
@@ -45,6 +46,12 @@ tests =
         -- 3/4 of 50 ms and 1/4 of 200; 7/8 of 100 ms and 1/8 of 300.
         (rttSmooth t2, rttVar t2, retransmissionTimeout t2) @?= (125000, 87500, 475000)
         retransmissionTimeout t2 {sndBackoff = 2} @?= 1900000,
+      testCase "a SYN without a segment size stands for 536 bytes, 1,220 over version 6" $ do
+        let sizes settings = case passiveOpen settings (Seq 5000) 0 0 (segment 1000 0 syn 0) of
+              Just s -> (segmentSize (stepTcb s), fmap segmentSize (cookieAnswer settings (const 0) 0 0 (segment 1000 0 syn 0) >>= \a -> cookieOpen settings (const 0) 0 0 (segment 1001 0 ack 0) {segmentAck = segmentSeq a `advance` 1}))
+              Nothing -> error "no SYN"
+        sizes plain @?= (536, Just 536)
+        sizes plain {settingMss = 1440, settingHeaders = 60} @?= (1220, Just 1220),
       testCase "ten segments at first" $
         length (stepSegments (step 1 (Wrote 100000) open)) @?= 10,
       testCase "a reset with the exact number" $ do

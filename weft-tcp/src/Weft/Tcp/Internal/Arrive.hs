@@ -56,8 +56,8 @@ negotiated now s t =
     o = segmentOptions s
     scaling = settingScaling settings && isJust (optionScale o)
     timestamps = settingTimestamps settings && isJust (optionTimestamps o)
-    -- Without the option it is 536 (RFC 9293, section 3.7.1). In 32 bits: valgrind 3.24 has no 16-bit form of the sum.
-    payload = fromIntegral (max (fromIntegral leastSegment + 12) (fromIntegral (min (settingMss settings) (fromMaybe 536 (optionMss o)))) - (if timestamps then 12 else 0 :: Word32))
+    -- In 32 bits: valgrind 3.24 has no 16-bit form of the sum.
+    payload = fromIntegral (max (fromIntegral leastSegment + 12) (fromIntegral (min (settingMss settings) (fromMaybe (unsaidSegment settings) (optionMss o)))) - (if timestamps then 12 else 0 :: Word32))
 
 -- RFC 6928, section 2: SYNs that were lost, one after the other, are a sign of congestion.
 firstWindow :: Tcb -> Word16 -> Window

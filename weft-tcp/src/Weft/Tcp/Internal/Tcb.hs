@@ -11,6 +11,7 @@ module Weft.Tcp.Internal.Tcb
   ( Instant,
     never,
     leastSegment,
+    unsaidSegment,
     State (..),
     Settings (..),
     KeepAlive (..),
@@ -62,6 +63,11 @@ import Weft.Tcp.Sequence
 -- 64 bytes are enough for all options.
 leastSegment :: Word16
 leastSegment = 52
+
+-- | The payload that a peer takes whose SYN does not say: RFC 9293, section 3.7.1 (MUST-15), by the version of IP. Linux takes 536
+-- for both.
+unsaidSegment :: Settings -> Word16
+unsaidSegment s = if settingHeaders s > 40 then 1220 else 536
 
 -- | The states of RFC 9293, section 3.3.2. LISTEN is no connection but a reason to make one.
 data State
