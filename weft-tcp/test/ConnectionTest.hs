@@ -3,6 +3,7 @@
 module ConnectionTest (tests) where
 
 import Data.Int (Int64)
+import Data.Maybe (fromMaybe)
 import Test.Tasty (TestTree, testGroup)
 import Test.Tasty.HUnit (testCase, (@?=))
 import Weft.Tcp.Connection
@@ -52,6 +53,22 @@ tests =
               Nothing -> error "no SYN"
         sizes plain @?= (536, Just 536)
         sizes plain {settingMss = 1440, settingHeaders = 60} @?= (1220, Just 1220),
+      testCase "after a SYN that was sent again the timeout is three seconds, or what timestamps say" $ do
+        let asked settings = next (activeOpen settings (Seq 5000) 0 0) 1000000 Due
+            answer options s = next s 1050000 (Arrived (segment 1000 5001 (syn <> ack) 0) {segmentOptions = options})
+            timeout s = deadline (stepTcb (next s 1060000 (Wrote 10))) - 1060000
+            stamped echo' = noOptions {optionTimestamps = Just (Timestamps 77 echo')}
+            stamping = plain {settingTimestamps = True}
+            first = stepTcb (answer (stamped 0) (asked stamping))
+            second = stepTcb (answer (stamped 1000) (asked stamping))
+        timeout (answer noOptions (asked plain)) @?= 3000000
+        -- The echo is of the second SYN, or of none.
+        rttSmooth first @?= 0
+        (rttSmooth second, retransmissionTimeout second) @?= (50000, 250000)
+        -- Of a listener.
+        let heard = fromMaybe (error "no SYN") (passiveOpen stamping (Seq 5000) 0 0 (segment 1000 0 syn 0) {segmentOptions = stamped 0})
+            told = next (next heard 1000000 Due) 1020000 (Arrived (segment 1001 5001 ack 0) {segmentOptions = stamped 1000})
+        rttSmooth (stepTcb told) @?= 20000,
       testCase "ten segments at first" $
         length (stepSegments (step 1 (Wrote 100000) open)) @?= 10,
       testCase "a reset with the exact number" $ do

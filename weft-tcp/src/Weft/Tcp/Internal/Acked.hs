@@ -15,6 +15,7 @@ module Weft.Tcp.Internal.Acked
     reordered,
     updateWindow,
     measure,
+    echoed,
   )
 where
 
@@ -113,7 +114,7 @@ onEpisode f = \case
   Fast e -> Fast (f e)
   Loss e -> Loss (f e)
 
--- Does the segment echo a time of this end's clock, and what does that say?
+-- | Does the segment echo a time of this end's clock, and how long was the round trip by that?
 echoed :: Instant -> Segment -> Tcb -> Maybe Word32
 echoed now s t = case optionTimestamps (segmentOptions s) of
   Just x | t `is` TimestampsOn, timestampEcho x /= 0, let d = clockValue now t - timestampEcho x, d < 600000 -> Just (max 1 d * 1000)

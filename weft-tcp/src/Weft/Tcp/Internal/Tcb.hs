@@ -345,7 +345,8 @@ windowEdge t = sndUna t `advance` sndWnd t
 usable :: Tcb -> Word32
 usable t = if windowEdge t `before` sndNxt t then 0 else distance (sndNxt t) (windowEdge t)
 
--- | RFC 6298, sections 2 and 5.5.
+-- | RFC 6298, sections 2 and 5.5. Without a measurement after a handshake whose SYN was sent again it is three seconds (section
+-- 5.7), as in Linux.
 retransmissionTimeout :: Tcb -> Int64
 retransmissionTimeout t = doubled (sndBackoff t) t
 
@@ -358,7 +359,7 @@ doubled times t = min (settingMaximumRto s) (bounded `shiftL` min 12 (fromIntegr
   where
     s = tcbSettings t
     bounded
-      | rttSmooth t == 0 = 1000000
+      | rttSmooth t == 0 = if t `is` SynAgain && synchronized (tcbState t) then 3000000 else 1000000
       | otherwise = fromIntegral (rttSmooth t) + max (settingMinimumRto s) (4 * fromIntegral (rttVar t))
 
 -- | This end's timestamp: milliseconds and an offset that the peer does not know.
