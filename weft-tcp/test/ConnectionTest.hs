@@ -41,12 +41,17 @@ tests =
   testGroup
     "connection"
     [ testCase "the timeout of RFC 6298" $ do
-        let t1 = measure 100000 open {rttSmooth = 0}
-            t2 = measure 300000 t1
+        let t1 = measure 1 100000 open {rttSmooth = 0}
+            t2 = measure 2 300000 t1
         (rttSmooth t1, rttVar t1, retransmissionTimeout t1) @?= (100000, 50000, 300000)
         -- 3/4 of 50 ms and 1/4 of 200; 7/8 of 100 ms and 1/8 of 300.
         (rttSmooth t2, rttVar t2, retransmissionTimeout t2) @?= (125000, 87500, 475000)
         retransmissionTimeout t2 {sndBackoff = 2} @?= 1900000,
+      testCase "the least round trip counts for five minutes" $ do
+        let second = 1000000
+            leasts = scanl (\t (at, sample) -> measure (at * second) sample t) open {rttSmooth = 0}
+        map rttLeast (drop 1 (leasts [(0, 20000), (100, 30000), (200, 10000), (500, 40000), (501, 40000), (502, 35000), (700, 50000), (803, 50000)]))
+          @?= [20000, 20000, 10000, 10000, 40000, 35000, 35000, 50000],
       testCase "a SYN without a segment size stands for 536 bytes, 1,220 over version 6" $ do
         let sizes settings = case passiveOpen settings (Seq 5000) 0 0 (segment 1000 0 syn 0) of
               Just s -> (segmentSize (stepTcb s), fmap segmentSize (cookieAnswer settings (const 0) 0 0 (segment 1000 0 syn 0) >>= \a -> cookieOpen settings (const 0) 0 0 (segment 1001 0 ack 0) {segmentAck = segmentSeq a `advance` 1}))

@@ -88,8 +88,8 @@ synSent now s t
 -- 6298, section 3; RFC 7323, section 4.1).
 handshakeMeasured :: Instant -> Segment -> Bool -> Instant -> Tcb -> Tcb
 handshakeMeasured now s again began t
-  | again = maybe t (`measure` t) (echoed now s t)
-  | otherwise = measure (fromIntegral (min 600000000 (max 1 (now - began)))) t
+  | again = maybe t (\sample -> measure now sample t) (echoed now s t)
+  | otherwise = measure now (fromIntegral (min 600000000 (max 1 (now - began)))) t
 
 failed :: Failure -> Tcb -> Step
 failed why t = Step t {tcbState = Closed, timerAt = never, ackAt = never} [] [Failed why]

@@ -19,7 +19,7 @@ module Weft.Tcp.Internal.Tcb
     defaultSettings,
     Recovery (..),
     Episode (..),
-    Tcb (Tcb, tcbState, tcbMarks, tcbSettings, sndMss, sndScale, rcvScale, tsOffset, challengeAt, rcvFin, sndUna, sndNxt, sndEnd, sndSmall, sndWnd, sndMaxWnd, sndWl1, sndWl2, tcbScoreboard, timerAt, progressAt, sentAt, rcvNxt, rcvAdv, rcvRead, rcvAcked, tsRecent, rcvMss, rcvQuick, sndProbes, tcbReassembly, ackAt, heardAt, dataAt, rttSmooth, rttVar, rttLeast, tcbWindow, tcbRecovery, sndBackoff, sndRetries, sndDups),
+    Tcb (Tcb, tcbState, tcbMarks, tcbSettings, sndMss, sndScale, rcvScale, tsOffset, challengeAt, rcvFin, sndUna, sndNxt, sndEnd, sndSmall, sndWnd, sndMaxWnd, sndWl1, sndWl2, tcbScoreboard, timerAt, progressAt, sentAt, rcvNxt, rcvAdv, rcvRead, rcvAcked, tsRecent, rcvMss, rcvQuick, sndProbes, tcbReassembly, ackAt, heardAt, dataAt, rttSmooth, rttVar, rttLeast, rttLeastAt, tcbWindow, tcbRecovery, sndBackoff, sndRetries, sndDups),
     Input (..),
     Answer (..),
     Failure (..),
@@ -166,12 +166,12 @@ data Sending = Sending !Seq !Seq !Seq !Seq !Word32 !Word32 !Seq !Seq !Scoreboard
 
 data Receiving = Receiving !Seq !Seq !Seq !Seq !Word32 !Word16 !Word8 !Word8 !Reassembly !Instant !Instant !Instant
 
-data Route = Route !Word32 !Word32 !Word32 {-# UNPACK #-} !Window !Recovery !Word8 !Word8 !Word8
+data Route = Route !Word32 !Word32 !Word32 !Word32 {-# UNPACK #-} !Window !Recovery !Word8 !Word8 !Word8
 
 {-# COMPLETE Tcb #-}
 
 -- | All fields of a connection. Note [Parts of a connection].
-pattern Tcb :: State -> Settings -> Word32 -> Seq -> Seq -> Seq -> Word32 -> Word32 -> Seq -> Seq -> Word16 -> Word16 -> Word8 -> Word8 -> Word8 -> Word8 -> Word8 -> Word8 -> Word8 -> Seq -> Seq -> Seq -> Seq -> Seq -> Word32 -> Word32 -> Word32 -> Seq -> Word32 -> Word32 -> Word32 -> Window -> Recovery -> Scoreboard -> Reassembly -> Instant -> Instant -> Instant -> Instant -> Instant -> Instant -> Tcb
+pattern Tcb :: State -> Settings -> Word32 -> Seq -> Seq -> Seq -> Word32 -> Word32 -> Seq -> Seq -> Word16 -> Word16 -> Word8 -> Word8 -> Word8 -> Word8 -> Word8 -> Word8 -> Word8 -> Seq -> Seq -> Seq -> Seq -> Seq -> Word32 -> Word32 -> Word32 -> Word32 -> Seq -> Word32 -> Word32 -> Word32 -> Window -> Recovery -> Scoreboard -> Reassembly -> Instant -> Instant -> Instant -> Instant -> Instant -> Instant -> Tcb
 pattern Tcb
   { -- As of RFC 9293, section 3.3.2.
     tcbState,
@@ -210,10 +210,12 @@ pattern Tcb
     rcvFin,
     -- The last number acknowledged.
     rcvAcked,
-    -- Microseconds; 0 before the first measurement. The last is the shortest of all.
+    -- Microseconds; 0 before the first measurement. The third is the shortest of the last minutes, and the fourth when it was
+    -- measured, in milliseconds that wrap.
     rttSmooth,
     rttVar,
     rttLeast,
+    rttLeastAt,
     -- The end of the last segment that was sent without being full.
     sndSmall,
     -- The peer's timestamp to echo (RFC 7323).
@@ -245,7 +247,7 @@ pattern Tcb
     (Agreed tcbSettings sndMss sndScale rcvScale tsOffset challengeAt rcvFin)
     (Sending sndUna sndNxt sndEnd sndSmall sndWnd sndMaxWnd sndWl1 sndWl2 tcbScoreboard timerAt progressAt sentAt)
     (Receiving rcvNxt rcvAdv rcvRead rcvAcked tsRecent rcvMss rcvQuick sndProbes tcbReassembly ackAt heardAt dataAt)
-    (Route rttSmooth rttVar rttLeast tcbWindow tcbRecovery sndBackoff sndRetries sndDups)
+    (Route rttSmooth rttVar rttLeast rttLeastAt tcbWindow tcbRecovery sndBackoff sndRetries sndDups)
 {-# INLINE Tcb #-}
 
 -- | An event for a connection.

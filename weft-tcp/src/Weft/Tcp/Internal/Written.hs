@@ -83,6 +83,7 @@ tcbForm =
       <*> field rttSmooth number32
       <*> field rttVar number32
       <*> field rttLeast number32
+      <*> field rttLeastAt number32
       <*> field sndSmall seqForm
       <*> field tsRecent number32
       <*> field tsOffset number32
@@ -324,6 +325,7 @@ moved d t =
   t
     { tsOffset = tsOffset t - ticks,
       challengeAt = challengeAt t + ticks,
+      rttLeastAt = if rttLeast t == 0 then 0 else rttLeastAt t + ticks,
       tcbWindow = window (tcbWindow t),
       tcbRecovery = recovery (tcbRecovery t),
       tcbScoreboard = scoreboard (tcbScoreboard t),
