@@ -132,7 +132,7 @@ figures: setup-figures build select peers ## the works' experiments, and docs/fi
 	@bin/weft-bench works $(ARGS)
 
 gate: setup-gate ## what a request costs in instructions, code and memory, beside the committed figures [ARGS=--write]
-	@tools/build weft-cli:exe:weft weft-wai:exe:weft-wai-hello
+	@tools/build weft-cli:exe:weft weft-wai:exe:weft-wai-hello weft-bench:exe:weft-bench
 	@exec weft-bench/gate/gate.py $(ARGS)
 
 clean: ## remove all that was compiled

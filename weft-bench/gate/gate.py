@@ -14,8 +14,13 @@ instructions  user instructions of the whole process, collections included
 lines         distinct 64-byte lines of code that at least every second request runs
 bytes         allocated by Haskell code
 copied        bytes that collections have copied
+
+The last row is no request but 64 bytes that a thread sends back over a TUN device and our own TCP, to a peer that
+is made by hand (byhand.py). It is skipped, and named, where a network namespace cannot be made. Its figures move
+by one per cent: the hash of the table of connections differs from run to run.
 """
 import argparse
+import contextlib
 import itertools
 import os
 import re
@@ -29,6 +34,8 @@ import sys
 import tempfile
 import time
 
+import byhand
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 TABLE = os.path.join(HERE, "figures.tsv")
 COLUMNS = ("instructions", "lines", "bytes", "copied")
@@ -38,6 +45,8 @@ CONNECTIONS = 64
 # Requests; multiples of the connections are sent. The few are so many that two collections have come
 # before: the first ones copy what the program has made at its start, once.
 FEW, MANY = 48_000, 112_000
+# Exchanges over our own TCP, which take longer.
+FEW_OWN, MANY_OWN = 8_000, 24_000
 PAGES = 4  # each is compared with the disk once a second, which is not a request's cost
 
 BROWSER = (
@@ -63,11 +72,16 @@ ROWS = {
     "new heads": ("weft", [get(f"/index.html?{i:06}") for i in range(2 * MANY)]),
     "wai hello": ("hello", [get("/")]),
     "wai sized": ("sized", [get("/")], 1_000),
+    "own tcp": ("own tcp", [lambda port: b"x" * 64]),
 }
 
 
 def row(name):
     return (*ROWS[name], CONNECTIONS)[:3]
+
+
+def own(program):
+    return program == "own tcp"
 
 
 class Trouble(Exception):
@@ -85,6 +99,8 @@ def command(args, program, port, site, totals):
     if program == "weft":
         serve = ["serve", site, "--host", "127.0.0.1", "--port", str(port), "--workers", "1", "--quiet"]
         return [args.weft, *serve, *flags]
+    if own(program):
+        return [args.bench, "tcp-server", "--device", byhand.DEVICE, "--address", byhand.STACK + "/24", *flags]
     # The other style moves an application that is slow, as all are here, to threads of GHC's.
     return [args.hello, "weft-direct", str(port), program, *flags]
 
@@ -101,38 +117,63 @@ def connect(port, server):
             time.sleep(0.05)
 
 
-def drive(port, server, requests, connections, count, duration):
+class Client:
+    """A connection to a web server over the system's TCP."""
+
+    def __init__(self, port, server):
+        self.socket = connect(port, server)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.send, self.close = self.socket.sendall, self.socket.close
+
+    def receive(self):
+        if not select.select([self.socket], [], [], 60)[0]:
+            raise Trouble("no response in a minute")
+        response = self.socket.recv(65536)
+        if not response.startswith(b"HTTP/1.1 200"):
+            raise Trouble(f"answered with {response[:200]!r}")
+        return response
+
+
+def drive(clients, server, requests, count, duration):
     """Rounds in which each connection sends a request and receives its response.
 
     The server is stopped while requests are sent, so that it finds all of them in one poll.
     The rounds are spread over the duration, in seconds. Answers how long they took.
     """
-    clients = [connect(port, server) for _ in range(connections)]
-    size, turns, start = 0, count // connections, time.monotonic()
-    try:
+    size, turns, start = 0, count // len(clients), time.monotonic()
+    for turn in range(turns):
+        time.sleep(max(0, start + turn * duration / turns - time.monotonic()))
+        server.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, server.pid, os.WSTOPPED)
+        for i, client in enumerate(clients):
+            client.send(requests[(turn * (len(clients) + 1) + i) % len(requests)])
+        server.send_signal(signal.SIGCONT)
         for client in clients:
-            client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        for turn in range(turns):
-            time.sleep(max(0, start + turn * duration / turns - time.monotonic()))
-            server.send_signal(signal.SIGSTOP)
-            os.waitid(os.P_PID, server.pid, os.WSTOPPED)
-            for i, client in enumerate(clients):
-                client.sendall(requests[(turn * (connections + 1) + i) % len(requests)])
-            server.send_signal(signal.SIGCONT)
-            for client in clients:
-                if not select.select([client], [], [], 60)[0]:
-                    raise Trouble("no response in a minute")
-                response = client.recv(65536)
-                if not response.startswith(b"HTTP/1.1 200"):
-                    raise Trouble(f"answered with {response[:200]!r}")
-                # One kind of response for all; in pieces it would be another.
-                if size not in (0, len(response)):
-                    raise Trouble(f"a response of {len(response)} bytes beside one of {size}")
-                size = len(response)
-        return time.monotonic() - start
-    finally:
+            response = client.receive()
+            # One kind of response for all; in pieces it would be another.
+            if size not in (0, len(response)):
+                raise Trouble(f"a response of {len(response)} bytes beside one of {size}")
+            size = len(response)
+    return time.monotonic() - start
+
+
+@contextlib.contextmanager
+def connected(program, port, server, connections):
+    """This number of clients of the server."""
+    with contextlib.ExitStack() as stack:
+        if own(program):
+
+            def alive():
+                return server.poll() is None
+
+            link = byhand.Link(alive)
+            stack.callback(link.close)
+            clients = [byhand.Client(link, 30_000 + i, alive) for i in range(connections)]
+        else:
+            clients = [Client(port, server) for _ in range(connections)]
         for client in clients:
-            client.close()
+            stack.callback(client.close)
+        yield clients
 
 
 def profile(path, program):
@@ -169,6 +210,12 @@ def profile(path, program):
 
 
 def run(args, name, count, duration, directory):
+    program = row(name)[0]
+    with byhand.network() if own(program) else contextlib.nullcontext():
+        return counted(args, name, count, duration, directory)
+
+
+def counted(args, name, count, duration, directory):
     program, requests, connections = row(name)
     port = free_port()
     out, totals = (os.path.join(directory, name) for name in ("callgrind", "statistics"))
@@ -186,14 +233,15 @@ def run(args, name, count, duration, directory):
         )
     try:
         try:
-            took = drive(port, server, [request(port) for request in requests], connections, count, duration)
-        except Trouble as e:
+            with connected(program, port, server, connections) as clients:
+                took = drive(clients, server, [request(port) for request in requests], count, duration)
+        except (Trouble, byhand.Unable) as e:
             with open(errors, encoding="utf-8", errors="replace") as said:
                 unknown = "unhandled amd64-linux syscall: 437" in said.read()
             why = "; this valgrind does not know openat2; 3.24 does (VALGRIND names another)" if unknown else ""
             raise Trouble(f"{e}{why}") from None
         server.stdin.close()
-        if program == "weft":
+        if program == "weft" or own(program):
             server.send_signal(signal.SIGTERM)
         server.wait(60)
     finally:
@@ -210,8 +258,8 @@ def run(args, name, count, duration, directory):
 
 
 def measure(args, name, directory):
-    connections = row(name)[2]
-    few, many = (n - n % connections for n in (FEW, MANY))
+    program, _, connections = row(name)
+    few, many = (n - n % connections for n in ((FEW_OWN, MANY_OWN) if own(program) else (FEW, MANY)))
     # The server's work of each second cancels out when both runs take as long.
     total, costs, allocated, copied, took = run(args, name, many, 0, directory)
     total_few, costs_few, allocated_few, copied_few, _ = run(args, name, few, took, directory)
@@ -265,6 +313,7 @@ def main():
     parser.add_argument("--write", action="store_true", help="write the table anew")
     parser.add_argument("--weft", default="bin/weft")
     parser.add_argument("--hello", default="bin/weft-wai-hello")
+    parser.add_argument("--bench", default="bin/weft-bench")
     parser.add_argument("--valgrind", default=os.environ.get("VALGRIND", "valgrind"))
     parser.add_argument("rows", nargs="*", metavar="ROW", help=", ".join(ROWS))
     args = parser.parse_args()
@@ -283,6 +332,9 @@ def main():
             with open(os.path.join(site, page), "w", encoding="utf-8") as file:
                 file.write("x" * 305)
         for name in args.rows or ROWS:
+            if own(row(name)[0]) and (why := byhand.missing()):
+                print(f"{name:16}  skipped: {why}", flush=True)
+                continue
             new[name], was = settled(args, name, directory, old.get(name)), old.get(name, ())
             cells = []
             for value, before in itertools.zip_longest(new[name], was):

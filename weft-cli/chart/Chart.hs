@@ -39,7 +39,6 @@ import Data.Text.Lazy qualified as Lazy
 import Graphics.Svg (Element, makeAttribute, makeElement, renderText, toElement, with)
 import Numeric (showFFloat)
 
--- | A picture.
 data Chart = Chart
   { chartTitle :: !Text,
     -- | what exactly was done, a line
@@ -69,7 +68,6 @@ data Axis = Axis
 data Scale = Linear | Logarithmic
   deriving stock (Eq, Show)
 
--- | A line.
 data Series = Series
   { seriesName :: !Text,
     seriesLook :: !Look,
@@ -92,7 +90,6 @@ data Look = Look
     lookOurs :: !Bool
   }
 
--- | How a line is drawn.
 data Dash = Solid | Dashed | Dotted
   deriving stock (Eq, Show)
 
@@ -114,12 +111,12 @@ fileOf picture = Lazy.toStrict (renderText picture) <> "\n"
 chartElement :: Chart -> Element
 chartElement chart = document 800 (chartHeight chart) (chartTitle chart) (header : body ++ sources)
   where
-    header = words' "title" 16 28 "start" (chartTitle chart) <> words' "muted" 16 48 "start" (chartSubtitle chart)
+    header = textAt "title" 16 28 "start" (chartTitle chart) <> textAt "muted" 16 48 "start" (chartSubtitle chart)
     body = case chartContent chart of
       Lines x y series -> linesIn x y [(s, []) | s <- series]
       Ranged x y series -> linesIn x y series
       Bars unit bars -> barsIn unit bars
-    sources = [words' "muted" 16 (chartBottom chart + 18 + 16 * n) "start" s | (n, s) <- zip [0 ..] (chartSource chart)]
+    sources = [textAt "muted" 16 (chartBottom chart + 18 + 16 * n) "start" s | (n, s) <- zip [0 ..] (chartSource chart)]
 
 chartHeight, chartBottom :: Chart -> Double
 chartHeight chart = chartBottom chart + 14 + 16 * fromIntegral (length (chartSource chart))
@@ -134,7 +131,7 @@ linesIn :: Axis -> Axis -> [(Series, [(Double, Double, Double)])] -> [Element]
 linesIn xAxis yAxis ranged =
   gridX
     ++ gridY
-    ++ [words' "label" ((left + right) / 2) 448 "middle" (axisLabel xAxis)]
+    ++ [textAt "label" ((left + right) / 2) 448 "middle" (axisLabel xAxis)]
     ++ [turned "label" 22 ((top + bottom) / 2) (axisLabel yAxis)]
     ++ [polyline (lookClasses (seriesLook s) <> " leader") [(xPlace x, yPlace low), (xPlace x, yPlace high)] | (s, ranges) <- ranged, (x, low, high) <- ranges, usable xAxis x, usable yAxis low, low < high]
     ++ concatMap line (sortOn (lookOurs . seriesLook) drawn)
@@ -146,8 +143,8 @@ linesIn xAxis yAxis ranged =
     values f = concatMap (map f . seriesPoints) drawn
     (xTicks, xPlace) = placing xAxis (left, right) (values fst)
     (yTicks, yPlace) = placing yAxis (bottom, top) (values snd ++ filter (usable yAxis) (concat [[low, high] | (_, ranges) <- ranged, (_, low, high) <- ranges]))
-    gridX = concat [[stroke "grid" x top x bottom, words' "tick" x (bottom + 18) "middle" t] | (v, t) <- xTicks, let x = xPlace v]
-    gridY = concat [[stroke "grid" left y right y, words' "tick" (left - 8) (y + 4) "end" t] | (v, t) <- yTicks, let y = yPlace v]
+    gridX = concat [[stroke "grid" x top x bottom, textAt "tick" x (bottom + 18) "middle" t] | (v, t) <- xTicks, let x = xPlace v]
+    gridY = concat [[stroke "grid" left y right y, textAt "tick" (left - 8) (y + 4) "end" t] | (v, t) <- yTicks, let y = yPlace v]
     line s =
       let at = [(xPlace a, yPlace b) | (a, b) <- seriesPoints s]
        in polyline (lookClasses (seriesLook s)) at : [dot (lookClasses (seriesLook s)) p | length at <= 40, p <- at]
@@ -155,22 +152,22 @@ linesIn xAxis yAxis ranged =
     names =
       concat
         [ [ leader (lookClasses (seriesLook s)) [(x + 5, y), (right + 6, place), (right + 26, place)],
-            words' (if lookOurs (seriesLook s) then "name ours" else "name") (right + 32) (place + 4) "start" (seriesName s)
+            textAt (if lookOurs (seriesLook s) then "name ours" else "name") (right + 32) (place + 4) "start" (seriesName s)
           ]
           | (place, (y, x, s)) <- spreadOut 17 (top, bottom) (\(y, _, _) -> y) ends
         ]
 
 barsIn :: Text -> [Bar] -> [Element]
-barsIn unit bars = words' "label" left 72 "start" unit : concat (zipWith bar [0 ..] bars)
+barsIn unit bars = textAt "label" left 72 "start" unit : concat (zipWith bar [0 ..] bars)
   where
     left = 150
     most = maximum (1e-9 : map barValue bars)
     bar n b =
       let y = 82 + 28 * n
           width = max 2 (400 * max 0 (barValue b) / most)
-       in [ words' (if lookOurs (barLook b) then "name ours" else "name") (left - 10) (y + 15) "end" (barName b),
+       in [ textAt (if lookOurs (barLook b) then "name ours" else "name") (left - 10) (y + 15) "end" (barName b),
             rectangle (lookClasses (barLook b)) left y width 20,
-            words' "tick" (left + width + 8) (y + 15) "start" (amount (barValue b) <> barNote b)
+            textAt "tick" (left + width + 8) (y + 15) "start" (amount (barValue b) <> barNote b)
           ]
 
 lookClasses :: Look -> Text
@@ -309,8 +306,8 @@ styleSheet =
     dark (name, _, c) = (name, c, c)
 
 -- Text: its class, where, and which end of it is there (@start@, @middle@, @end@).
-words' :: Text -> Double -> Double -> Text -> Text -> Element
-words' kind x y anchor text =
+textAt :: Text -> Double -> Double -> Text -> Text -> Element
+textAt kind x y anchor text =
   shape "text" [("class", kind), ("x", number x), ("y", number y), ("text-anchor", anchor)] [toElement text]
 
 -- Text from bottom to top, its middle there.

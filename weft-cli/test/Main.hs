@@ -1,7 +1,7 @@
 -- |
 -- The tests of the program @weft@, from the outside.
 --
--- They wait for time-outs of a second and more, so many run at a time.
+-- They wait for time-outs of a second and more, so several run at a time.
 module Main (main) where
 
 import CommandLineTest qualified

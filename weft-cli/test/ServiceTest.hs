@@ -42,7 +42,7 @@ tests =
       testCase "an inherited socket" inheritedSocket,
       testCase "too many connections are refused" refused,
       testCase "too many connections of one client" perClient,
-      testCase "so many requests on one connection" perConnection,
+      testCase "a bounded number of requests on one connection" perConnection,
       testCase "a request body that is too large" tooLarge
     ]
 

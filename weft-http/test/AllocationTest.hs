@@ -36,7 +36,7 @@ tests =
       testCase "looking again at an incomplete head of 8000 bytes: at most 200" $
         atMost 200 (\i -> void (evaluate (parseAt (B.length large - i `rem` 2) large))),
       localOption (mkTimeout 180_000_000) . testCase "a cached page without other codings: at most 300" $ cached id [] 300,
-      localOption (mkTimeout 180_000_000) . testCase "a cached page with another coding, for who takes none: at most 500" $ cached packed [] 500,
+      localOption (mkTimeout 180_000_000) . testCase "a cached page with another coding, for a client that takes none: at most 500" $ cached packed [] 500,
       localOption (mkTimeout 180_000_000) . testCase "a cached page in another coding: at most 2200" $ cached packed ["Accept-Encoding: gzip, deflate, br, zstd"] 2200
     ]
   where

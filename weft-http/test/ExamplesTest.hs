@@ -34,7 +34,7 @@ tests =
         testCase "one that is too large for that" $ do
           answer <- talking (post "/upper" "Content-Length: 100001")
           assertBool (show answer) ("HTTP/1.1 413 " `B.isPrefixOf` answer),
-        testCase "a body goes back as it comes, to one who waits for 100" $ do
+        testCase "a body goes back as it comes, to a client that waits for 100" $ do
           answer <- conversing $ \client -> do
             sendAll client (post "/echo" "Transfer-Encoding: chunked\r\nExpect: 100-continue")
             begun <- untilFound client "\r\n\r\n"

@@ -1,7 +1,7 @@
 -- | A strict reader of the text format of Prometheus, version 0.0.4, written from its
 -- description: it takes nothing that a scraper might not, and less than it might.
 module Exposition
-  ( Read' (..),
+  ( Exposed (..),
     readExposition,
     valueOf,
   )
@@ -16,11 +16,11 @@ import Data.Map.Strict qualified as Map
 import Data.Maybe (fromMaybe)
 
 -- | A family: help, type, and samples by name and labels, in order.
-data Read' = Read' {readHelp :: String, readType :: String, readSamples :: [((String, [(String, String)]), Double)]}
+data Exposed = Exposed {readHelp :: String, readType :: String, readSamples :: [((String, [(String, String)]), Double)]}
   deriving stock (Eq, Show)
 
 -- | By name, or what is wrong.
-readExposition :: String -> Either String (Map String Read')
+readExposition :: String -> Either String (Map String Exposed)
 readExposition text = do
   unless (null text || "\n" `isSuffixOf` text) (Left "the last line does not end")
   families <- go (lines text)
@@ -45,7 +45,7 @@ readExposition text = do
               let (own, others) = break ("#" `isPrefixOf`) more
               samples <- mapM readSample own
               when (null samples) (Left ("no samples: " <> name))
-              ((name, Read' help' kind samples) :) <$> go others
+              ((name, Exposed help' kind samples) :) <$> go others
             _ -> Left ("no TYPE after: " <> l)
       | otherwise = Left ("neither HELP nor a sample of a family: " <> l)
     named rest = case break (== ' ') rest of
@@ -113,8 +113,8 @@ readValue l = \case
       _ -> Left ("no number: " <> l)
     head' = fromMaybe ' ' . foldr (\c _ -> Just c) Nothing
 
-checkFamily :: String -> Read' -> Either String ()
-checkFamily name (Read' help kind samples) = do
+checkFamily :: String -> Exposed -> Either String ()
+checkFamily name (Exposed help kind samples) = do
   when (null help) (Left ("no help: " <> name))
   case kind of
     "histogram" -> histogram
@@ -135,5 +135,5 @@ checkFamily name (Read' help kind samples) = do
       unless (take 1 (reverse bounds) == [1 / 0] && map snd (take 1 (reverse buckets)) == counts) (Left ("the last bucket is not all: " <> name))
 
 -- | The value of one sample.
-valueOf :: String -> [(String, String)] -> Map String Read' -> Maybe Double
+valueOf :: String -> [(String, String)] -> Map String Exposed -> Maybe Double
 valueOf name labels families = lookup (name, labels) (concatMap readSamples (Map.elems families))

@@ -35,7 +35,7 @@ tests =
       [ testGroup
           "requests"
           [ testCase "of a handler" $ requestsOf (\settings -> withHandler (settings . quiet) . keeping),
-            testCase "of a handler, and of who is told" $ requestsOf (\settings -> withHandler settings . keeping),
+            testCase "of a handler, and of the observer" $ requestsOf (\settings -> withHandler settings . keeping),
             testCase "of an application" $ requestsOf (\settings note -> withApplication (settings . quiet) (\request respond -> keeping note request >>= respond)),
             testCase "under a layer" $ requestsOf (\settings -> withHandler (\s -> settings (quiet s) {serverLayers = [\_ below client -> pure (below, client)]}) . keeping)
           ],
@@ -52,7 +52,7 @@ tests =
 -- Requests -----------------------------------------------------------------------------
 
 -- | A request as it is sent, and what a handler is to find in it.
-data Sent' = Sent'
+data SentRequest = SentRequest
   { sentBytes :: ByteString,
     sentStrings :: [ByteString],
     sentBody :: ByteString,
@@ -75,9 +75,9 @@ smallBodies = do
 
 -- | The requests of this test differ in all lengths, and in whether what came before ends in
 -- the middle of the same memory: short ones, long ones, bodies of every framing.
-numbered :: Int -> Sent'
+numbered :: Int -> SentRequest
 numbered i =
-  Sent'
+  SentRequest
     { sentBytes = B.concat ([method, " ", target, " HTTP/1.1\r\n"] <> map line (fields <> framing) <> ["\r\n", content]),
       sentStrings = [method, target, path, query, host] <> concat [[n, v] | (n, v) <- fields <> framing] <> [B.intercalate ", " tags, range],
       sentBody = body,

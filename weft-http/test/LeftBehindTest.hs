@@ -25,6 +25,7 @@ import Weft.Socket hiding (Raw)
 import Weft.Test.Loopback (toEnd, untilFound)
 import Weft.Test.Message (get, getLast, post, statuses)
 import Weft.Test.Observing (has, lacks)
+import Weft.Test.Waiting (eventually)
 
 tests :: TestTree
 tests =
@@ -46,6 +47,7 @@ tests =
         testCase "and the client that waits for 100 is told once" (bodyAgain ["Expect: 100-continue"] ["100", "200"]),
         testCase "a piece of a body that comes in the moment of an interruption is not lost" bodyMeanwhile,
         testCase "a piece of a body that comes in the moment of its time limit does not keep the client from being told" bodyTooLate,
+        testCase "one whose head came too late has time to read that, though nothing is received any more" headTooLate,
         testCase "a client that takes nothing has its time limit also where it sends a body" bodyWhileSending,
         testCase "an application that receives a body after its response is no handler at work" bodyAfter,
         testCase "what is around a connection is no handler at work after its last request" aroundAfter,
@@ -260,6 +262,29 @@ bodyTooLate = do
       tooLate
       toEnd client
   statuses answer @?= ["408"]
+
+-- | Some of a head is received, and then nothing, three times: at the limit, when the response was sent, and later. The
+-- connection does not end before.
+headTooLate :: Assertion
+headTooLate = do
+  receives <- newIORef (0 :: Int)
+  let layer _ below client = pure (below {transportReceive = \buffer offset count -> transportReceive below buffer offset count <* liftIO (modifyIORef' receives (+ 1))}, client)
+  ((answer, often), _) <- withHandler (\s -> s {serverLayers = [layer]}) (\_ -> pure (plain ok200 [] "")) $ \rig -> rigClient rig $ \client -> do
+    sendAll client "GET / HT"
+    eventually "the part of the head" ((== 1) <$> readIORef receives)
+    endPhases rig
+    answer <- toEnd client
+    eventually "one more receive, or the end" ((\n open -> n >= 4 || open == 0) <$> readIORef receives <*> connectionCount (rigServer rig))
+    (,) answer <$> liftIO (readIORef receives) <* endPhases rig
+  statuses answer @?= ["408"]
+  often >= 4 @?= True
+  where
+    -- As the ticker does.
+    endPhases rig = do
+      members <- liftIO (readIORef (serverConnections (rigServer rig)))
+      forM_ (openConnections members) $ \m -> do
+        (_, word, deadline) <- liftIO (currentPhase m)
+        liftIO (expire m word deadline) >>= mapM_ (\_ -> shutdownQuietly m ShutdownReceive)
 
 -- | The body is received by one thread while another waits for the client to take something.
 bodyWhileSending :: Assertion

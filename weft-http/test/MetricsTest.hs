@@ -70,7 +70,7 @@ tests =
           ]
       ]
 
-scraped :: Registry -> IO (Map String Read')
+scraped :: Registry -> IO (Map String Exposed)
 scraped registry = scrape registry >>= either assertFailure pure . readExposition . Text.unpack . decodeUtf8
 
 asWritten :: IO ()
@@ -115,7 +115,7 @@ prop_escaped :: Property
 prop_escaped = forAll ((,) <$> text <*> listOf text) $ \(help, values) ->
   let labels = zip ["l" <> show n | n <- [0 :: Int ..]] values
       family = Family (Description "m" (Text.pack ('x' : help)) GaugeKind) [sample [(Text.pack n, Text.pack v) | (n, v) <- labels] (Whole 1)]
-   in fmap Map.toList (readExposition (Text.unpack (decodeUtf8 (exposition [family])))) === Right [("m", Read' ('x' : help) "gauge" [(("m", labels), 1)])]
+   in fmap Map.toList (readExposition (Text.unpack (decodeUtf8 (exposition [family])))) === Right [("m", Exposed ('x' : help) "gauge" [(("m", labels), 1)])]
   where
     text = listOf (frequency [(3, elements "\\\"\n n,{}=#"), (1, elements "aé€😀\t\DEL")])
 

@@ -16,8 +16,8 @@ tests :: TestTree
 tests =
   testGroup
     "pace"
-    [ testProperty "who is never slower than the rate is never out of time" keepsUp,
-      testProperty "who is not out of time has sent what the rate asks for" sendsEnough,
+    [ testProperty "a client that is never slower than the rate is never out of time" keepsUp,
+      testProperty "a client that is not out of time has sent what the rate asks for" sendsEnough,
       testProperty "what was sent quickly makes up for no more than the grace period" notSavedUp,
       testCase "a byte at a time" byteAtATime,
       testCase "a grace period without an end" $

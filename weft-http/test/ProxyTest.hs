@@ -42,7 +42,7 @@ tests =
         ],
       testCase "CRC-32C of the numbers" $ crc32c "123456789" @?= 0xe3069283,
       testGroup "addresses" addresses,
-      testCase "who is refused is named by the address, also where it is mapped into IPv6" $
+      testCase "a refused client is named by the address, also where it is mapped into IPv6" $
         forM_ [SockAddrInet 7 (tupleToHostAddress (192, 0, 2, 1)), SockAddrInet6 7 0 (0, 0, 0xffff, 0xc0000201) 0] $ \peer ->
           show (ProxyUntrusted peer) @?= "a connection from 192.0.2.1:7, which is no trusted proxy",
       testGroup "trusted networks" networks

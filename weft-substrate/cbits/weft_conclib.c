@@ -139,7 +139,7 @@ int weft_conclib_reap(struct events *w, int64_t *out, int most) {
   return n < 0 ? 0 : n;
 }
 
-/* Whether a descriptor can be read (or written) within so many milliseconds: 0, or -EAGAIN. To poll(2) a negative
+/* Whether a descriptor can be read (or written) within this number of milliseconds: 0, or -EAGAIN. To poll(2) a negative
    number is one to be ignored, and one that is closed is ready. */
 int64_t weft_conclib_ready(int fd, int writes, int timeout) {
   if (fd < 0) return -EBADF;

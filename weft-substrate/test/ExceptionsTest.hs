@@ -9,6 +9,7 @@ import CoreTest (onHEC)
 import Data.IORef
 import Data.Maybe (isJust)
 import GHC.Conc (BlockReason (..), ThreadStatus (..), threadStatus)
+import Library (limited)
 import System.IO.Unsafe (unsafeInterleaveIO, unsafePerformIO)
 import System.Mem (performMajorGC)
 import Test.Tasty
@@ -25,6 +26,7 @@ tests =
       testCase "an exception from outside freezes a lazy value, inside a transaction that handles another" freezesInside,
       testCase "an exception from outside is raised though the transaction conflicts" killedInConflict,
       testCase "an exception from outside freezes a lazy value in which a HEC sleeps" freezesAsleep,
+      testCase "a lazy value that is left in a switch sleeps on the HEC that evaluates it" (limited sleepsElsewhere),
       testCase "an exception from outside waits until all that follows a commit is done" afterAll,
       testCase "an exception from outside is raised in the stack" fromOutside,
       testCase "an exception from outside ends a sleep" endsSleep,
@@ -100,6 +102,31 @@ freezesAsleep = do
   h <- takeMVar sleeps
   atomicPTM (writePVar v (Just 'x') >> wakeupHEC h)
   takeMVar end >>= (@?= Right 'x')
+
+-- | The value is left in the middle of the transaction, which knows its HEC by then, and evaluated on another.
+sleepsElsewhere :: Assertion
+sleepsElsewhere = do
+  v <- newPVarIO Nothing
+  begun <- newEmptyMVar
+  go <- newEmptyMVar
+  sleeps <- newEmptyMVar
+  end <- newEmptyMVar
+  let choosing = do
+        unsafeIOToPTM (tryPutMVar begun () >> readMVar go)
+        readPVar v >>= \case
+          Just () -> getStackId
+          Nothing -> getHEC >>= \h -> afterCommit (putMVar sleeps h) >> sleepHEC
+  x <- unsafeInterleaveIO (switch choosing)
+  let onAnother = forkOS (void (inCall (try (evaluate x) >>= putMVar end)))
+  t <- onAnother
+  takeMVar begun
+  throwTo t ThreadKilled
+  takeMVar end >>= (@?= Left ThreadKilled)
+  _ <- onAnother
+  putMVar go ()
+  h <- takeMVar sleeps
+  atomicPTM (writePVar v (Just ()) >> wakeupHEC h)
+  takeMVar end >>= (@?= Right ())
 
 -- | The first action has an exception thrown at its own thread by another, and knows that it is pending.
 afterAll :: Assertion

@@ -91,12 +91,13 @@ lazyRetry Library {..} = do
   waits <- newEmptyMVar
   x <- unsafeInterleaveIO (putMVar waits () >> atomically retry) :: IO ()
   t <- forkIO $ do
-    _ <- try (evaluate x) >>= either (@?= ThreadKilled) pure
-    -- By what the value is left the second time, also if that is wrong.
-    evaluate x `catch` \e -> putMVar end (show (e :: SomeException))
+    -- By what the value is left, also if that is wrong.
+    let left = either (show @SomeException) show <$> try (evaluate x)
+    ends <- replicateM 2 left
+    putMVar end ends
   takeMVar waits
   throwTo t ThreadKilled
-  collected (tryTakeMVar end) >>= (@?= show BlockedIndefinitelyOnMVar)
+  collected (tryTakeMVar end) >>= (@?= [show ThreadKilled, show BlockedIndefinitelyOnMVar])
   where
     collected look = performMajorGC >> yield >> look >>= maybe (collected look) pure
 

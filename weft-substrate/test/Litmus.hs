@@ -125,7 +125,7 @@ litmus =
       InCall "waker" (Atomic (raise flag sleeper))
       Atomic (await flag sleeper)
       Say "awake",
-    Litmus "a wake-up by who has only read that one sleeps" $ do
+    Litmus "a wake-up by a thread that has only read that one sleeps" $ do
       go <- variable False
       main <- Atomic GetHec
       InCall "waker" $ do
@@ -238,7 +238,7 @@ litmus =
         t <- NewStack "target" (Say "runs")
         Atomic (Put ready (Just t) >> Wake main)
       Switch (Get ready >>= maybe Sleep pure),
-    Litmus "to oneself, back, and to who has ended" $ do
+    Litmus "to oneself, back, and to a stack that has ended" $ do
       Switch GetStack
       Say "here"
       back <- Atomic GetStack

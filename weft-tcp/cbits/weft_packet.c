@@ -80,9 +80,9 @@ int weft_packet_open(const char *name, int has4, uint32_t four, int has6, uint64
     if (fd < 0) return -errno;
     uint32_t group = 0xff000000u | (low & 0xffffff);
     /* Not what leaves, nor what is of a VLAN. Version 4: ARP, and what is for the address. Version 6: what is for the last four
-     * bytes of the address, or of the group in which its hardware address is asked for. What is for other hardware is taken: after
+     * bytes of the address, of the group in which its hardware address is asked for, or of that of all hosts. What is for other hardware is taken: after
      * the interface got a new hardware address, what still comes for the old one makes the stack look. */
-    enum { REFUSE = 13, TAKE = 14 };
+    enum { REFUSE = 14, TAKE = 15 };
     struct sock_filter code[] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, SKF_AD_OFF + SKF_AD_PKTTYPE),
         BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, PACKET_OUTGOING, REFUSE - 2, 0),
@@ -96,19 +96,20 @@ int weft_packet_open(const char *name, int has4, uint32_t four, int has6, uint64
         BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, four, TAKE - 10, REFUSE - 10),
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 50),
         BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)low, TAKE - 12, 0),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, group, TAKE - 13, REFUSE - 13),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, group, TAKE - 13, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 1, TAKE - 14, REFUSE - 14),
         BPF_STMT(BPF_RET | BPF_K, 0),
         BPF_STMT(BPF_RET | BPF_K, 0x40000),
     };
     struct sock_fprog filter = {sizeof code / sizeof *code, code};
-    struct packet_mreq asked = {.mr_ifindex = index, .mr_type = PACKET_MR_MULTICAST, .mr_alen = 6, .mr_address = {0x33, 0x33, 0xff, low >> 16, low >> 8, low}};
+    struct packet_mreq asked = {.mr_ifindex = index, .mr_type = PACKET_MR_MULTICAST, .mr_alen = 6, .mr_address = {0x33, 0x33, 0xff, low >> 16, low >> 8, low}}, all = {.mr_ifindex = index, .mr_type = PACKET_MR_MULTICAST, .mr_alen = 6, .mr_address = {0x33, 0x33, 0, 0, 0, 1}};
     struct sockaddr_ll to = {.sll_family = AF_PACKET, .sll_protocol = htons(ETH_P_ALL), .sll_ifindex = index};
     int one = 1, room = 4 << 20;
     /* As much as is allowed. */
     if (setsockopt(fd, SOL_SOCKET, SO_RCVBUFFORCE, &room, sizeof room) < 0) setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &room, sizeof room);
     if (setsockopt(fd, SOL_SOCKET, SO_SNDBUFFORCE, &room, sizeof room) < 0) setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &room, sizeof room);
     if (setsockopt(fd, SOL_PACKET, PACKET_VNET_HDR, &one, sizeof one) < 0 || setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &filter, sizeof filter) < 0
-        || (has6 && setsockopt(fd, SOL_PACKET, PACKET_ADD_MEMBERSHIP, &asked, sizeof asked) < 0) || bind(fd, (struct sockaddr *)&to, sizeof to) < 0) {
+        || (has6 && setsockopt(fd, SOL_PACKET, PACKET_ADD_MEMBERSHIP, &asked, sizeof asked) < 0) || (has6 && setsockopt(fd, SOL_PACKET, PACKET_ADD_MEMBERSHIP, &all, sizeof all) < 0) || bind(fd, (struct sockaddr *)&to, sizeof to) < 0) {
         int e = errno;
         close(fd);
         return -e;

@@ -118,7 +118,7 @@ int weft_tun_address(const char *name, uint32_t address, uint32_t mask)
     return interface_call(name, SIOCSIFNETMASK, &r);
 }
 
-/* The same for an address of version 6, whose halves these are. One that is valid on the link only, which
+/* Give the system's end an address of version 6, whose halves these are. One that is valid on the link only, which
  * Linux makes by itself, does not count. */
 int weft_tun_address6(const char *name, uint64_t high, uint64_t low, int prefix)
 {

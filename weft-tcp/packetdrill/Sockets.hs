@@ -307,7 +307,7 @@ setOption fd level name value = withSocket fd $ \x -> case setValue (level, name
     case sKind x of
       Attached i -> do
         c <- getConn i
-        forM_ (tuning (level, name) value (retuned (settingsOf (cLocal c) x' base) (tcbSettings (cTcb c)))) (\what -> input what B.empty i)
+        forM_ (tuning (level, name) value (retuned values (settingsOf (cLocal c) x' base) (tcbSettings (cTcb c)))) (\what -> input what B.empty i)
       _ -> pure ()
     pure 0
 

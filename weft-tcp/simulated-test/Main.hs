@@ -7,10 +7,12 @@ module Main (main) where
 
 import ConformanceTest qualified
 import HandoverTest qualified
+import LiesTest qualified
 import MachinesTest qualified
+import MemoryTest qualified
 import OptionsTest qualified
 import ServicesTest qualified
 import Test.Tasty
 
 main :: IO ()
-main = defaultMain (testGroup "weft-tcp:simulated" [MachinesTest.tests, OptionsTest.tests, HandoverTest.tests, ServicesTest.tests, ConformanceTest.tests])
+main = defaultMain (testGroup "weft-tcp:simulated" [MachinesTest.tests, MemoryTest.tests, OptionsTest.tests, LiesTest.tests, HandoverTest.tests, ServicesTest.tests, ConformanceTest.tests])

@@ -12,7 +12,7 @@ import Data.ByteString qualified as B
 import Data.Word (Word16)
 import Foreign.Marshal.Alloc (allocaBytes)
 import Foreign.Ptr (castPtr)
-import SmallTest hiding (tests)
+import Site
 import Test.Tasty
 import Test.Tasty.HUnit
 import Weft.Internal.Core.SystemCall (More (..), Socket)

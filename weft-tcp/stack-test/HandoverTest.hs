@@ -1,16 +1,11 @@
 -- |
 -- Description : Stacks that are replaced
 --
--- Every kind of connection goes on in another stack where it was; records that are not whole or are changed are refused;
--- transfers in both directions go through several stacks, one after the other; and one whose successor fails goes on.
-module HandoverTest (tests) where
+-- Every kind of connection goes on in another stack where it was; records that are not whole or are changed are refused.
+module HandoverTest (tests, readFrames) where
 
 import Attempting
-import Control.Concurrent (MVar, newEmptyMVar, putMVar, takeMVar)
-import Control.Concurrent qualified as Ghc
-import Control.Exception (SomeException, throwIO)
-import Control.Exception qualified as Exception
-import Control.Monad (forM, forM_, replicateM, unless, void, when)
+import Control.Monad (forM_, replicateM, void)
 import Data.Bits (shiftL, xor)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
@@ -19,19 +14,14 @@ import Data.IORef
 import Data.Maybe (isJust, isNothing)
 import Foreign.Marshal.Alloc (allocaBytes)
 import Foreign.Ptr (castPtr)
-import SmallTest (Site (..), accepts, atRest, begins, comes, comesFrom, counts, inTimeWait, minute, own, passes, sentFrom, site)
-import Support
+import Site
 import Test.Tasty hiding (after)
 import Test.Tasty.HUnit
 import Test.Tasty.QuickCheck (Property, chooseInt, forAll, ioProperty, testProperty, (===))
-import Weft
 import Weft.Internal.Core.SystemCall (More (..))
 import Weft.Socket
 import Weft.Tcp.Connection (Instant)
-import Weft.Tcp.Device
 import Weft.Tcp.Handover hiding (release)
-import Weft.Tcp.Handover qualified as Handover
-import Weft.Tcp.Packet (Address (..))
 import Weft.Tcp.Segment
 import Weft.Tcp.Sequence (Seq (..), advance)
 import Weft.Tcp.Stack.Ask (Verdict (..))
@@ -42,7 +32,6 @@ import Weft.Tcp.Stack.Names (toSockAddr)
 import Weft.Tcp.Stack.Sockets (bindSock)
 import Weft.Tcp.Stack.State (Stack (stackSecret), secretOf)
 import Weft.Tcp.Stack.Streams (receiveSock, sendSock, shutdownSock)
-import Weft.Test.Loopback (toEnd)
 
 tests :: TestTree
 tests =
@@ -70,25 +59,15 @@ tests =
         [ testProperty "a changed bit is refused" changedBit,
           testCase "a part of them is refused" parts,
           testCase "times that they cannot have are refused" times
-        ],
-      testCase "six stacks, one after the other, over a good link" (generations perfectLink perfectLink 6 60000),
-      testGroup
-        "six stacks, one after the other, over bad links"
-        [ testCase ("seed " <> show seed) $ do
-            there <- roughLink seed
-            back <- roughLink (seed + 1000)
-            generations there back 6 5000
-          | seed <- [1 .. 6]
-        ],
-      testCase "a stack whose successor fails goes on" failing
+        ]
     ]
 
 -- | The state of a site as bytes.
 frozenBytes :: Site -> Instant -> IO [ByteString]
 frozenBytes x now = map framed <$> freeze (siteStack x) now
 
-read' :: [ByteString] -> Maybe Frozen
-read' frames = mapM (uncurry readFrame . B.splitAt headerLength) frames >>= gathered
+readFrames :: [ByteString] -> Maybe Frozen
+readFrames frames = mapM (uncurry readFrame . B.splitAt headerLength) frames >>= gathered
 
 -- | Another site with what was in this one at the first time, by a clock that shows the second.
 moves :: Site -> Instant -> Instant -> IO Site
@@ -96,7 +75,7 @@ moves x from to = do
   frames <- frozenBytes x from
   y <- site id
   secretOf (siteStack x) >>= writeIORef (stackSecret (siteStack y)) . Just
-  frozen <- maybe (assertFailure "refused") pure (read' frames)
+  frozen <- maybe (assertFailure "refused") pure (readFrames frames)
   y <$ adopt (siteStack y) frozen Nothing to
 
 reads' :: Site -> Socket -> Instant -> IO (Maybe ByteString)
@@ -241,7 +220,7 @@ stays = do
   frames <- frozenBytes x 10
   z <- site id
   closeSock (siteStack z) (siteListener z) Nothing 10 >>= gives (Right ()) . void
-  frozen <- maybe (assertFailure "refused") pure (read' frames)
+  frozen <- maybe (assertFailure "refused") pure (readFrames frames)
   adopt (siteStack z) frozen Nothing 11 >>= (@?= 0)
   sentFrom z second >>= (@?= [(rst <> ack, 1, Seq 101)])
   counts z [0, 0, 0]
@@ -263,14 +242,14 @@ noListener = do
   release (siteStack x) other Nothing 6 >>= (@?= False)
 parts = do
   frames <- several
-  assertBool "all" (isJust (read' frames))
+  assertBool "all" (isJust (readFrames frames))
   forM_ [0 .. length frames - 1] $ \n -> do
     let (before, after) = splitAt n frames
-    assertBool ("the first " <> show n) (isNothing (read' before))
-    assertBool ("without number " <> show n) (isNothing (read' (before <> drop 1 after)))
+    assertBool ("the first " <> show n) (isNothing (readFrames before))
+    assertBool ("without number " <> show n) (isNothing (readFrames (before <> drop 1 after)))
     forM_ (take 1 after) $ \frame ->
       forM_ [0 .. B.length frame - 1] $ \k ->
-        assertBool (show k <> " bytes of number " <> show n) (isNothing (read' (before <> [B.take k frame] <> drop 1 after)))
+        assertBool (show k <> " bytes of number " <> show n) (isNothing (readFrames (before <> [B.take k frame] <> drop 1 after)))
 
 -- Connections that were there at 1,000 were not written before they began, nor days before their deadlines.
 times :: Assertion
@@ -278,7 +257,7 @@ times = do
   x <- site id
   _ <- begins 4000 x (Just 1000)
   frames <- drop 1 <$> frozenBytes x 1000
-  let at now = isJust (read' (framed (Begin now 0) : frames))
+  let at now = isJust (readFrames (framed (Begin now 0) : frames))
   (at 1000, at 500000, at (-1), at (-100000000000)) @?= (True, True, False, False)
 
 -- | A connection of the peer's.
@@ -307,100 +286,5 @@ changedBit = forAll (chooseInt (0, 4)) $ \n -> forAll (chooseInt (0, maxBound)) 
     frame : rest ->
       let k = place `mod` (8 * B.length frame)
           (front, back) = B.splitAt (k `div` 8) frame
-       in isNothing (read' (before <> [front <> B.singleton (B.head back `xor` (1 `shiftL` (k `mod` 8))) <> B.tail back] <> rest)) === True
+       in isNothing (readFrames (before <> [front <> B.singleton (B.head back `xor` (1 `shiftL` (k `mod` 8))) <> B.tail back] <> rest)) === True
     [] -> False === True
-
-serverAddress, clientAddress :: Address
-serverAddress = Address4 0x0a090002
-clientAddress = Address4 0x0a090001
-
--- | A run over a stack that can be replaced, and its handle.
-replaceable :: Device -> Maybe Secret -> IO (Handover, Weft.Settings)
-replaceable device inherited = do
-  h <- newHandover inherited
-  pure (h, ownSettingsWith (movable h) (pure device {deviceClose = pure ()}) serverAddress)
-
--- | Three clients send and receive this number of bytes for each of the server's stacks, and each of the stacks passes a share of them on
--- before it is replaced, in the middle of both directions.
-generations :: Link -> Link -> Int -> Int -> Assertion
-generations there back count share = do
-  (a, b) <- newPair 1500 there back
-  ready <- newEmptyMVar
-  results <- newEmptyMVar
-  let size = count * share
-      -- The first has no state to take over.
-      generation :: Int -> Maybe (Secret, Frozen) -> IO () -> IO ()
-      generation n inherited taken = do
-        (h, settings) <- replaceable b (fst <$> inherited)
-        runWith settings . withSocket (listenTcp (Just "10.9.0.2") "80" 16) $ \l -> do
-          adopted <- case inherited of
-            Nothing -> 3 <$ liftIO (putMVar ready ())
-            Just (_, frozen) -> takeOver h frozen
-          liftIO taken
-          -- All of them first: one whose accept was undone would come again.
-          accepted <- replicateM adopted (fst <$> accept l)
-          sessions <- mapM (beside . session h n) accepted
-          left <- length . filter id <$> sequence sessions
-          when (left > 0) $ do
-            own' <- secret h
-            gone <- flip (handingOver h) (pure ()) $ \frames -> do
-              frozen <- maybe (throwM (userError "refused")) pure (read' frames)
-              there' <- liftIO newEmptyMVar
-              liftIO (started (generation (n + 1) (Just (own', frozen)) (putMVar there' ())))
-              True <$ blocking (takeMVar (there' :: MVar ()))
-            liftIO (gone @?= True)
-      started act = void (Ghc.forkOS (Exception.try act >>= putMVar results))
-      -- The last echoes until the end. Answers whether the connection is left to another.
-      session h n s = do
-        over <- echo s (if n == count then maxBound else share)
-        if over
-          then False <$ closeSocket s
-          else do
-            released <- Handover.release h s
-            True <$ unless released (throwM (userError "not released"))
-      echo s left
-        | left <= 0 = pure False
-        | otherwise = do
-            bytes <- receive s (min 3000 left)
-            if B.null bytes then pure True else sendAll s bytes >> echo s (left - B.length bytes)
-  started (generation 1 Nothing (pure ()))
-  (got, outcomes) <- runWith (ownSettings (pure a) clientAddress) $ do
-    blocking (takeMVar ready)
-    clients <- forM [1 .. 3] $ \k -> beside . withSocket (connectTcp (seconds 30) "10.9.0.2" "80") $ \s -> do
-      sending <- beside (sendAll s (content size k) >> shutdown s ShutdownSend)
-      toEnd s <* sending
-    -- A stack that has sent its last bytes waits for the client's acknowledgement.
-    (,) <$> sequence clients <*> replicateM count (blocking (takeMVar results))
-  forM_ outcomes (either (\e -> throwIO (e :: SomeException)) pure)
-  forM_ (zip [1 .. 3] got) $ \(k, bytes) -> assertBool ("the bytes of client " <> show k) (bytes == content size k)
-
--- | At each point where the successor can fail the stack goes on, and its connections are accepted again.
-failing :: Assertion
-failing = do
-  (a, b) <- newPair 1500 perfectLink perfectLink
-  ready <- newEmptyMVar
-  ended' <- newEmptyMVar
-  (h, settings) <- replaceable b Nothing
-  let started act = void (Ghc.forkOS (Exception.try act >>= putMVar ended'))
-  started . runWith settings . withSocket (listenTcp (Just "10.9.0.2") "80" 16) $ \l -> do
-    liftIO (putMVar ready ())
-    forM_ [\_ -> pure False, \_ -> throwM (userError "dead"), \frames -> False <$ liftIO (void (Exception.evaluate (length frames)))] $ \fails -> do
-      (s, _) <- accept l
-      bytes <- receive s 1
-      sendAll s bytes
-      released <- Handover.release h s
-      liftIO (released @?= True)
-      outcome <- try (handingOver h fails (pure ()))
-      liftIO (either (\e -> show (e :: IOError)) show outcome `elem` ["False", "user error (dead)"] @?= True)
-    (s, _) <- accept l
-    bytes <- toEnd s
-    sendAll s bytes
-    closeSocket s
-  got <- runWith (ownSettings (pure a) clientAddress) $ do
-    blocking (takeMVar ready)
-    withSocket (connectTcp (seconds 30) "10.9.0.2" "80") $ \s -> do
-      sendAll s (Char8.pack "abcdefgh")
-      shutdown s ShutdownSend
-      toEnd s
-  takeMVar ended' >>= either (\e -> throwIO (e :: SomeException)) pure
-  got @?= Char8.pack "abcdefgh"

@@ -161,6 +161,7 @@ parts =
     ("an interface: it goes down and comes up, and is deleted", paired goesAndComes),
     ("an interface: its hardware address changes", paired renames),
     ("an interface: its hardware address changes, and then the other host speaks", paired renamesInSilence),
+    ("an interface: the other host's hardware address changes", paired otherRenames),
     ("an interface: the address is another program's", paired (another interface)),
     ("an interface that is of no use", refused)
   ]
@@ -237,6 +238,20 @@ parts =
     client ready = do
       ready
       withSocket (connectTcp (seconds 30) ownName "80") $ \s -> replicateM 2 (receive s 10 <* sendAll s (word "x"))
+    -- Linux announces it, and is found again long before what is known of it is old.
+    otherRenames = do
+      writeFile "/proc/sys/net/ipv4/conf/weft1/arp_notify" "1"
+      got <- twoRuns (own interface) linux speaking $ \ready -> do
+        ready
+        withSocket (connectTcp (seconds 30) ownName "80") (timeout (seconds 15) . toEnd)
+      got @?= Just (word "helloagain")
+    speaking :: IO () -> Thread ()
+    speaking ready = withSocket (listenTcp (Just ownName) "80" 16) $ \l -> do
+      liftIO ready
+      withSocket (fst <$> accept l) $ \s -> do
+        sendAll s (word "hello")
+        blocking (callCommand "ip link set weft1 address 02:00:00:00:77:78")
+        sendAll s (word "again")
     -- What comes for the old one makes the stack look, or a server that only waits would be deaf.
     renamesInSilence = do
       renamed <- newEmptyMVar

@@ -9,6 +9,7 @@ import BoundsTest qualified
 import ConformanceTest qualified
 import Data.Maybe (fromMaybe)
 import DatagramsTest qualified
+import GenerationsTest qualified
 import HandoverTest qualified
 import HeldTest qualified
 import InfoTest qualified
@@ -32,7 +33,7 @@ everything = do
   -- The conformance tests take descriptors and raise signals.
   setEnv "TASTY_NUM_THREADS" "1"
   defaultMain . adjustOption limited $
-    testGroup "weft-tcp:stack" [HeldTest.tests, HandoverTest.tests, TableTest.tests, JoinTest.tests, SocketsTest.tests, SmallTest.tests, BoundsTest.tests, DatagramsTest.tests, PairTest.tests, ShardsTest.tests, InfoTest.tests, interop, conformance]
+    testGroup "weft-tcp:stack" [HeldTest.tests, HandoverTest.tests, GenerationsTest.tests, TableTest.tests, JoinTest.tests, SocketsTest.tests, SmallTest.tests, BoundsTest.tests, DatagramsTest.tests, PairTest.tests, ShardsTest.tests, InfoTest.tests, interop, conformance]
   where
     limited = \case
       NoTimeout -> mkTimeout 120000000

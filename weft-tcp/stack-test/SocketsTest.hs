@@ -308,6 +308,11 @@ families = do
   connectSock st four (toSockAddr AF_INET6 six 80) Nothing Nothing 1 >>= refused
   connectSock st both (here 80) Nothing Nothing 1 >>= refused
   bindSock st both (toSockAddr AF_INET6 (Address4 0x0a090002) 4000) >>= gives (Right ())
+  -- Whether there is a way or not.
+  lonely <- stackOn noDevice {deviceReaches = const False} [Address4 0x0a090002, six]
+  s <- opened lonely AF_INET6
+  bindSock lonely s (toSockAddr AF_INET6 six 4000) >>= gives (Right ())
+  connectSock lonely s (toSockAddr AF_INET6 (Address4 0x08080808) 80) Nothing Nothing 1 >>= refused
   where
     six = Address6 0xfd00000000000000 1
 

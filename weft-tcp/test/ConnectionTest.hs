@@ -176,11 +176,11 @@ tests =
         sent theirs @?= [(ack, Seq 5002, Seq 1002, 0)]
         deadline (stepTcb theirs) @?= 60000003
         tcbState (stepTcb (next theirs 60000003 Due)) @?= Closed,
-      testCase "data for a user who is gone are answered with a reset" $ do
+      testCase "data for a user that is gone are answered with a reset" $ do
         let s = next (step 1 Close open) 2 (Arrived (segment 1001 5002 ack 10))
         map (\(f, _, _, _) -> f) (sent s) @?= [rst]
         tcbState (stepTcb s) @?= Closed,
-      testCase "a user who closes without having read resets" $ do
+      testCase "a user that closes without having read resets" $ do
         let s = next (step 1 (Arrived (segment 1001 5001 ack 10)) open) 2 Close
         map (\(f, _, _, _) -> f) (sent s) @?= [rst <> ack],
       testCase "a path of version 6 takes 1,280 bytes, whatever a message says" $ do

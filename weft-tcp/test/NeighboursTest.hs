@@ -30,6 +30,10 @@ tests =
       testGroup "an answer counts for half a minute; one that is silent is forgotten after three questions" [testCase (show version) (ages version) | version <- versions],
       testGroup "this end has another hardware address, says so and is found by it" [testCase (show version) (renames version) | version <- versions],
       testGroup "a hardware address that changed is learnt" [testCase (show version) (changes version) | version <- versions],
+      testGroup "one that is told unasked is learnt half a second later, unless the host is where it was" [testCase (show version) (claims version) | version <- versions],
+      atLeast 500 . testProperty "what nobody asked for changes no entry" $ \version (frames :: [Frame]) ->
+        let n = List.foldl' (\x (Frame f) -> let (x', _, _) = receiveFrame 1 (f version) x in x') (known version) frames
+         in knownHosts n === knownHosts (known version),
       testCase "a station with addresses of both versions finds and answers each by that of its version" twofold,
       testCase "a host on another network is reached by the router, or not at all" routed,
       testCase "a host that looks for a duplicate of its address is told" duplicate,
@@ -120,7 +124,7 @@ questionOf version host = B.concat (said (snd (sendTo 0 (addressOf version 7) ()
 answerOf version host = case sendTo 0 (addressOf version host) () (noNeighbours (ours version)) of
   (_, out) -> B.concat [answer | question <- said out, (_, _, reply) <- [receiveFrame 0 question (noNeighbours (station version host) :: Neighbours ())], answer <- said reply]
 
-finds, ages, changes :: Version -> IO ()
+finds, ages, changes, claims :: Version -> IO ()
 finds version = do
   let (a1, out1) = sendTo 0 (addressOf version 9) 'x' (noNeighbours (ours version))
       (a2, out2) = sendTo 10 (addressOf version 9) 'y' a1
@@ -164,6 +168,39 @@ changes version = do
   map snd (knownHosts n2) @?= [Mac 0x020000000777]
   map snd (knownHosts n3) @?= [Mac 0x020000000009]
 
+-- By an announcement, by a question of the host's to this one, and by an answer.
+claims version = sequence_ [liar frame >> mover frame | frame <- [announced, questionBy, answerBy]]
+  where
+    host = addressOf version 9
+    moved = (station version 9) {stationMac = Mac 0x020000000777}
+    announced = B.concat (said (snd (present 0 (stationMac moved) (noNeighbours moved :: Neighbours ()))))
+    questionBy = B.concat (said (snd (sendTo 0 (addressOf version 7) () (noNeighbours moved))))
+    answerBy = answerFrom moved (questionAbout (ours version))
+    questionAbout asker = B.concat (said (snd (sendTo 0 host () (noNeighbours asker))))
+    answerFrom who asked = let (_, _, out) = receiveFrame 0 asked (noNeighbours who :: Neighbours ()) in B.concat (said out)
+    doubted frame = let (n, _, out) = receiveFrame 700000 frame (known version) in (n, [f | f <- said out, B.take 6 f == B.pack [2, 0, 0, 0, 0, 9]])
+    -- The host is where it was, and says so; answers of others count for nothing.
+    liar frame = do
+      let (n1, asked) = doubted frame
+          (n2, out) = sendTo 1100000 host 'p' n1
+          (n3, _, _) = receiveFrame 1200000 answerBy n2
+          (n4, _, _) = receiveFrame 1200000 (answerFrom (station version 9) (B.concat asked)) n3
+      length asked @?= 1
+      -- It is used meanwhile, and nothing else asked.
+      (carried out, length (said out)) @?= ([(Mac 0x020000000009, 'p')], 0)
+      map snd (knownHosts n3) @?= [Mac 0x020000000009]
+      carried (snd (sendTo 9000000 host 'q' n4)) @?= [(Mac 0x020000000009, 'q')]
+      -- The next lie is checked a second later, and not at once.
+      length (said (let (_, _, o) = receiveFrame 1300000 announced n4 in o)) @?= 0
+      length (said (let (_, _, o) = receiveFrame 2300000 announced n4 in o)) @?= 1
+    -- The host does not answer there any more.
+    mover frame = do
+      let (n1, _) = doubted frame
+          (n2, out) = sendTo 1500000 host 'p' n1
+          (n3, _, out') = receiveFrame 1500100 (answerFrom moved (B.concat (said out))) n2
+      (carried out, map (B.take 1) (said out) /= [B.singleton 2]) @?= ([], True)
+      (carried out', map snd (knownHosts n3)) @?= ([(Mac 0x020000000777, 'p')], [Mac 0x020000000777])
+
 twofold :: Assertion
 twofold = sequence_ [finds' version | version <- [V4, V6]]
   where
@@ -179,11 +216,13 @@ twofold = sequence_ [finds' version | version <- [V4, V6]]
 
 renames :: Version -> Assertion
 renames version = do
-  let (a, out) = renamed (Mac 0x020000000777) (noNeighbours (ours version) :: Neighbours ())
-      more = snd (renamed (Mac 0x020000000777) a)
+  let (a, out) = present 0 (Mac 0x020000000777) (noNeighbours (ours version) :: Neighbours ())
+      more = scanl (\(n, _) at -> present at (Mac 0x020000000777) n) (a, []) [500000, 1000000, 1500000, 2000000, 9000000]
       told = [receiveFrame 0 frame (noNeighbours (station version 9) :: Neighbours ()) | frame <- said out]
       (_, _, answers) = receiveFrame 0 (questionOf version 9) a
-  (length out, length more, stationMac (stationOf a)) @?= (1, 0, Mac 0x020000000777)
+  (length out, stationMac (stationOf a)) @?= (1, Mac 0x020000000777)
+  -- Three times: one may be lost.
+  map (length . snd) more @?= [0, 0, 1, 0, 1, 0]
   -- Nobody asked: another of our stations learns nothing of it, and says nothing.
   [(knownHosts n, length o) | (n, _, o) <- told] @?= [([], 0)]
   map (B.take 6 . B.drop 6) (said answers <> said out) @?= replicate 2 (B.pack [2, 0, 0, 0, 7, 0x77])

@@ -49,7 +49,7 @@ tests =
         -- No path of version 6 takes less than 1,280 bytes.
         map (segmentSize . stepTcb) (timeouts 20000 plain {settingMss = 1440, settingHeaders = 60}) @?= [1440, 1440, 1440, 1220, 1220, 1220]
         map (segmentSize . stepTcb) (timeouts 20000 plain {settingPathProbing = False}) @?= replicate 6 1460,
-      testCase "a probe has data and a window for three segments behind it, and is alone" $ do
+      testCase "a probe has data and a window for three segments after it, and is alone" $ do
         lengths (step 1000 (Wrote 5180) searching) @?= [1460, 1240, 1240, 1240]
         lengths (step 999 (Wrote 5180) searching) @?= [1240, 1240, 1240, 1240, 220]
         lengths (step 1000 (Wrote 5179) searching) @?= [1240, 1240, 1240, 1240, 219]
@@ -80,7 +80,7 @@ tests =
         -- Whatever arrives now does not say that the probe did.
         segmentSize (stepTcb (next (last steps) 40000 (Arrived (reply 10000)))) @?= 1240,
       testCase "a probe that is lost with others is congestion" $ do
-        -- The first segment behind it did not arrive either.
+        -- The first segment after it did not arrive either.
         let t = stepTcb (foldl (\s k -> next s (20000 + k) (Arrived (behind 6241 k))) out [1, 2, 3])
         case tcbRecovery t of
           Fast _ -> pure ()

@@ -20,10 +20,11 @@ tests =
         assertBool (unlines (take 10 wrong)) (null wrong),
       testCase "also one in which two timers come at one moment" $
         either wrongWhat (const "") (runSeed noMistake 548523) @?= "",
-      testCase "losses are repaired in them" $ do
+      testCase "losses are repaired in them, and buffers grow" $ do
         let ended = rights (map (runSeed noMistake) [0 .. 39])
         assertBool "none lost" (sum (map outcomeLost ended) > 50)
-        assertBool "none again" (sum (map outcomeAgain ended) > 50),
+        assertBool "none again" (sum (map outcomeAgain ended) > 50)
+        assertBool "no buffer grows" (sum (map outcomeGrown (rights (map (runSeed noMistake) [40 .. 239]))) > 10),
       testGroup "mistakes are found" [testCase name (assertBool "not found" (or [what `isInfixOf` wrongWhat w | Left w <- map (runSeed m) [0 .. 300]])) | (m@(Mistake name _), what) <- mistakes],
       testCase "a failing world is made small" $ do
         let (plan, small) = case [shrunk lazy (drawPlan n) w | n <- [0 .. 300], Left w <- [runSeed lazy n]] of

@@ -15,6 +15,7 @@ module Netsim
     losing,
 
     -- * Paths
+    filling,
     narrowing,
   )
 where
@@ -121,7 +122,7 @@ sharing time control flows = (fromIntegral (sum (measuredBytes m)) * 1500 / 1460
     m =
       measure
         Net
-          { netSettings = defaultSettings {settingControl = control, settingReceiveBuffer = 2000000, settingTimestamps = False},
+          { netSettings = defaultSettings {settingControl = control, settingReceiveBuffer = 2000000, settingReceiveLimit = 0, settingTimestamps = False},
             netFlows = flows,
             netRate = 25000000,
             netQueue = 65536,
@@ -140,7 +141,7 @@ losing control loss buffer roundTrip = sum (measuredBytes m) `div` 20000
     m =
       measure
         Net
-          { netSettings = defaultSettings {settingControl = control, settingReceiveBuffer = fromIntegral buffer},
+          { netSettings = defaultSettings {settingControl = control, settingReceiveBuffer = fromIntegral buffer, settingReceiveLimit = 0},
             netFlows = 1,
             netRate = 2500000,
             netQueue = 65536,
@@ -151,13 +152,32 @@ losing control loss buffer roundTrip = sum (measuredBytes m) `div` 20000
             netUntil = 20000000
           }
 
+-- | Kilobytes that one flow delivers in a second over 200 Mbit\/s with a queue of 2 MB, with these settings and this time there
+-- and back, in the first ten seconds.
+filling :: Settings -> Int64 -> Int64
+filling settings roundTrip = sum (measuredBytes m) `div` 10000
+  where
+    m =
+      measure
+        Net
+          { netSettings = settings,
+            netFlows = 1,
+            netRate = 25000000,
+            netQueue = 2097152,
+            netLoss = 0,
+            netMtu = const maxBound,
+            netRoundTrip = roundTrip,
+            netFrom = 0,
+            netUntil = 10000000
+          }
+
 -- | One flow with a receive buffer of 1 MB over 1.6 Mbit\/s and 20 milliseconds there and back for this number of
 -- seconds, where packets larger than the path takes at the time (in microseconds) vanish.
 narrowing :: Settings -> Int64 -> (Instant -> Int64) -> Measured
 narrowing settings time mtu =
   measure
     Net
-      { netSettings = settings {settingReceiveBuffer = 1048576},
+      { netSettings = settings {settingReceiveBuffer = 1048576, settingReceiveLimit = 0},
         netFlows = 1,
         netRate = 200000,
         netQueue = 65536,

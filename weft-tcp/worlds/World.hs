@@ -45,7 +45,7 @@ noMistake = Mistake "none" (const id)
 data Wrong = Wrong {wrongWhat :: String, wrongSide :: Side, wrongLog :: [Logged]}
 
 -- | How a world ended, when all went well.
-data Outcome = Outcome {outcomeTime :: Instant, outcomeSegments :: Int, outcomeLost :: Int, outcomeAgain :: Int}
+data Outcome = Outcome {outcomeTime :: Instant, outcomeSegments :: Int, outcomeLost :: Int, outcomeAgain :: Int, outcomeGrown :: Int}
   deriving stock (Show)
 
 data End = End
@@ -55,6 +55,8 @@ data End = End
     endStream :: ByteString,
     endWritten, endAcked, endRead :: Int,
     endStore :: M.Map Int ByteString,
+    -- When how many bytes were read, newest first.
+    endReads :: [(Instant, Word32)],
     endSlow :: Int64,
     endReading, endEof, endShut :: Bool,
     -- Was it reset while it waited for the last acknowledgement, by a peer that has forgotten it?
@@ -65,7 +67,7 @@ data End = End
 
 -- A packet has a number, and counts how many in a row up to it answer each other without saying
 -- anything.
-data Event = Packet' Side Int Int Segment ByteString | Read' Side | Open' Side | Abort' Side
+data Event = Arrival Side Int Int Segment ByteString | Reading Side | Opening Side | Aborting Side
 
 data W = W
   { wNow :: Instant,
@@ -112,6 +114,7 @@ runWorld mistake plan = go (0 :: Int) world
               endAcked = 0,
               endRead = 0,
               endStore = M.empty,
+              endReads = [],
               endSlow = sideSlow p,
               endReading = False,
               endEof = False,
@@ -121,7 +124,7 @@ runWorld mistake plan = go (0 :: Int) world
               endSent = Nothing
             }
     breaks = not (null (planBreak plan))
-    world = maybe id (\(t, s) -> after t (Abort' s)) (planBreak plan) (after 0 (Open' A) (if planBoth plan then after 3 (Open' B) start else start))
+    world = maybe id (\(t, s) -> after t (Aborting s)) (planBreak plan) (after 0 (Opening A) (if planBoth plan then after 3 (Opening B) start else start))
     start = W 0 (planDice plan + 5000) 0 0 0 0 M.empty (newEnd A) (newEnd B) 0 0 0 []
 
     go n w
@@ -148,7 +151,7 @@ runWorld mistake plan = go (0 :: Int) world
 
     ended w = do
       sequence_ [either (bad w s) Right (finished s (end s w) (end (other s) w)) | s <- [A, B]]
-      Right (Outcome (wNow w) (wSegments w) (wLost w) (wAgain w))
+      Right (Outcome (wNow w) (wSegments w) (wLost w) (wAgain w) (sum [maybe 0 (fromIntegral . rcvGrown) (endTcb (end s w)) | s <- [A, B]]))
     finished s e peer
       | breaks = unless (maybe True ((== Closed) . tcbState) (endTcb e)) (Left (show s ++ " stayed in " ++ show (fmap tcbState (endTcb e))))
       | otherwise = finishedWell s e peer
@@ -160,16 +163,16 @@ runWorld mistake plan = go (0 :: Int) world
       unless (linkLoss link >= 300 || endForgotten e || endAcked e == B.length (endStream e)) (Left (show s ++ ": " ++ show (endAcked e) ++ " bytes acknowledged"))
 
     event e w = case e of
-      Open' s -> case endTcb (end s w) of
+      Opening s -> case endTcb (end s w) of
         Nothing -> let x = end s w in stepped s Nothing (activeOpen (endSettings x) (endIss x) 77 (wNow w)) B.empty (logged (Called (wNow w) s Connects) w)
         Just _ -> Right w
-      Abort' s -> input Abort s (logged (Called (wNow w) s Aborts) w)
-      Read' s -> do
+      Aborting s -> input Abort s (logged (Called (wNow w) s Aborts) w)
+      Reading s -> do
         let x = end s w
         amount <- Right (maybe 0 readable (endTcb x))
         let (r, w1) = roll 5000 w
         reads' s (min amount (fromIntegral r + 1)) (setEnd s x {endReading = False} w1)
-      Packet' s i idle seg payload -> fmap (\v -> v {wIdle = 0}) $ do
+      Arrival s i idle seg payload -> fmap (\v -> v {wIdle = 0}) $ do
         let w0 = logged (Came (wNow w) s i seg) w {wIdle = idle}
         -- Two ends that answer each other's acknowledgements never stop.
         when (idle > 20) (bad w0 s "acknowledgements are answered by acknowledgements")
@@ -187,10 +190,13 @@ runWorld mistake plan = go (0 :: Int) world
     stepped s before' made payload w = do
       let Mistake _ spoil = mistake
           Step whole segments answers = maybe id spoil before' made
-          t = if tcbState whole == TimeWait then unreadOf whole (throughRecord whole) else throughRecord whole
+          t
+            | tcbState whole == TimeWait = unreadOf whole (throughRecord whole)
+            | planRests plan || tcbState whole /= Established || maybe False (isTimer . fst) before' = throughRecord whole
+            | otherwise = whole
           x = end s w
           failing = bad w s . (("in " ++ show (tcbState t) ++ ": ") ++)
-      either failing Right (check x before' t segments)
+      either failing Right (check (wNow w) x before' t segments)
       -- By the peer's own book, not by what this end believes.
       case endTcb (end (other s) w) of
         Just peer
@@ -204,8 +210,11 @@ runWorld mistake plan = go (0 :: Int) world
           w1 = Foldable.foldl' (\v g -> send s g (slice x1 g) v) (setEnd s x1 w {wAgain = wAgain w + again'}) segments
       foldlM (answer s payload before') w1 answers >>= writes s
 
-    -- A stack keeps beside the record what was not read.
-    unreadOf whole t = t {rcvRead = rcvRead whole}
+    -- A stack keeps beside the record what was not read, in the memory that there is for it.
+    unreadOf whole t = t {rcvRead = rcvRead whole, rcvGrown = rcvGrown whole}
+    isTimer = \case
+      Due -> True
+      _ -> False
     forgets (i, t) = case i of
       Arrived g -> segmentFlags g `has` rst && tcbState t `elem` [Closing, LastAck]
       _ -> False
@@ -221,7 +230,7 @@ runWorld mistake plan = go (0 :: Int) world
       Acknowledged n ->
         let x = end s w
             sum' = endAcked x + fromIntegral n
-         in if sum' > endRead' (end (other s) w) then bad w s "acknowledged what did not arrive" else Right (setEnd s x {endAcked = sum'} w)
+         in if sum' > endReadable (end (other s) w) then bad w s "acknowledged what did not arrive" else Right (setEnd s x {endAcked = sum'} w)
       Store ranges -> do
         let x = end s w
             from = case before' of Just (Arrived g, _) -> segmentSeq g; _ -> Seq 0
@@ -233,9 +242,9 @@ runWorld mistake plan = go (0 :: Int) world
             w1 = setEnd s x1 w
         if endSlow x == 0
           then reads' s (maybe 0 readable (endTcb x1)) w1
-          else Right (if endReading x then w1 else after (endSlow x) (Read' s) (setEnd s x1 {endReading = True} w1))
+          else Right (if endReading x then w1 else after (endSlow x) (Reading s) (setEnd s x1 {endReading = True} w1))
     -- The bytes that are there at least, read or not.
-    endRead' x = endRead x + maybe 0 (fromIntegral . readable) (endTcb x)
+    endReadable x = endRead x + maybe 0 (fromIntegral . readable) (endTcb x)
 
     -- The user takes bytes, which must be the peer's.
     reads' s n w
@@ -245,9 +254,9 @@ runWorld mistake plan = go (0 :: Int) world
               (got, store) = takeBytes (fromIntegral n) (endRead x) (endStore x)
               should = B.take (fromIntegral n) (B.drop (endRead x) (endStream (end (other s) w)))
           unless (got == should) (bad w s ("wrong bytes at " ++ show (endRead x)))
-          let x1 = x {endStore = store, endRead = endRead x + fromIntegral n}
+          let x1 = x {endStore = store, endRead = endRead x + fromIntegral n, endReads = (wNow w, n) : endReads x}
               more = maybe 0 readable (endTcb x) > n
-              w1 = if more && not (endReading x1) then after (endSlow x) (Read' s) (setEnd s x1 {endReading = True} w) else setEnd s x1 w
+              w1 = if more && not (endReading x1) then after (endSlow x) (Reading s) (setEnd s x1 {endReading = True} w) else setEnd s x1 w
           input (Consumed n) s (logged (Called (wNow w) s (Reads (fromIntegral n))) w1)
 
     -- The user writes while its memory has room, and says when that was all.
@@ -293,7 +302,7 @@ runWorld mistake plan = go (0 :: Int) world
               (mark', v) = roll 1000 v1
               g' = if suffers && segmentFlags g `has` ect && mark' < linkMark link then g {segmentFlags = segmentFlags g <> ce} else g
               delay = linkDelay link + (if suffers then fromIntegral j else 0)
-              v' = after (through - wNow w0 + delay) (Packet' (other s) number idle g' payload) v
+              v' = after (through - wNow w0 + delay) (Arrival (other s) number idle g' payload) v
            in if s == A then v' {wBusyA = through} else v' {wBusyB = through}
         flipped b = let i = fromIntegral bit `mod` (8 * B.length b) in B.concat [B.take (i `div` 8) b, B.singleton (B.index b (i `div` 8) `xor` (1 `shiftL` (i `mod` 8))), B.drop (i `div` 8 + 1) b]
         here = Address4 1
@@ -311,8 +320,8 @@ takeBytes n at m
   | otherwise = (B.empty, m)
 
 -- | The invariants after each step.
-check :: End -> Maybe (Input, Tcb) -> Tcb -> [Segment] -> Either String ()
-check x before' t segments = do
+check :: Instant -> End -> Maybe (Input, Tcb) -> Tcb -> [Segment] -> Either String ()
+check now x before' t segments = do
   must "una after nxt" (sndUna t `upTo` sndNxt t)
   must "sent more than was written" (sndNxt t `upTo` (sndEnd t `advance` 1))
   must "no timer" (tcbState t == Closed || flight t == 0 || timerAt t /= never)
@@ -325,18 +334,24 @@ check x before' t segments = do
   must "a deadline after the end" (tcbState t /= Closed || deadline t == never)
   must "received beyond the window" (not (synchronized (tcbState t)) || rcvNxt t `upTo` rcvAdv t)
   must "no time for an acknowledgement" (tcbState t `notElem` [Established, FinWait1, FinWait2] || rcvAcked t == rcvNxt t || ackAt t /= never)
-  must "more than the user's memory" (not (synchronized (tcbState t)) || distance (rcvRead t) (rcvAdv t) <= settingReceiveBuffer (tcbSettings t) + 1)
+  must "more than the user's memory" (not (synchronized (tcbState t)) || distance (rcvRead t) (rcvAdv t) <= receiveBuffer t + 1)
+  must "a buffer beyond its limit" (receiveBuffer t <= max (settingReceiveBuffer settings) (settingReceiveLimit settings))
   case before' of
     Just (_, o) | tcbState o /= SynSent -> do
       must "una went back" (sndUna o `upTo` sndUna t)
       must "nxt went back" (sndNxt o `upTo` sndNxt t)
       must "rcvNxt went back" (rcvNxt o `upTo` rcvNxt t)
       must "the right edge went back" (rcvAdv o `upTo` rcvAdv t)
+      -- The buffer has grown: half of it was read in a round trip.
+      must "a buffer that grows by itself" (rcvGrown t == rcvGrown o || rcvGrown t == rcvGrown o + 1 && 2 * readSince (now - roundTrip o) + 1 >= receiveBuffer o)
       must "spoke after the end" (tcbState o /= Closed || null segments)
       must ("from " ++ show (tcbState o)) (tcbState t `elem` following (tcbState o))
     _ -> Right ()
   mapM_ emitted segments
   where
+    settings = tcbSettings t
+    roundTrip o = if rttLeast o == 0 then settingMinimumRto settings else fromIntegral (rttLeast o)
+    readSince at = sum (map snd (takeWhile ((>= at) . fst) (endReads x)))
     board = tcbScoreboard t
     pieces = boardPieces board
     total fate = sum [rangeLength (pieceRange p) | p <- toList pieces, pieceFate p == fate]

@@ -73,7 +73,7 @@ tests =
           content files 1 path >>= (@?= "a")
           content files 2 path >>= (@?= "b")
           content files 2 path >>= (@?= "b"),
-      testCase "one that is not there any more stays open for who has it" . withDirectory $ \dir -> do
+      testCase "one that is not there any more stays open for its holders" . withDirectory $ \dir -> do
         let path = dir <> "/a/file"
         createDirectory (dir <> "/a")
         B.writeFile path "content"

@@ -26,7 +26,7 @@ tests =
     [ testGroup
         (show style)
         [ testCase "a stream that has ended takes nothing, and says so" (streamKept style),
-          testCase "a stream whose client is gone takes nothing, whoever is there now" (clientGone style),
+          testCase "a stream whose client is gone takes nothing, whatever client is there now" (clientGone style),
           testCase "a request that was answered is not answered again" (respondKept style),
           testCase "trailer fields are no fields of the request" (trailers style),
           testCase "a body that trickles is answered with 408" (trickle style)

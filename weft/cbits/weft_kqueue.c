@@ -62,9 +62,15 @@ void weft_kqueue_remove(int kq, int fd) {
 intptr_t weft_kqueue_wait(int kq, struct weft_event *events, intptr_t capacity, int64_t timeout) {
   enum { MOST = 256 };
   struct kevent found[MOST];
-  struct timespec t = {.tv_sec = timeout / 1000000000, .tv_nsec = timeout % 1000000000};
-  int n = kevent(kq, NULL, 0, found, capacity < MOST ? (int)capacity : MOST, timeout < 0 ? NULL : &t);
-  if (n == -1) return errno == EINTR ? 0 : -(intptr_t)errno;
+  int64_t deadline = weft_deadline_of(timeout), left = timeout;
+  int n;
+  for (;;) {
+    struct timespec t = {.tv_sec = left / 1000000000, .tv_nsec = left % 1000000000};
+    n = kevent(kq, NULL, 0, found, capacity < MOST ? (int)capacity : MOST, timeout < 0 ? NULL : &t);
+    if (n != -1) break;
+    if (errno != EINTR) return -(intptr_t)errno;
+    left = weft_left_until(deadline, timeout);
+  }
   for (int i = 0; i < n; i++) {
     int writing = found[i].filter == EVFILT_WRITE;
     uint64_t bits = writing ? WEFT_WRITABLE : WEFT_READABLE;

@@ -254,14 +254,13 @@ void weft_spin(int64_t nanoseconds) {
 #endif
 }
 
-static int64_t deadline_of(int64_t timeout) {
+int64_t weft_deadline_of(int64_t timeout) {
   if (timeout <= 0) return timeout;
   int64_t now = weft_monotonic();
   return timeout > INT64_MAX - now ? INT64_MAX : now + timeout;
 }
 
-/* The rest of a limit when a signal has interrupted the wait. */
-static int64_t left_until(int64_t deadline, int64_t timeout) {
+int64_t weft_left_until(int64_t deadline, int64_t timeout) {
   if (timeout <= 0) return timeout;
   int64_t left = deadline - weft_monotonic();
   return left > 0 ? left : 0;
@@ -339,12 +338,12 @@ intptr_t weft_epoll_wait(int epfd, struct weft_event *events, intptr_t capacity,
   _Static_assert(sizeof(struct epoll_event) <= sizeof(struct weft_event),
                  "events can be widened in place");
   char *raw = (char *)events;
-  int64_t deadline = deadline_of(timeout), left = timeout;
+  int64_t deadline = weft_deadline_of(timeout), left = timeout;
   int n;
   while ((n = epoll_once(epfd, (struct epoll_event *)raw, (int)capacity, left)) ==
              -1 &&
          errno == EINTR)
-    left = left_until(deadline, timeout);
+    left = weft_left_until(deadline, timeout);
   if (n == -1) return -(intptr_t)errno;
   for (int i = n - 1; i >= 0; i--) {
     struct epoll_event e;
@@ -422,10 +421,10 @@ static intptr_t wait_in_set(int once(struct pollfd *, intptr_t, int64_t),
                             struct pollfd *fds, const uint64_t *keys,
                             intptr_t count, struct weft_event *events,
                             intptr_t capacity, int64_t timeout) {
-  int64_t deadline = deadline_of(timeout), left = timeout;
+  int64_t deadline = weft_deadline_of(timeout), left = timeout;
   int ready;
   while ((ready = once(fds, count, left)) == -1 && errno == EINTR)
-    left = left_until(deadline, timeout);
+    left = weft_left_until(deadline, timeout);
   if (ready == -1) return -(intptr_t)errno;
   intptr_t n = 0;
   for (intptr_t i = 0; ready > 0 && i < count && n < capacity; i++) {

@@ -107,6 +107,10 @@ intptr_t weft_kqueue_wait(int kq, struct weft_event *events, intptr_t capacity,
 /* Nanoseconds of the monotonic clock. */
 int64_t weft_monotonic(void);
 
+/* When the time limit of a wait ends, and what is left of it when a signal has interrupted the wait. */
+int64_t weft_deadline_of(int64_t timeout);
+int64_t weft_left_until(int64_t deadline, int64_t timeout);
+
 /* Keep the processor for a time, at least; for a few microseconds. */
 void weft_spin(int64_t nanoseconds);
 

@@ -1,5 +1,6 @@
 #define _GNU_SOURCE
 #include "weft_uring.h"
+#include "weft_sys.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -351,6 +352,9 @@ struct weft_uring_event *weft_uring_events(struct weft_uring *r) { return r->eve
 
 /* Entering the kernel -------------------------------------------------------- */
 
+/* The kernel took nothing: what is queued stays. */
+enum { REFUSED = 1 };
+
 static uint32_t queued(struct weft_uring *r) { return r->q.tail - LOAD(r->q.sq_head); }
 
 static int cq_empty(struct weft_uring *r) { return *r->q.cq_head == LOAD(r->q.cq_tail); }
@@ -367,17 +371,19 @@ static int ready(struct weft_uring *r) {
   return 0;
 }
 
+/* 0, REFUSED, or an error. */
 static int enter(struct weft_uring *r, uint32_t wanted, unsigned flags, void *arg, size_t size) {
   int n;
   r->enters++;
   n = syscall(__NR_io_uring_enter, r->q.fd, queued(r), wanted, flags, arg, size);
   if (n >= 0) return 0;
   switch (errno) {
-    case ETIME:  /* the time is up */
-    case EINTR:  /* a signal: the caller polls again */
-    case EAGAIN: /* no memory for a request at the moment: what is queued stays */
-    case EBUSY:  /* completions must be collected first: what is queued stays */
+    case ETIME: /* the time is up */
+    case EINTR: /* a signal */
       return 0;
+    case EAGAIN: /* no memory for a request at the moment */
+    case EBUSY:  /* completions must be collected first */
+      return REFUSED;
     default:
       return -errno;
   }
@@ -444,6 +450,9 @@ static int show(struct weft_uring *r, int n, uint64_t user_data, int32_t result,
     case WEFT_URING_WATCHED: break;
     case WEFT_URING_CANCEL_OPERATION:
       if (result == -ENOENT) break;
+      return n;
+    case WEFT_URING_CANCEL_DESCRIPTOR:
+      if (result >= 0) break;
       return n;
     default: return n;
   }
@@ -537,13 +546,15 @@ int weft_uring_wait(struct weft_uring *r, int64_t nanoseconds) {
   if (cq_empty(r) && (r->wake_armed || r->quiet)) {
     struct __kernel_timespec ts;
     struct io_uring_getevents_arg arg;
+    int64_t deadline = weft_deadline_of(nanoseconds), left = nanoseconds;
     memset(&arg, 0, sizeof arg);
-    if (nanoseconds >= 0) {
-      ts.tv_sec = nanoseconds / 1000000000;
-      ts.tv_nsec = nanoseconds % 1000000000;
-      arg.ts = (uintptr_t)&ts;
-    }
-    e = enter(r, 1, IORING_ENTER_GETEVENTS | IORING_ENTER_EXT_ARG, &arg, sizeof arg);
+    if (nanoseconds >= 0) arg.ts = (uintptr_t)&ts;
+    /* A signal ends the kernel's wait early, which does not say so when it has taken something. */
+    do {
+      ts.tv_sec = left / 1000000000;
+      ts.tv_nsec = left % 1000000000;
+      e = enter(r, 1, IORING_ENTER_GETEVENTS | IORING_ENTER_EXT_ARG, &arg, sizeof arg);
+    } while (e == 0 && cq_empty(r) && (left = weft_left_until(deadline, nanoseconds)) != 0);
     __atomic_store_n(&r->state, AWAKE, __ATOMIC_SEQ_CST);
     return e < 0 ? e : collect(r);
   }
@@ -639,7 +650,8 @@ int weft_uring_cancel(struct weft_uring *r, uint64_t target) {
 }
 
 int weft_uring_cancel_descriptor(struct weft_uring *r, int fd) {
-  struct io_uring_sqe *s = next(r, IORING_OP_ASYNC_CANCEL, fd, WEFT_URING_CANCEL);
+  struct io_uring_sqe *s =
+      next(r, IORING_OP_ASYNC_CANCEL, fd, (uint64_t)fd * WEFT_URING_KINDS + WEFT_URING_CANCEL_DESCRIPTOR);
   if (s == NULL) return 0;
   s->cancel_flags = IORING_ASYNC_CANCEL_FD | IORING_ASYNC_CANCEL_ALL;
   return done(r);

@@ -28,13 +28,14 @@ struct weft_uring_event {
 #define WEFT_URING_EVENTS 16
 
 /* The low three bits of user_data say what a submission was. Completions of
- * operations and watches are shown to the caller, and of cancellations of one operation those that
- * have not found it. */
+ * operations and watches are shown to the caller; of cancellations of one operation those that
+ * have not found it, and of those of a descriptor how many operations each has found. */
 #define WEFT_URING_OPERATION 0
 #define WEFT_URING_CANCEL 1
 #define WEFT_URING_WAKE 2
 #define WEFT_URING_WATCHED 3
 #define WEFT_URING_CANCEL_OPERATION 4
+#define WEFT_URING_CANCEL_DESCRIPTOR 5
 #define WEFT_URING_KINDS 8
 
 /* Bits of the set-up. */
@@ -60,7 +61,7 @@ void weft_uring_free(struct weft_uring *r);
  * is WEFT_URING_EVENTS there may be more. Never blocks. */
 int weft_uring_turn(struct weft_uring *r);
 /* As weft_uring_turn, but when nothing has completed, block for at most this number of
- * nanoseconds (negative: for ever). */
+ * nanoseconds (negative: for ever). A signal does not end it. */
 int weft_uring_wait(struct weft_uring *r, int64_t nanoseconds);
 struct weft_uring_event *weft_uring_events(struct weft_uring *r);
 

@@ -42,7 +42,7 @@ weftRefuses =
     Refusal BlankBeforeColon ["warp"] "RFC 9112, section 5.1, demands 400",
     Refusal ControlCharacter ["h11", "warp"] "RFC 9110, section 5.5, allows to refuse them; h11 lets DEL and all but CR, LF and NUL pass",
     Refusal FoldedField ["h11", "warp"] "RFC 9112, section 5.2, lets a server refuse folded lines",
-    Refusal FramingInTrailer ["h11", "llhttp", "warp"] "a trailer field cannot say where the message ends (RFC 9110, section 6.5.1): who sends one has somebody else in mind; h11 and llhttp take some for fields of the message, and refuse others; warp does not look at them",
+    Refusal FramingInTrailer ["h11", "llhttp", "warp"] "a trailer field cannot say where the message ends (RFC 9110, section 6.5.1): a client that sends one has another server in mind; h11 and llhttp take some for fields of the message, and refuse others; warp does not look at them",
     Refusal HeadTooLarge ["h11", "llhttp", "warp"] "a limit; those of the others are set to 64 KiB here",
     Refusal RequestLineTooLong ["h11", "llhttp", "warp"] "as above",
     Refusal TooManyFields ["h11", "llhttp", "warp"] "as above",

@@ -63,7 +63,7 @@ tests =
         putsByClocks [] >>= (@?= Done (Just "2")),
       testCase "wall-clock-versions: it is not" $
         putsByClocks [WallClockVersions] >>= (@?= Done (Just "1")),
-      testCase "who reads after a reader that found the new value finds it, too" $
+      testCase "a read after one that found the new value finds it, too" $
         readsAfterReads [] >>= (@?= (Done (Just "new"), Done (Just "new"))),
       testCase "no-write-back: finds the old one" $
         readsAfterReads [NoWriteBack] >>= (@?= (Done (Just "new"), Done (Just "old")))

@@ -13,7 +13,7 @@ import Weft.Mask (mask_)
 scenarios :: [Scenario]
 scenarios =
   [ small "barrier/numbers" 2 "three go on together, and each has a number" (numbers 3 []),
-    small "barrier/cancelled" 2 "who is cancelled before all have arrived has not arrived" (numbers 2 [0]),
+    small "barrier/cancelled" 2 "a thread that is cancelled before all have arrived has not arrived" (numbers 2 [0]),
     drawn "barrier/random" "each goes on in a full turn, and fewer wait than would do" random
   ]
 

@@ -21,8 +21,8 @@ scenarios =
   [ small "broadcast/all" 1 "each subscriber gets all in order, or is told what it missed" everybody,
     drawn "broadcast/model" "random clients see the last messages" (crowd (pure model)),
     small "ivar/filled-once" 1 "the first that fills it wins, and all readers see that" filledOnce,
-    small "ivar/abandoned" 1 "readers of what nobody will fill are told, whoever is cancelled" abandoned,
-    small "joinset/once" 1 "each child's result is taken once, whoever is cancelled" takenOnce,
+    small "ivar/abandoned" 1 "readers of what no thread will fill are told, whichever is cancelled" abandoned,
+    small "joinset/once" 1 "each child's result is taken once, whichever thread is cancelled" takenOnce,
     small "joinset/order" 1 "results come in the order in which the children end" inOrder
   ]
 

@@ -16,7 +16,7 @@ import Weft.Mask (mask_)
 
 scenarios :: [Scenario]
 scenarios =
-  [ small "channel/handover" 2 "what is sent is received once, whoever is cancelled" handover,
+  [ small "channel/handover" 2 "what is sent is received once, whichever thread is cancelled" handover,
     small "channel/close-senders" 2 "senders that wait fail when it is closed, what was sent before is received" closeSenders,
     small "channel/close-receivers" 2 "receivers that wait get the end when it is closed" closeReceivers,
     small "channel/order" 2 "senders that wait send in the order in which they came" order,

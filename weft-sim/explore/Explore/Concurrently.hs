@@ -18,7 +18,7 @@ scenarios =
     small "concurrently/race" 2 "the loser has ended, finalizer included, when the winner's result comes" races,
     small "concurrently/race-fails" 2 "the first that ends decides, by its exception too" raceFails,
     small "concurrently/bounded" 2 "at most this many at a time, results in order" bounded,
-    small "concurrently/cancelled" 2 "who is cancelled has ended its parts" cancelled,
+    small "concurrently/cancelled" 2 "a thread that is cancelled has ended its parts" cancelled,
     drawn "concurrently/trees" "results are what a sequential run gives, no part outlives its call" trees
   ]
 

@@ -15,8 +15,8 @@ import Weft.Mutex (Mutex, MutexError, isHeld, newMutex, tryLock, unlock, withMut
 scenarios :: [Scenario]
 scenarios =
   [ small "condition/buffer" 2 "a producer and two consumers with room for one value" (buffer [False] 2),
-    small "condition/cancelled" 3 "who is cancelled at any time holds the mutex when wait throws, and leaves it free" (buffer [True] 2),
-    small "condition/early" 2 "who is cancelled just before it waits gets the cancellation, and nothing else" early,
+    small "condition/cancelled" 3 "a thread that is cancelled at any time holds the mutex when wait throws, and leaves it free" (buffer [True] 2),
+    small "condition/early" 2 "a thread that is cancelled just before it waits gets the cancellation, and nothing else" early,
     small "condition/signal" 2 "one signal wakes one that waits, and not one that was cancelled" signals,
     small "condition/broadcast" 2 "a broadcast wakes all" broadcasts,
     small "condition/not-held" 2 "to wait without the mutex fails, and does not take it" notHeld,

@@ -11,7 +11,7 @@ import Weft.Mask (mask_)
 
 scenarios :: [Scenario]
 scenarios =
-  [ small "event/set" 2 "all that wait go on, whoever is cancelled" setting,
+  [ small "event/set" 2 "all that wait go on, whichever thread is cancelled" setting,
     small "event/cleared" 2 "who was woken goes on though it has been cleared since" cleared,
     drawn "event/model" "random clients see one flag" (crowd (pure model))
   ]

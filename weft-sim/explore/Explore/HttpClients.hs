@@ -7,7 +7,7 @@
 -- say.
 module Explore.HttpClients (scenarios) where
 
-import Control.Monad (forM_, forever, void, when)
+import Control.Monad (forM_, void)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as ByteString
 import Data.ByteString.Char8 qualified as Char8
@@ -37,7 +37,7 @@ scenarios =
     (weathered "http/vanishing" "clients vanish in every state, and nothing of them is left" $ \seed -> vanishing (draw seed (several 1 6 vanisher)))
       { scenarioConfig = \seed -> inWeather (weatherOf seed) (configOf seed)
       },
-    (weathered "http/faults" "whatever befalls the network, who is not concerned is served" $ \seed -> faulty (draw seed (several 1 2 (several 1 4 asks))))
+    (weathered "http/faults" "whatever befalls the network, clients that are not concerned are served" $ \seed -> faulty (draw seed (several 1 2 (several 1 4 asks))))
       { scenarioConfig = \seed -> inWeather Tight (configOf seed) {configFaults = draw seed faults}
       }
   ]
@@ -105,7 +105,7 @@ slow weather = do
       (expectEqual "before a body" (Right 405) (answerStatus <$> first) <>)
         <$> limited "a body that does not come" (29_000, 33_500) (expectEqual "in place of a body" "" <$> untilEnd client)
     -- A client that does not read is cut off.
-    deaf _ rig client = do
+    deaf _ _ client = do
       _ <- attempt (sendIn [1_000] (pure ()) client (ByteString.concat (replicate 12 (ask "/large.bin"))))
       sleep (seconds 36)
       got <- fromRight "" <$> attempt (untilEnd client)

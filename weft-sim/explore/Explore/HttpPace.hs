@@ -30,7 +30,7 @@ import Weft.Timeout
 
 scenarios :: [Scenario]
 scenarios =
-  [ calmly "http/pace" "who is slower than it may be is cut off in its time, and nobody else is" $ \seed ->
+  [ calmly "http/pace" "a client that is slower than it may be is cut off in its time, and no other is" $ \seed ->
       pacing (draw seed (several 1 4 habit)),
     calmly "http/patience" "a handler that gives up waiting for a body takes its own time, and not its client's" $ \seed ->
       givingUp (draw seed (between 1 50_000))
@@ -143,7 +143,7 @@ one :: Habit -> Client -> Thread Complaints
 one h@(Habit kind size gap) client = case kind of
   Heading -> do
     (got, took) <- timed (trickling (ByteString.replicate 8_000 0x61) (answer False client))
-    pure (expect ("answered with " <> show got) (statusOf' got == 408) <> between' "the head" 9_900 12_200 took)
+    pure (expect ("answered with " <> show got) (statusOf' got == 408) <> between' "the head" 9_900 12_700 took)
   Uploading work -> do
     sendIn [10_000] (pure ()) client (askWith "POST" ("/work?" <> text work) ["Content-Length: " <> text size', "Connection: close"])
     (got, took) <- timed (trickling body (answer False client))

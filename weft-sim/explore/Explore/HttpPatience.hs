@@ -35,7 +35,7 @@ scenarios :: [Scenario]
 scenarios =
   [ weathered "http/resets" "a handler whose client has reset the connection is cancelled, once and soon" $ \seed ->
       resetting (draw seed (several 1 4 working)),
-    weathered "http/half-closed" "who has said all it has to say is answered" $ \seed ->
+    weathered "http/half-closed" "a client that has said all it has to say is answered" $ \seed ->
       halfClosed (weatherOf seed) (draw seed (several 1 3 ((,) <$> place <*> between 0 9_000))),
     weathered "http/handler-time" "a handler has its time, and no more" $ \seed ->
       handlerTime (weatherOf seed) (draw seed (several 1 4 task)),

@@ -199,7 +199,7 @@ accounts server = do
         [ expectEqual "connections in the register" 0 (length (openConnections open)),
           expectEqual "connections of peers" [] (Map.toList (openPeers open)),
           expectEqual "connections that are refused" 0 (openRefusing open),
-          expectEqual "who holds the server" 0 (openHeld open),
+          expectEqual "holders of the server" 0 (openHeld open),
           expectEqual "handlers at work" 0 busy,
           expect "the ticker has ended" (not (openTicking open))
         ]

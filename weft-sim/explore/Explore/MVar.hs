@@ -13,7 +13,7 @@ import Weft.Mask (mask_)
 
 scenarios :: [Scenario]
 scenarios =
-  [ small "mvar/handover" 2 "a value is taken once, whoever is cancelled" handover,
+  [ small "mvar/handover" 2 "a value is taken once, whichever thread is cancelled" handover,
     small "mvar/putters" 2 "putters that wait put in the order in which they came" putters,
     small "mvar/takers" 2 "takers that wait take in the order in which they came" takers,
     small "mvar/modify" 2 "modifyMVar_ loses nothing, and restores when it is cancelled" modify,

@@ -24,9 +24,9 @@ import Weft.Timeout (timeout)
 scenarios :: [Scenario]
 scenarios =
   [ small "select/receive" 2 "what is sent is received once, by two that wait for both channels" receiving,
-    small "select/cancelled" 2 "who is cancelled has taken nothing, or says what" cancelled,
+    small "select/cancelled" 2 "a thread that is cancelled has taken nothing, or says what" cancelled,
     small "select/limited" 1 "a time limit loses nothing" limited,
-    small "select/send" 1 "exactly one of two sends has happened, whoever is cancelled" sending,
+    small "select/send" 1 "exactly one of two sends has happened, whichever thread is cancelled" sending,
     small "select/child" 1 "the first child that ends, and the others later" children,
     small "select/forgotten" 1 "no queue keeps a wait that is over" forgotten,
     drawn "select/model" "random clients see channels, a variable and a flag" (crowd (pure model))

@@ -12,7 +12,7 @@ import Weft.Semaphore
 
 scenarios :: [Scenario]
 scenarios =
-  [ small "semaphore/permits" 2 "who is cancelled while it waits, or holds, keeps no permit" permits,
+  [ small "semaphore/permits" 2 "a thread that is cancelled while it waits, or holds, keeps no permit" permits,
     small "semaphore/many" 2 "one that wants many is not overtaken, and those behind one that is cancelled go on" many,
     small "semaphore/order" 2 "permits go to the thread that has waited longest" order,
     drawn "semaphore/model" "random clients see one number of permits" (crowd model)

@@ -23,7 +23,7 @@ tests =
 -- | Bugs that scenarios have found: each failed before it was mended.
 found :: [(String, String)]
 found =
-  [ ("who is cancelled before it waits for a condition does not lock what it holds", "condition/early"),
+  [ ("a thread that is cancelled before it waits for a condition does not lock what it holds", "condition/early"),
     ("a thread that waits for a condition without the mutex does not hold it afterwards", "condition/not-held"),
     ("an owner that forks when a thread has failed gets the failure", "scopes/failure"),
     ("concurrently does not show its scope when one part fails early", "concurrently/fails"),

@@ -4,11 +4,11 @@
 -- Description : Hosts on a segment of Ethernet, explored
 --
 -- Machines that find each other by ARP, on a segment that loses, doubles, reorders and corrupts frames: some crash and come back
--- with other hardware, or have it changed while they are up; some are cut off; one address has nobody; a stranger asks
--- in the name of others. Each byte that arrives is the next one, or the connection ends with an error; once the trouble is over
+-- with other hardware, or have it changed while they are up; some are cut off; one address has nobody; a stranger asks,
+-- answers and announces in the name of others. Each byte that arrives is the next one, or the connection ends with an error; once the trouble is over
 -- all hosts reach each other. The segment itself notices a packet that goes to the hardware of another machine than it is for
 -- ('overSegments').
-module Explore.Ethernet (ethernet) where
+module Explore.Ethernet (ethernet, ethernetWith) where
 
 import Control.Monad (forM, replicateM, unless, when)
 import Data.Bits (shiftR, (.&.))
@@ -16,6 +16,7 @@ import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.Either (isRight)
 import Data.IORef
+import Data.Maybe (isNothing)
 import Data.Text (Text)
 import Explore.Draw
 import Explore.Scenario
@@ -39,21 +40,26 @@ onEthernet (Seed n) ip =
 
 -- | The scenario.
 ethernet :: Scenario
-ethernet =
+ethernet = ethernetWith id
+
+-- | The scenario with other segments.
+ethernetWith :: (IpSettings -> IpSettings) -> Scenario
+ethernetWith change =
   Scenario
     { scenarioName = "segments/ethernet",
       scenarioAbout = "hosts of a segment reach each other, and no other",
       scenarioKind = Drawn,
       scenarioConfig = \seed@(Seed n) ->
         (configOf seed)
-          { configLayer = overSegments (onEthernet seed (links (n `shiftR` 1 .&. 3))),
+          { configLayer = overSegments (change (onEthernet seed (links (n `shiftR` 1 .&. 3)))),
             configMaxSteps = 5_000_000,
-            -- A seed always draws the same script.
-            configFaults = unsafePerformIO (drawFaults trouble seed)
+            configFaults = script seed
           },
-      scenarioProgram = \seed -> segment (draw seed (replicateM 4 (several 1 4 work)))
+      scenarioProgram = \seed -> segment [name | At _ (Crash name) <- script seed] (draw seed (replicateM 4 (several 1 4 work)))
     }
   where
+    -- A seed always draws the same script.
+    script = unsafePerformIO . drawFaults trouble
     links = \case
       0 -> calmIp
       1 -> roughIp {ipMtu = 576}
@@ -81,8 +87,9 @@ servers = ["one", "two", "three"]
 troubled :: Int
 troubled = 60
 
-segment :: [[Work]] -> Thread Complaints
-segment plans = do
+-- Given the names of those that crash.
+segment :: [Text] -> [[Work]] -> Thread Complaints
+segment crashing plans = do
   there <- mapM newMachine servers
   mapM_ (`boot` service) there
   peer <- newMachine "peer"
@@ -90,13 +97,13 @@ segment plans = do
   withScope $ \scope -> do
     -- Two at home, and two on a machine that is left in peace, too.
     clients <- forM (zip [1 ..] plans) $ \(k, plan) ->
-      forkIn scope . (if odd k then onMachine peer else id) $ concat <$> mapM (fmap fst . exchange k there) plan
+      forkIn scope . (if odd k then onMachine peer else id) $ concat <$> mapM (fmap fst . exchange crashing k there) plan
     nobody <- forkIn scope unanswered
     complaints <- mapM awaitChild clients
     silence <- awaitChild nobody
     sleep (seconds (troubled + 10))
     -- A machine of which a router or a crash has not told yet may still reset one.
-    after' <- forM [0 .. 2] $ \k -> settled 5 (exchange 9 there (Work k 3000 0))
+    after' <- forM [0 .. 2] $ \k -> settled 5 (exchange crashing 9 there (Work k 3000 0))
     pure (concat complaints <> silence <> concat after')
   where
     settled :: Int -> Thread (Complaints, Bool) -> Thread Complaints
@@ -109,8 +116,8 @@ segment plans = do
           | otherwise -> settled (tries - 1) act
 
 -- What is sent there comes back, or an error: what is wrong, and did all come?
-exchange :: Int -> [Machine] -> Work -> Thread (Complaints, Bool)
-exchange k there (Work server size rest) = do
+exchange :: [Text] -> Int -> [Machine] -> Work -> Thread (Complaints, Bool)
+exchange crashing k there (Work server size rest) = do
   wrong <- liftIO (newIORef False)
   ended <- timeout (seconds 600) . try @_ @IOError . withSocket (openSocket AF_INET Stream) $ \s -> do
     connect s (SockAddrInet 80 (machineAddress (there !! server)))
@@ -119,7 +126,8 @@ exchange k there (Work server size rest) = do
     through wrong s (content (k + 1) (size - half))
   others <- liftIO (readIORef wrong)
   -- Of a host that has crashed after it acknowledged everything nothing is heard any more: that is for the user to notice.
-  pure (["other bytes came back" | others], any isRight ended)
+  let hangs = isNothing ended && servers !! server `notElem` crashing
+  pure (["other bytes came back" | others] <> ["a connection to a machine that never crashes hangs" | hangs], any isRight ended)
   where
     half = size `div` 2
     through wrong s bytes = withScope $ \scope -> do

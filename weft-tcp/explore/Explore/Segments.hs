@@ -26,12 +26,19 @@ http s =
   s
     { scenarioName = "segments/" <> scenarioName s,
       scenarioKind = Drawn,
-      scenarioConfig = \seed -> overLinks seed (scenarioConfig s seed) {configMaxSteps = 20_000_000}
+      scenarioConfig = \seed -> overLinks losing seed (scenarioConfig s seed) {configMaxSteps = 20_000_000}
     }
+  where
+    losing = if scenarioName s `elem` prompt then (\ip -> ip {ipLoss = 0, ipCorruption = 0}) else id
+
+-- | Those that promise times, or that a reset arrives. A packet that is lost comes a second later, and a reset
+-- never: their links double and reorder packets only.
+prompt :: [String]
+prompt = map ("http/" <>) ["continue", "grace", "hostile", "pace", "patience", "resets", "slow", "sluggish"]
 
 -- Links that work, links that are bad, and very bad ones.
-overLinks :: Seed -> Config -> Config
-overLinks (Seed n) config = config {configLayer = overSegments ip}
+overLinks :: (IpSettings -> IpSettings) -> Seed -> Config -> Config
+overLinks change (Seed n) config = config {configLayer = overSegments (change ip)}
   where
     ip = case (n `shiftR` 1) .&. 3 of
       0 -> calmIp
@@ -48,7 +55,7 @@ store =
       scenarioAbout = "the history of the replicated store is linearizable",
       scenarioKind = Drawn,
       -- A seed always draws the same script.
-      scenarioConfig = \seed -> overLinks seed (conditions setup) {configFaults = unsafePerformIO (drawFaults (trouble setup [Crashes, Partitions, SlowNetwork, ClockSkews] 4) seed)},
+      scenarioConfig = \seed -> overLinks id seed (conditions setup) {configFaults = unsafePerformIO (drawFaults (trouble setup [Crashes, Partitions, SlowNetwork, ClockSkews] 4) seed)},
       scenarioProgram = \_ -> either (\v -> [explain v]) (const []) . Linearizability.check <$> cluster setup
     }
   where

@@ -23,6 +23,7 @@ mistakes =
     "the right edge went back" `finds` state "a window that is withdrawn" (\t -> if distance (rcvRead t) (rcvNxt t) > 300 then t {rcvAdv = rcvNxt t} else t),
     "sends what was never asked for" `finds` state "the peer's window ignored" (\t -> t {sndWnd = max 100000 (sndWnd t)}),
     "more than the user's memory" `finds` state "more than the user's memory" (\t -> if synchronized (tcbState t) then t {rcvAdv = rcvAdv t `advance` 5000} else t),
+    "a buffer that grows by itself" `finds` Mistake "a buffer that grows for whatever is read" (\(i, _) s -> case i of Consumed _ | receiveBuffer (stepTcb s) < settingReceiveLimit (tcbSettings (stepTcb s)) -> s {stepTcb = (stepTcb s) {rcvGrown = rcvGrown (stepTcb s) + 1}}; _ -> s),
     -- Numbers and the book.
     "una after nxt" `finds` state "una after nxt" (\t -> if unsent t > 0 then t {sndUna = sndNxt t `advance` 1} else t),
     " of " `finds` state "acknowledges a byte too many" (\t -> if distance (rcvRead t) (rcvNxt t) > 50 then t {rcvNxt = rcvNxt t `advance` 1} else t),

@@ -49,6 +49,8 @@ data Plan = Plan
     planBreak :: Maybe (Int64, Side),
     -- | Both open at once.
     planBoth :: Bool,
+    -- | Does a stack try after each step to keep an end in few words? Otherwise when a timer has fired.
+    planRests :: Bool,
     -- | The numbers of packets that suffer nothing.
     planSpared :: IntSet
   }
@@ -107,6 +109,7 @@ drawPlan seed =
       planB = side 200,
       planBreak = if breaks then Just (fromIntegral (pick 11 2000000), oneOf 15 [A, B]) else Nothing,
       planBoth = pick 8 8 == 0,
+      planRests = pick 16 2 == 0,
       planSpared = IntSet.empty
     }
   where
@@ -125,6 +128,7 @@ drawPlan seed =
     settings i =
       defaultSettings
         { settingReceiveBuffer = oneOf (i + 1) [600, 4000, 20000, 65535, 300000],
+          settingReceiveLimit = oneOf (i + 15) [0, 262144, 6291456],
           settingMss = oneOf (i + 2) [100, 536, 1460, 9000],
           settingControl = oneOf (i + 3) [newReno, cubic],
           settingNoDelay = oneOf (i + 4) [True, False],

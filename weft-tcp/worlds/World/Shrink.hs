@@ -62,6 +62,7 @@ simpler p =
         <> [s {settingNoDelay = True} | not (settingNoDelay s)]
         <> [s {settingMss = 1460} | settingMss s /= 1460]
         <> [s {settingReceiveBuffer = 65535} | settingReceiveBuffer s /= 65535]
+        <> [s {settingReceiveLimit = 0} | settingReceiveLimit s > 0]
 
 -- | The report on the world of a seed that goes wrong: the fault, and a script for packetdrill of the
 -- smallest world that goes wrong in that way, as the end sees it where it does.

@@ -18,6 +18,7 @@ import System.Exit
 import System.IO
 import Text.Printf (printf)
 import Weft.Tcp.Congestion
+import Weft.Tcp.Connection
 import World
 import World.Plan
 import World.Shrink
@@ -41,6 +42,10 @@ netsim = do
   putStrLn ("\n| control | buffer | RTT, ms |" <> concat [" " <> show (fromIntegral l / 1000 :: Double) <> " % |" | l <- losses] <> "\n|---|---|---|" <> concatMap (const "---|") losses)
   forM_ [8192, 65536, 1048576] $ \buffer -> forM_ [2000, 20000, 100000] $ \trip -> do
     putStrLn (printf "| %s | %d | %d |" (controlName cubic) buffer (trip `div` 1000) <> concat [" " <> show (losing cubic l buffer trip) <> " |" | l <- losses])
+    hFlush stdout
+  putStrLn "\n| RTT, ms | 256 KB | growing | 6 MB |\n|---|---|---|---|"
+  forM_ [10000, 50000, 100000, 200000] $ \trip -> do
+    putStrLn (printf "| %d | %d | %d | %d |" (trip `div` 1000) (filling defaultSettings {settingReceiveLimit = 0} trip) (filling defaultSettings trip) (filling defaultSettings {settingReceiveBuffer = 6291456} trip))
     hFlush stdout
   where
     losses = [0, 100, 1000, 3000, 10000, 20000, 30000]

@@ -51,7 +51,7 @@ tests =
     testGroup
       "attempts"
       [ testCase "a descriptor is closed when the send that is under way has ended, and not before" waited,
-        testCase "nothing is sent on a descriptor that was closed, whoever has its number now" refused,
+        testCase "nothing is sent on a descriptor that was closed, whatever has its number now" refused,
         testCase "one sends at a time" oneAtATime,
         testCase "a worker that asks for an option is asked before the number is free" announcing,
         testCase "no worker's mark says something else" manyWorkers,

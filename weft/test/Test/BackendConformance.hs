@@ -20,6 +20,7 @@ import Test.BackendConformance.Files (files)
 import Test.BackendConformance.Streams (ends, streams)
 import Test.BackendConformance.Support
 import Test.Rig
+import Test.Signals (waitsOutSignals)
 import Test.StreamModel qualified as StreamModel
 import Test.Tasty
 import Test.Tasty.HUnit
@@ -54,6 +55,9 @@ waiting make =
         later <- Sys.monotonicNow
         n @?= 0
         assertBool ("early: " <> show (later - before)) (later - before >= limit),
+    rigged "signals do not end a wait" make \rig -> do
+      _ <- turn rig noWait
+      waitsOutSignals (turn rig),
     rigged "another thread wakes a blocked poll" make \rig -> for_ [1 .. 100 :: Int] \_ -> do
       done <- newEmptyMVar
       _ <- forkIO (wake (rigBackend rig) >> putMVar done ())

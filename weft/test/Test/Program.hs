@@ -215,11 +215,11 @@ data Item
   | -- | Runs when the body ends, and when an exception passes, at this level.
     Release Program Level
   | -- | Go on with an exception after a release.
-    Rethrow Exception'
+    Rethrow Unwinding
   | -- | The end of a thread's life.
     Watch
 
-data Exception' = Failing | Leaving
+data Unwinding = Failing | Leaving
   deriving stock (Eq)
 
 -- | The events of a program's run: thread 0 runs it, each thread in turn until it

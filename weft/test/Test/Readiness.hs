@@ -85,7 +85,7 @@ particular name make =
       testCase "a negative number is refused" $ withRig make \rig -> withRoom 1 \p -> do
         d <- newDescriptor (-1)
         perform rig (Receive d p 1) >>= (@?= Sys.badDescriptor),
-      testCase "a predecessor is refused, whoever asks" $ withRig make \rig -> withLink rig unixPair \l -> withRoom 1 \p -> do
+      testCase "a predecessor is refused, whatever asks" $ withRig make \rig -> withLink rig unixPair \l -> withRoom 1 \p -> do
         successor <- newDescriptor (descriptorNumber (near l))
         r <- start rig (Receive (near l) p 1)
         s <- start rig (Receive successor p 1)
@@ -146,7 +146,7 @@ particular name make =
             tokens' @?= [answerToken answer]
             forget backend (near l) (modifyIORef' cancelled (+ 1))
             readIORef cancelled >>= (@?= 0),
-      testCase "whoever stands leaves when another waits, or its wait is cancelled" $ withRig make \rig -> withLink rig unixPair \l -> withRoom 8 \p -> do
+      testCase "the standing waiter leaves when another waits, or its wait is cancelled" $ withRig make \rig -> withLink rig unixPair \l -> withRoom 8 \p -> do
         let backend = rigBackend rig
         results <- newIORef []
         let standing' = do

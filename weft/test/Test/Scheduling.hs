@@ -90,7 +90,7 @@ litmus =
           say "waited"
         | fuel <- [1 .. 8]
       ],
-    testCase "a look at the mark of a status tells who is condemned" . runWith one $ do
+    testCase "a look at the mark of a status tells which thread is condemned" . runWith one $ do
       free <- internal $ \home _ -> forM [Going home, Waiting home (pure ()), Condemned home mempty, Ended] $ \status -> do
         var <- newMutVar $! status
         surelyNotCondemned var
@@ -278,7 +278,7 @@ ringModel :: Property
 ringModel = forAll (listOf (choose (-300, 300))) $ \bursts -> checkCoverage . cover 30 (sum (filter (> 0) bursts) > 500) "several chunks" . monadicIO $ do
   ring <- Q.run newRing
   let go _ model [] = do
-        shown <- Q.run (foldRing ring (\ns tcb -> tcbNumber tcb : ns) [])
+        shown <- Q.run (foldRing (\ns tcb -> tcbNumber tcb : ns) [] ring)
         Q.assert (reverse shown == model)
       go n model (b : rest)
         | b >= 0 = do

@@ -50,7 +50,7 @@ tests =
               ]
         ],
       testCase "effects, and what they fork, are not masked" masking,
-      testGroup "none is lost, whoever runs" [testCase (describeConfig c) (bombarded c) | c <- configurations],
+      testGroup "none is lost, whatever runs" [testCase (describeConfig c) (bombarded c) | c <- configurations],
       testGroup "at carriers that come and go" [testCase (describeConfig c) (relieved c) | c <- configurations]
     ]
 

@@ -80,19 +80,19 @@ labelSurvives = forAll text $ \given ->
   where
     text = Text.pack <$> listOf (oneof [arbitraryUnicodeChar, choose ('\0', '\x9f'), elements "\"\\/\x2028\x2029\xfeff\xfffd\x10ffff"])
 
-labelOfBytes :: [Word8'] -> Property
+labelOfBytes :: [Byte] -> Property
 labelOfBytes bytes = counterexample (show result) (isRight result)
   where
-    result = parsed (labelled (ByteString.pack (map (fromIntegral . fromWord8') bytes)))
+    result = parsed (labelled (ByteString.pack (map (fromIntegral . byteNumber) bytes)))
 
-newtype Word8' = Word8' Int
+newtype Byte = Byte Int
   deriving newtype (Show)
 
-fromWord8' :: Word8' -> Int
-fromWord8' (Word8' n) = n
+byteNumber :: Byte -> Int
+byteNumber (Byte n) = n
 
-instance Arbitrary Word8' where
-  arbitrary = Word8' <$> choose (0, 255)
+instance Arbitrary Byte where
+  arbitrary = Byte <$> choose (0, 255)
 
 -- The ring
 

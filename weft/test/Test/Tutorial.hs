@@ -49,7 +49,7 @@ tests =
           testCase "echo, with a scope" (echoes c Clients.serve),
           testCase "a client that goes away disturbs nobody" (resets c),
           testCase "the scope's end is the clients' end" (cancelled c),
-          testCase "who is silent is told so" (idle c),
+          testCase "a silent client is told so" (idle c),
           testCase "numbers of primes" (primes c)
         ]
       | c <- configurations

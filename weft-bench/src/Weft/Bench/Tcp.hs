@@ -87,7 +87,7 @@ compareStacks t = endingOnSignals . withNursery $ \nursery -> withSystemTempDire
   prepare
   self <- getExecutablePath
   Bytes.writeFile (root </> "index.html") (Bytes.replicate 1_024 'x')
-  let command = stackCommand (Programs self (tcpWeft t) (tcpPeers t) root)
+  let command = stackCommand (StackPrograms self (tcpWeft t) (tcpPeers t) root)
   parts <- filterM (\(e, (_, s)) -> doesFileExist (commandProgram (command e s))) offered
   asks <- doesFileExist (tcpPeers t </> "tcp-ask")
   unless asks (die "weft-bench: the client is not built (make -C weft-bench/peers)")

@@ -68,7 +68,7 @@ tests =
             NotMeasured _ <- [judge (Contest e [Contender n (const (Left "")) | n <- [boundsOf b]] (pointsPlanned p) 1 1) samples c]
           ]
           @?= [],
-      testCase "who takes part is a contender of the workload" $
+      testCase "what takes part is a contender of the workload" $
         [(plannedName p, n) | p <- plan Whole, w <- toList (workloadNamed (plannedWorkload p)), n <- plannedContenders p, n `notElem` contenderNames w] @?= [],
       testCase "both sizes have the parameters of their workload" $
         [(plannedName p, workloadName w) | s <- [Whole, Quick], p <- plan s, w <- workloads, workloadName w == plannedWorkload p, map keyName (workloadKeys w) /= map fst (plannedKeys p)] @?= [],

@@ -24,7 +24,7 @@ tests :: TestTree
 tests =
   testGroup
     "Addresses"
-    [ testCase "binding: whose address, which port, who is there already" binding,
+    [ testCase "binding: whose address, which port, what is there already" binding,
       testCase "binding after a listener whose connections live on" rebinding,
       testCase "SO_REUSEPORT shares connections" reusePort,
       testCase "loopback is every machine's own" loopback,
@@ -32,7 +32,7 @@ tests =
       testCase "connect: refused, unreachable, timed out" connecting,
       testCase "calls that a socket is not made for" mistakes,
       testCase "a full backlog drops connection requests, which are repeated" backlog,
-      testCase "a listener that is closed resets who waits" listenerClosed,
+      testCase "a listener that is closed resets connections that wait" listenerClosed,
       testCase "accept within a time" acceptLimit,
       testCase "no descriptor left: accept waits, tells once, goes on" starved,
       testCase "no descriptor left, time and again: told once a minute" oftenStarved,

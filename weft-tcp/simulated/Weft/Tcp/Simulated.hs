@@ -14,6 +14,7 @@
 module Weft.Tcp.Simulated
   ( overSegments,
     IpSettings (..),
+    Hearing (..),
     calmIp,
     roughIp,
   )
@@ -42,7 +43,7 @@ import Weft.Sim.Internal.Random
 import Weft.Sim.Internal.Run
 import Weft.Sim.Internal.World
 import Weft.Tcp.Device
-import Weft.Tcp.Device.Ethernet (overFrames)
+import Weft.Tcp.Device.Ethernet (overFramesBy)
 import Weft.Tcp.Neighbours (Attachment (..), Station (..))
 import Weft.Tcp.Packet (packetPayload, parsePacket)
 import Weft.Tcp.Simulated.Wire
@@ -121,8 +122,9 @@ nodeOf nodes home machine = living nodes machine >>= maybe make pure
 onSegment :: Nodes -> Machine -> Device -> IO Device
 onSegment nodes machine frames = do
   mac <- hardwareOf (nodesWire nodes) machine
-  overFrames now (Just <$> hardwareOf (nodesWire nodes) machine) (Station mac [Attachment a 24 Nothing | a <- addressesOf machine]) frames
+  overFramesBy hearing now (Just <$> hardwareOf (nodesWire nodes) machine) (Station mac [Attachment a 24 Nothing | a <- addressesOf machine]) frames
   where
+    Hearing hearing = ipHearing (nodesSettings nodes)
     now = (`div` 1000) <$> clock (worldEvents (simWorld (nodesSim nodes)))
 
 -- A packet comes to a machine that is up. The queue that takes it is chosen by its ports, and so need not be that of

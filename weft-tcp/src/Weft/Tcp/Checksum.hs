@@ -7,7 +7,7 @@
 module Weft.Tcp.Checksum
   ( Sum,
     sumBytes,
-    sumAfter,
+    sumMemory,
     sumWord16,
     sumWord32,
     checksum,
@@ -15,10 +15,10 @@ module Weft.Tcp.Checksum
   )
 where
 
-import Data.Bits (complement, rotateL, unsafeShiftR, (.&.))
+import Data.Bits (complement, unsafeShiftR, (.&.))
 import Data.ByteString (ByteString)
 import Data.ByteString.Unsafe qualified as B
-import Data.Word (Word16, Word32, Word64, Word8, byteSwap16)
+import Data.Word (Word16, Word32, Word64, Word8, byteSwap16, byteSwap32)
 import Foreign.Ptr (Ptr, castPtr, plusPtr)
 import Foreign.Storable (peek)
 import GHC.ByteOrder (ByteOrder (..), targetByteOrder)
@@ -28,7 +28,7 @@ import System.IO.Unsafe (unsafeDupablePerformIO)
 -- the order of bytes may be put right at the end.
 newtype Sum = Sum Word64
 
--- | The sum of two parts. The first has an even length; see 'sumAfter'.
+-- | The sum of two parts. The first has an even length.
 instance Semigroup Sum where
   -- Each is folded to 33 bits or fewer before it is used, so nothing overflows.
   Sum a <> Sum b = Sum (half (a + b))
@@ -42,7 +42,11 @@ half x = (x .&. 0xffffffff) + (x `unsafeShiftR` 32)
 
 -- | The sum of bytes, the last one followed by a zero byte if their number is odd.
 sumBytes :: ByteString -> Sum
-sumBytes b = unsafeDupablePerformIO (B.unsafeUseAsCStringLen b (\(p, n) -> Sum . half <$> go (castPtr p) n 0))
+sumBytes b = unsafeDupablePerformIO (B.unsafeUseAsCStringLen b (\(p, n) -> sumMemory (castPtr p) n))
+
+-- | 'sumBytes' of this many bytes in memory.
+sumMemory :: Ptr Word8 -> Int -> IO Sum
+sumMemory from size = Sum . half <$> go from size 0
   where
     go :: Ptr Word8 -> Int -> Word64 -> IO Word64
     go !p !n !s
@@ -61,19 +65,13 @@ sumBytes b = unsafeDupablePerformIO (B.unsafeUseAsCStringLen b (\(p, n) -> Sum .
     low x = x .&. 0xffffffff
     high x = x `unsafeShiftR` 32
 
--- | The sum of bytes that come after this number of others: at an odd offset their sum is turned.
-sumAfter :: Int -> ByteString -> Sum
-sumAfter offset b
-  | even offset = sumBytes b
-  | otherwise = Sum (fromIntegral (folded (sumBytes b) `rotateL` 8))
-
 -- | The sum of one word of a pseudo-header.
 sumWord16 :: Word16 -> Sum
 sumWord16 = Sum . native
 
 -- | The sum of the two halves of a word, an address or a length.
 sumWord32 :: Word32 -> Sum
-sumWord32 x = sumWord16 (fromIntegral (x `unsafeShiftR` 16)) <> sumWord16 (fromIntegral x)
+sumWord32 x = Sum (fromIntegral (if targetByteOrder == LittleEndian then byteSwap32 x else x))
 
 native :: Word16 -> Word64
 native x = fromIntegral (if targetByteOrder == LittleEndian then byteSwap16 x else x)

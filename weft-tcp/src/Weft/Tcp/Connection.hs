@@ -53,6 +53,7 @@ import Foreign.C.Error
 import Weft.Tcp.Icmp (Trouble (..))
 import Weft.Tcp.Internal.Acked
 import Weft.Tcp.Internal.Arrive
+import Weft.Tcp.Internal.Growth
 import Weft.Tcp.Internal.Output
 import Weft.Tcp.Internal.Probing
 import Weft.Tcp.Internal.Small (blank)
@@ -170,7 +171,8 @@ step now input t = case input of
   Arrived s -> arrived now s t
   Due -> due now t
   -- Received bytes may be read after the end.
-  Consumed n -> consumed now t {rcvRead = rcvRead t `advance` min n (readable t)}
+  Consumed n -> consumed now (growing now (taken n))
+  ConsumedOnly n -> consumed now (taken n)
   _ | tcbState t == Closed -> Step t [] []
   Wrote n -> wrote False n
   WroteMore n -> wrote True n
@@ -190,6 +192,7 @@ step now input t = case input of
     | sndUna t `upTo` number && number `before` sndNxt t -> troubled now what number t
     | otherwise -> Step t [] []
   where
+    taken n = t {rcvRead = rcvRead t `advance` min n (readable t)}
     -- Section 3.10.2. With nothing outstanding before, the user's patience begins now.
     wrote more n
       | t `is` FinQueued = Step t [] []
@@ -252,7 +255,7 @@ consumed now t
   | synchronized (tcbState t) && not (t `is` FinSeen && rcvFin t `before` rcvNxt t) && (roomy || waited) = transmit now [] (put AckNow True t)
   | otherwise = Step t [] []
   where
-    buffer = settingReceiveBuffer (tcbSettings t)
+    buffer = receiveBuffer t
     edge = earlier (rcvRead t `advance` buffer) (rcvNxt t `advance` (65535 `unsafeShiftL` fromIntegral (rcvScale t)))
     open = distance (rcvNxt t) (rcvAdv t)
     worth = min (buffer `div` 2) (fromIntegral (settingMss (tcbSettings t)))

@@ -9,6 +9,13 @@
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
 -- An address is learnt only from an answer to a question of ours that is open. A question of another host is answered
 -- to where its frame came from, and nothing is kept of it, so that a flood of them costs no memory and changes no entry.
+--
+-- What says unasked that a known host has another hardware address, a question of that host or an announcement, may be a
+-- lie: RFC 826 and RFC 4861, section 7.2.5, would change the entry. Here it is doubted. The hardware address that is known is
+-- asked, it alone, and used meanwhile. If it answers, the entry stays. If it does not, the host is unknown with the next packet, which
+-- asks all. So a lie changes nothing while the host is there, and costs a frame; a change is learnt half a second later, and needs no
+-- answer that was not asked for. Of a host that is not known nothing is kept.
+--
 -- The open questions, the packets that wait for their answers and the addresses that are known are bounded; what has been there
 -- longest goes first.
 module Weft.Tcp.Neighbours
@@ -25,7 +32,7 @@ module Weft.Tcp.Neighbours
     Neighbours,
     noNeighbours,
     stationOf,
-    renamed,
+    present,
     knownHosts,
     openQuestions,
     mostKnown,
@@ -46,6 +53,7 @@ import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.Foldable (minimumBy)
 import Data.Int (Int64)
+import Data.List qualified as List
 import Data.Map.Strict (Map)
 import Data.Map.Strict qualified as Map
 import Data.Maybe (fromMaybe, isJust, listToMaybe)
@@ -82,38 +90,45 @@ frameHeader :: Int
 frameHeader = 14
 
 -- | What is known of the hosts of a link, and the packets, each an @a@, that wait for more.
-data Neighbours a = Neighbours !Station !(Map Address Known) !(Map Address (Asked a))
+data Neighbours a = Neighbours !Station !Telling !(Map Address Known) !(Map Address (Asked a))
 
--- | A hardware address, and until when it is used without a new question, in microseconds.
-data Known = Known !Mac !Int64
+-- | How often this end's hardware address is still to be told to all hosts, and when next.
+data Telling = Telling !Int !Int64
+
+-- | A hardware address, until when it is used without a new question, in microseconds, and whether it is doubted.
+data Known = Known !Mac !Int64 !Trust
+
+-- | Not to be doubted before a time; or doubted, and forgotten at a time unless there is an answer before.
+data Trust = Sure !Int64 | Doubted !Int64
 
 -- | An open question: how often it was asked, when it may be asked again, and the packets that wait, newest first.
 data Asked a = Asked !Int !Int64 ![a]
 
 -- | Nobody is known.
 noNeighbours :: Station -> Neighbours a
-noNeighbours station = Neighbours station Map.empty Map.empty
+noNeighbours station = Neighbours station (Telling mostTold 0) Map.empty Map.empty
 
 -- | This end.
 stationOf :: Neighbours a -> Station
-stationOf (Neighbours station _ _) = station
+stationOf (Neighbours station _ _ _) = station
 
--- | This end has another hardware address from now on, and says so to all hosts, of which those that know it change their
--- entry (RFC 5227, section 3; RFC 4861, section 7.2.6).
-renamed :: Mac -> Neighbours a -> (Neighbours a, [Out a])
-renamed mac n@(Neighbours station known asked)
-  | mac == stationMac station = (n, [])
-  | otherwise = (Neighbours station' known asked, map (Say . announcement station' . attachmentAddress) (stationAttachments station))
+-- | This end has this hardware address at this time. All hosts are told of it at first, and when it is another one, three times with a second
+-- between, for one frame may be lost; those that know this end change their entry (RFC 5227, section 3; RFC 4861, section 7.2.6).
+present :: Int64 -> Mac -> Neighbours a -> (Neighbours a, [Out a])
+present now mac n@(Neighbours station (Telling left next) known asked)
+  | mac /= stationMac station = telling station {stationMac = mac} mostTold
+  | left > 0 && next <= now = telling station left
+  | otherwise = (n, [])
   where
-    station' = station {stationMac = mac}
+    telling this times = (Neighbours this (Telling (times - 1) (now + patience)) known asked, map (Say . announcement this . attachmentAddress) (stationAttachments this))
 
 -- | The hosts whose hardware addresses are known.
 knownHosts :: Neighbours a -> [(Address, Mac)]
-knownHosts (Neighbours _ known _) = [(address, mac) | (address, Known mac _) <- Map.toList known]
+knownHosts (Neighbours _ _ known _) = [(address, mac) | (address, Known mac _ _) <- Map.toList known]
 
 -- | The open questions, and how many packets wait for each.
 openQuestions :: Neighbours a -> [(Address, Int)]
-openQuestions (Neighbours _ _ asked) = [(address, length waiting) | (address, Asked _ _ waiting) <- Map.toList asked]
+openQuestions (Neighbours _ _ _ asked) = [(address, length waiting) | (address, Asked _ _ waiting) <- Map.toList asked]
 
 -- | How many hosts are known, how many questions are open, and how many packets wait for the answer to each.
 mostKnown, mostAsked, mostWaiting :: Int
@@ -121,13 +136,16 @@ mostKnown = 1024
 mostAsked = 128
 mostWaiting = 3
 
--- How long an answer counts, how long a question waits for it, and how many fail until the host is taken to be gone.
-freshFor, patience :: Int64
+-- How long an answer counts, how long a question waits for it, and how long that of a doubt does.
+freshFor, patience, doubtFor :: Int64
 freshFor = 30000000
 patience = 1000000
+doubtFor = 500000
 
-mostTries :: Int
+-- How many questions fail until the host is taken to be gone, and how often all hosts are told of this one.
+mostTries, mostTold :: Int
 mostTries = 3
+mostTold = 3
 
 -- | What leaves.
 data Out a
@@ -139,10 +157,11 @@ data Out a
 -- | Send a packet to an address, at this time in microseconds. It may have to wait, and may be lost then, as on any
 -- network.
 sendTo :: Int64 -> Address -> a -> Neighbours a -> (Neighbours a, [Out a])
-sendTo now target packet n@(Neighbours station known asked) = case nextHop station target of
+sendTo now target packet n@(Neighbours station told known asked) = case nextHop station target of
   Nothing -> (n, [])
   Just (own, hop) -> case Map.lookup hop known of
-    Just (Known mac until')
+    Just (Known mac until' trust)
+      | Doubted end <- trust, end <= now -> unknown own hop (Map.delete hop known) asked
       | now < until' -> (n, [Carry mac packet])
       | Just (Asked tries again _) <- Map.lookup hop asked,
         tries >= mostTries,
@@ -160,7 +179,7 @@ sendTo now target packet n@(Neighbours station known asked) = case nextHop stati
           kept = newest (waits <> waiting)
       Nothing -> (entered (Asked 1 (now + patience) waits), [Say (questionFor station own hop)])
       where
-        entered entry = Neighbours station known' (Map.insert hop entry (if Map.member hop asked' then asked' else roomIn mostAsked (\(Asked _ again _) -> again) asked'))
+        entered entry = Neighbours station told known' (Map.insert hop entry (if Map.member hop asked' then asked' else roomIn mostAsked (\(Asked _ again _) -> again) asked'))
 
 -- The first of these, so that nothing refers to the others any more.
 newest :: [a] -> [a]
@@ -196,14 +215,14 @@ isOn target attachment = case (target, attachmentAddress attachment) of
 
 -- | A frame came at this time. The packet in it that is for this host's stack, if there is one; what leaves.
 receiveFrame :: Int64 -> ByteString -> Neighbours a -> (Neighbours a, Maybe ByteString, [Out a])
-receiveFrame now frame n@(Neighbours station _ _)
+receiveFrame now frame n@(Neighbours station _ _ _)
   -- No host has an address of a group.
   | B.length frame < frameHeader || isGroup from = (n, Nothing, [])
   | otherwise = case word16 frame 12 of
-      0x0806 -> maybe (n, Nothing, []) said (readArp station from content)
+      0x0806 -> heard (readArp station from content)
       0x0800 | speaks 4 -> forStack
       0x86dd
-        | isDiscovery content -> maybe (n, Nothing, []) said (readDiscovery station from content)
+        | isDiscovery content -> heard (readDiscovery station from content)
         | speaks 6 -> forStack
       _ -> (n, Nothing, [])
   where
@@ -212,22 +231,37 @@ receiveFrame now frame n@(Neighbours station _ _)
     from = macAt frame 6
     content = B.drop frameHeader frame
     forStack = (n, if to == stationMac station then Just content else Nothing, [])
-    said = \case
-      Asks answer -> (n, Nothing, [Say answer])
-      Tells address mac -> let (n', out) = learnt now address mac n in (n', Nothing, out)
+    heard said = let (n', out) = List.foldl' (\(x, before) one -> (before <>) <$> hear one x) (n, []) said in (n', Nothing, out)
+    hear = \case
+      Asks answer -> (,[Say answer])
+      Tells address mac -> answered now address mac
+      Claims address mac -> doubted now address mac
 
--- | What another host says: a question about this one, with the frame that answers it; or an answer.
-data Said = Asks !ByteString | Tells !Address !Mac
+-- | What another host says: a question about this one, with the frame that answers it; an answer to this one; or, unasked, that an address
+-- has this hardware address.
+data Said = Asks !ByteString | Tells !Address !Mac | Claims !Address !Mac
 
--- An answer that nobody waits for changes nothing.
-learnt :: Int64 -> Address -> Mac -> Neighbours a -> (Neighbours a, [Out a])
-learnt now address mac n@(Neighbours station known asked) = case Map.lookup address asked of
-  Just (Asked _ _ waiting)
-    | not (isGroup mac) ->
-        (Neighbours station (Map.insert address (Known mac (now + freshFor)) others) (Map.delete address asked), map (Carry mac) (reverse waiting))
-  _ -> (n, [])
+-- An answer ends a question that is open, or a doubt. Another one is a claim.
+answered :: Int64 -> Address -> Mac -> Neighbours a -> (Neighbours a, [Out a])
+answered now address mac n@(Neighbours station tells known asked)
+  | Just (Asked _ _ waiting) <- Map.lookup address asked,
+    not (isGroup mac) =
+      (Neighbours station tells (learnt now others) (Map.delete address asked), map (Carry mac) (reverse waiting))
+  | Just (Known mac' _ (Doubted _)) <- Map.lookup address known, mac' == mac = (Neighbours station tells (learnt (now + patience) known) asked, [])
+  | otherwise = doubted now address mac n
   where
-    others = if Map.member address known then known else roomIn mostKnown (\(Known _ until') -> until') known
+    learnt sure = Map.insert address (Known mac (now + freshFor) (Sure sure))
+    others = if Map.member address known then known else roomIn mostKnown (\(Known _ until' _) -> until') known
+
+-- Is the entry of a known host wrong? That is not asked for a second after it was found to be right.
+doubted :: Int64 -> Address -> Mac -> Neighbours a -> (Neighbours a, [Out a])
+doubted now address mac n@(Neighbours station tells known asked) = case Map.lookup address known of
+  Just (Known mac' until' (Sure from))
+    | mac /= mac' && from <= now && Map.notMember address asked,
+      Just (own, hop) <- nextHop station address,
+      hop == address ->
+        (Neighbours station tells (Map.insert address (Known mac' until' (Doubted (now + doubtFor))) known) asked, [Say (questionTo mac' station own address)])
+  _ -> (n, [])
 
 -- | Is it the address of several hosts?
 isGroup :: Mac -> Bool
@@ -250,10 +284,19 @@ macAt b i = Mac (fromIntegral (word16 b i) `shiftL` 32 .|. fromIntegral (word32 
 -- The frame that asks, by an own address, for the hardware address of a host.
 questionFor :: Station -> Address -> Address -> ByteString
 questionFor station own target = case target of
-  Address6 a b ->
-    let group = Address6 0xff02000000000000 (0x00000001ff000000 .|. (b .&. 0xffffff))
-     in framed station (Mac (0x333300000000 .|. 0xff000000 .|. (b .&. 0xffffff))) 0x86dd (discovery station own group 135 (byte32 0 <> byte64 a <> byte64 b) 1)
-  _ -> framed station (Mac 0xffffffffffff) 0x0806 (arp 1 (stationMac station) (short own) (Mac 0) (short target))
+  Address6 _ b ->
+    let low = b .&. 0xffffff in question (Mac (0x3333ff000000 .|. low)) (Address6 0xff02000000000000 (0x00000001ff000000 .|. low)) station own target
+  _ -> question (Mac 0xffffffffffff) target station own target
+
+-- It asks one host alone, which has, or had, this hardware address.
+questionTo :: Mac -> Station -> Address -> Address -> ByteString
+questionTo mac station own target = question mac target station own target
+
+-- To this hardware address, and to this address of version 6.
+question :: Mac -> Address -> Station -> Address -> Address -> ByteString
+question mac to station own target = case target of
+  Address6 a b -> framed station mac 0x86dd (discovery station own to 135 (byte32 0 <> byte64 a <> byte64 b) 1)
+  _ -> framed station mac 0x0806 (arp 1 (stationMac station) (short own) (Mac 0) (short target))
 
 -- The frame that tells all hosts the hardware address of an own address.
 announcement :: Station -> Address -> ByteString
@@ -274,15 +317,17 @@ arp operation mac address otherMac other =
   byte16 1 <> byte16 0x0800 <> byte8 6 <> byte8 4 <> byte16 operation <> macBuilder mac <> byte32 address <> macBuilder otherMac <> byte32 other
 
 -- RFC 826. Frames may have padding.
-readArp :: Station -> Mac -> ByteString -> Maybe Said
-readArp station from b = do
-  guard (B.length b >= 28 && word32 b 0 == 0x00010800 && word16 b 4 == 0x0604 && isOwn station (Address4 own))
-  case word16 b 6 of
-    1 -> Just (Asks (framed station from 0x0806 (arp 2 (stationMac station) own (macAt b 8) (word32 b 14))))
-    2 -> Just (Tells (Address4 (word32 b 14)) (macAt b 8))
-    _ -> Nothing
+readArp :: Station -> Mac -> ByteString -> [Said]
+readArp station from b
+  | B.length b < 28 || word32 b 0 /= 0x00010800 || word16 b 4 /= 0x0604 = []
+  | otherwise = case word16 b 6 of
+      1 -> [Asks (framed station from 0x0806 (arp 2 (stationMac station) own (macAt b 8) (word32 b 14))) | mine] <> [Claims sender (macAt b 8)]
+      2 -> [if mine then Tells sender (macAt b 8) else Claims sender (macAt b 8)]
+      _ -> []
   where
     own = word32 b 24
+    mine = isOwn station (Address4 own)
+    sender = Address4 (word32 b 14)
 
 isOwn :: Station -> Address -> Bool
 isOwn station address = any ((== address) . attachmentAddress) (stationAttachments station)
@@ -305,8 +350,8 @@ isDiscovery :: ByteString -> Bool
 isDiscovery b = B.length b >= 41 && octet b 6 == protocolIcmp6 && octet b 40 `elem` [135, 136]
 
 -- RFC 4861, sections 7.1 and 7.2. With fewer than 255 hops left, a message is not from this link.
-readDiscovery :: Station -> Mac -> ByteString -> Maybe Said
-readDiscovery station from b = do
+readDiscovery :: Station -> Mac -> ByteString -> [Said]
+readDiscovery station from b = fromMaybe [] $ do
   p <- either (const Nothing) Just (parsePacket b)
   guard (packetHops p == 255)
   Other kind 0 content <- either (const Nothing) Just (parseMessage (packetSource p) (packetTarget p) (packetPayload p))
@@ -317,10 +362,13 @@ readDiscovery station from b = do
       teller = if asksForDuplicates then allHosts6 else packetSource p
       flags = if asksForDuplicates then 0x20000000 else 0x60000000
       answer = framed station (if asksForDuplicates then Mac 0x333300000001 else from) 0x86dd (discovery station about teller 136 (byte32 flags <> bytes (B.take 16 (B.drop 4 content))) 2)
-  case kind of
-    135 | isOwn station about -> Just (Asks answer)
-    136 | isOwn station (packetTarget p) -> Just (Tells about (fromMaybe from (optionOf 2 (B.drop 20 content))))
-    _ -> Nothing
+      hardware option = optionOf option (B.drop 20 content)
+  pure $ case kind of
+    135 -> [Asks answer | isOwn station about] <> [Claims (packetSource p) mac | Just mac <- [hardware 1]]
+    136
+      | isOwn station (packetTarget p) -> [Tells about (fromMaybe from (hardware 2))]
+      | otherwise -> [Claims about mac | Just mac <- [hardware 2]]
+    _ -> []
 
 -- The hardware address in an option of this kind.
 optionOf :: Word8 -> ByteString -> Maybe Mac

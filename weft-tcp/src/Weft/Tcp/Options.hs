@@ -86,12 +86,17 @@ connectionValue option t = case option of
   (6, 12) -> Just (fromEnum (not (t `is` Interactive)))
   _ -> Nothing
 
--- | The settings of an existing connection, given those that a new one would have and its own: memory and segment size stay
--- as they were agreed.
-retuned :: Settings -> Settings -> Settings
-retuned new old
-  | settingReceiveBuffer new == settingReceiveBuffer old && settingReceiveLimit new == settingReceiveLimit old && settingMss new == settingMss old = new
-  | otherwise = new {settingReceiveBuffer = settingReceiveBuffer old, settingReceiveLimit = settingReceiveLimit old, settingMss = settingMss old}
+-- | The settings of an existing connection, given its options, the settings that a new one would have and its own. The segment size stays
+-- as it was agreed. So does the memory, unless the options give its size; the right edge of the window does not go back.
+retuned :: Values -> Settings -> Settings -> Settings
+retuned values new old
+  | settingMss new == settingMss old && keepsMemory = new
+  | otherwise = memory {settingMss = settingMss old}
+  where
+    -- SO_RCVBUF
+    isGiven = isJust (valueOf (1, 8) values)
+    keepsMemory = isGiven || settingReceiveBuffer new == settingReceiveBuffer old && settingReceiveLimit new == settingReceiveLimit old
+    memory = if isGiven then new else new {settingReceiveBuffer = settingReceiveBuffer old, settingReceiveLimit = settingReceiveLimit old}
 
 -- | What an existing connection is to be told of an option that was just set, by these settings.
 tuning :: Option -> Int -> Settings -> [Input]

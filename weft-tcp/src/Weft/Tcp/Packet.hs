@@ -34,6 +34,7 @@ import Data.Bits (shiftL, shiftR, testBit, (.&.), (.|.))
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.Word (Word32, Word64, Word8)
+import Foreign.Ptr (plusPtr)
 import Weft.Tcp.Checksum
 import Weft.Tcp.Internal.Bytes
 
@@ -90,8 +91,8 @@ parsePacket b
 parse4 :: ByteString -> Either Malformed Packet
 parse4 b = do
   when (B.length b < 20) (Left Truncated)
-  let header = fromIntegral (octet b 0 .&. 15) * 4
-      total = fromIntegral (word16 b 2)
+  let !header = fromIntegral (octet b 0 .&. 15) * 4
+      !total = fromIntegral (word16 b 2)
       fragment = word16 b 6
   when (header < 20 || total < header) (Left BadLength)
   when (B.length b < total) (Left Truncated)
@@ -99,7 +100,7 @@ parse4 b = do
   -- More fragments, or an offset. The bit in front of them (reserved) and "do not fragment"
   -- mean nothing to the receiver.
   when (fragment .&. 0x3fff /= 0) (Left Fragmented)
-  pure
+  pure $!
     Packet
       { packetSource = Address4 (word32 b 12),
         packetTarget = Address4 (word32 b 16),
@@ -116,7 +117,7 @@ parse6 b = do
   let total = 40 + fromIntegral (word16 b 4)
   when (B.length b < total) (Left Truncated)
   (protocol, payload) <- extensions True (octet b 6) (B.drop 40 (B.take total b))
-  pure
+  pure $!
     Packet
       { packetSource = Address6 (word64 b 8) (word64 b 16),
         packetTarget = Address6 (word64 b 24) (word64 b 32),
@@ -160,39 +161,30 @@ buildPacket p = build (packetBuilder p (bytes (packetPayload p)))
 
 -- | The bytes of a packet with another payload than its own.
 packetBuilder :: Packet -> Builder -> Builder
-packetBuilder p payload = case (packetSource p, packetTarget p) of
-  (Address6 a b, Address6 c d) ->
-    byte32 ((6 `shiftL` 28) .|. (fromIntegral (packetClass p) `shiftL` 20) .|. (packetLabel p .&. 0xfffff))
-      <> byte16 (fromIntegral size)
-      <> byte8 (packetProtocol p)
-      <> byte8 (packetHops p)
-      <> foldMap byte64 [a, b, c, d]
-      <> payload
-  (source, target) ->
-    let header sum16 =
-          byte8 0x45
-            <> byte8 (packetClass p)
-            <> byte16 (fromIntegral (20 + size))
-            <> byte16 (fromIntegral (packetLabel p))
-            <> byte16 0x4000
-            <> byte8 (packetHops p)
-            <> byte8 (packetProtocol p)
-            <> byte16 sum16
-            <> byte32 (short source)
-            <> byte32 (short target)
-        -- The sum of the header's 16-bit words, two at a time.
-        summed =
-          foldMap
-            sumWord32
-            [ 0x45000000 .|. (fromIntegral (packetClass p) `shiftL` 16) .|. (fromIntegral (20 + size) .&. 0xffff),
-              ((packetLabel p .&. 0xffff) `shiftL` 16) .|. 0x4000,
-              (fromIntegral (packetHops p) `shiftL` 24) .|. (fromIntegral (packetProtocol p) `shiftL` 16),
-              short source,
-              short target
-            ]
-     in header (checksum summed) <> payload
+packetBuilder p (Builder size payload) = case (packetSource p, packetTarget p) of
+  (Address6 a b, Address6 c d) -> Builder (40 + size) $ \to -> do
+    put32 to 0 ((6 `shiftL` 28) .|. (fromIntegral (packetClass p) `shiftL` 20) .|. (packetLabel p .&. 0xfffff))
+    put16 to 4 (fromIntegral size)
+    put8 to 6 (packetProtocol p)
+    put8 to 7 (packetHops p)
+    put64 to 8 a
+    put64 to 16 b
+    put64 to 24 c
+    put64 to 32 d
+    payload (to `plusPtr` 40)
+  (source, target) -> Builder (20 + size) $ \to -> do
+    let first = 0x45000000 .|. (fromIntegral (packetClass p) `shiftL` 16) .|. (fromIntegral (20 + size) .&. 0xffff)
+        -- Not to be fragmented.
+        second = (packetLabel p `shiftL` 16) .|. 0x4000
+        third = (fromIntegral (packetHops p) `shiftL` 24) .|. (fromIntegral (packetProtocol p) `shiftL` 16)
+        sum16 = checksum (sumWord32 first <> sumWord32 second <> sumWord32 third <> sumWord32 (short source) <> sumWord32 (short target))
+    put32 to 0 first
+    put32 to 4 second
+    put32 to 8 (third .|. fromIntegral sum16)
+    put32 to 12 (short source)
+    put32 to 16 (short target)
+    payload (to `plusPtr` 20)
   where
-    size = builderLength payload
     short (Address4 a) = a
     short (Address6 _ a) = fromIntegral a
 
@@ -210,5 +202,5 @@ pseudoHeader source target protocol size =
   address source <> address target <> sumWord16 (fromIntegral protocol) <> sumWord32 (fromIntegral size)
   where
     address (Address4 a) = sumWord32 a
-    address (Address6 a b) = foldMap sumWord32 [upper a, fromIntegral a, upper b, fromIntegral b]
+    address (Address6 a b) = sumWord32 (upper a) <> sumWord32 (fromIntegral a) <> sumWord32 (upper b) <> sumWord32 (fromIntegral b)
     upper x = fromIntegral (x `shiftR` 32) :: Word32

@@ -46,12 +46,13 @@ module Weft.Tcp.Segment
   )
 where
 
-import Control.Monad (unless, when)
+import Control.Monad (unless, when, zipWithM_)
 import Data.Bits (complement, shiftL, shiftR, (.&.), (.|.))
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
-import Data.Maybe (isJust, isNothing)
+import Data.Maybe (isNothing)
 import Data.Word (Word16, Word32, Word8)
+import Foreign.Ptr (Ptr, plusPtr)
 import Weft.Tcp.Checksum
 import Weft.Tcp.Internal.Bytes
 import Weft.Tcp.Packet (Address, protocolTcp, pseudoHeader)
@@ -176,10 +177,11 @@ headerOf b = do
 parseVerified :: ByteString -> Either Malformed (Ports, Segment, ByteString)
 parseVerified b = do
   header <- headerOf b
-  let ports = Ports (word16 b 0) (word16 b 2)
+  let !ports = Ports (word16 b 0) (word16 b 2)
   when (sourcePort ports == 0 || targetPort ports == 0) (Left BadPort)
   options <- parseOptions noOptions (B.drop 20 (B.take header b))
-  let segment =
+  let !rest = B.drop header b
+      !segment =
         Segment
           { segmentSeq = Seq (word32 b 4),
             segmentAck = Seq (word32 b 8),
@@ -189,7 +191,7 @@ parseVerified b = do
             segmentOptions = options,
             segmentLength = fromIntegral (B.length b - header)
           }
-  pure (ports, segment, B.drop header b)
+  pure (ports, segment, rest)
 
 -- | The ports and the sequence number alone, from at least eight bytes: what an ICMP message
 -- quotes of a segment that this end sent.
@@ -220,27 +222,39 @@ parseOptions !o b = case B.uncons b of
         5 -> do
           when (size < 10 || (size - 2) .&. 7 /= 0) (Left (BadOption 5))
           pure o {optionSack = [Range (Seq (word32 b i)) (Seq (word32 b (i + 4))) | i <- [2, 10 .. size - 8]]}
-        8 -> o {optionTimestamps = Just (Timestamps (word32 b 2) (word32 b 6))} <$ ofSize 10
+        8 -> do
+          ofSize 10
+          let !x = Timestamps (word32 b 2) (word32 b 6)
+          pure o {optionTimestamps = Just x}
         _ -> Right o
       ofSize n = when (size /= n) (Left (BadOption kind))
 
 -- Each is padded in front to a multiple of four bytes, in the usual order; selective
 -- acknowledgements are permitted in the padding of the timestamps.
-options4 :: Options -> Builder
-options4 o =
-  foldMap (\m -> byte8 2 <> byte8 4 <> byte16 m) (optionMss o)
-    <> (if optionSackPermitted o then (if timed then mempty else byte16 0x0101) <> byte16 0x0402 else mempty)
-    <> foldMap (\t -> (if optionSackPermitted o then mempty else byte16 0x0101) <> byte16 0x080a <> byte32 (timestampValue t) <> byte32 (timestampEcho t)) (optionTimestamps o)
-    <> foldMap (\s -> byte8 1 <> byte8 3 <> byte8 3 <> byte8 s) (optionScale o)
-    <> case optionSack o of
-      [] -> mempty
-      ranges ->
-        byte16 0x0101
-          <> byte8 5
-          <> byte8 (fromIntegral (2 + 8 * length ranges))
-          <> foldMap (\(Range (Seq a) (Seq b)) -> byte32 a <> byte32 b) ranges
+putOptions :: Ptr Word8 -> Options -> IO ()
+putOptions p o = sized p
   where
-    timed = isJust (optionTimestamps o)
+    sized at = case optionMss o of
+      Nothing -> permitted at
+      Just m -> put16 at 0 0x0204 >> put16 at 2 m >> permitted (at `plusPtr` 4)
+    permitted at
+      | optionSackPermitted o && isNothing (optionTimestamps o) = put32 at 0 0x01010402 >> scaled (at `plusPtr` 4)
+      | otherwise = timed at
+    timed at = case optionTimestamps o of
+      Nothing -> scaled at
+      Just (Timestamps value echo) -> do
+        put32 at 0 (if optionSackPermitted o then 0x0402080a else 0x0101080a)
+        put32 at 4 value
+        put32 at 8 echo
+        scaled (at `plusPtr` 12)
+    scaled at = case optionScale o of
+      Nothing -> selective at
+      Just s -> put32 at 0 (0x01030300 .|. fromIntegral s) >> selective (at `plusPtr` 4)
+    selective at = case optionSack o of
+      [] -> pure ()
+      ranges -> do
+        put32 at 0 (0x01010502 + 8 * fromIntegral (length ranges))
+        zipWithM_ (\i (Range (Seq a) (Seq b)) -> put32 at i a >> put32 at (i + 4) b) [4, 12 ..] ranges
 
 -- | How many bytes the options take up in a header: a multiple of four, at most 40 in what may be
 -- sent.
@@ -267,27 +281,31 @@ data Sums
 
 -- | 'buildSegment' with a payload of several pieces.
 segmentBuilder :: Sums -> Address -> Address -> Ports -> Segment -> [ByteString] -> Builder
-segmentBuilder sums source target ports s payload = header field <> foldMap bytes payload
+segmentBuilder sums source target ports s payload = Builder whole $ \p -> do
+  put16 p 0 (sourcePort ports)
+  put16 p 2 (targetPort ports)
+  put32 p 4 number
+  put32 p 8 acknowledged
+  put8 p 12 (fromIntegral (size `shiftL` 2))
+  put8 p 13 (fromIntegral (flags .&. 0xff))
+  put16 p 14 (segmentWindow s)
+  put16 p 16 0
+  put16 p 18 (segmentUrgent s)
+  putOptions (p `plusPtr` 20) (segmentOptions s)
+  copied (p `plusPtr` size) payload
+  put16 p 16 =<< case sums of
+    AllSummed -> checksum . (around <>) <$> sumMemory p whole
+    PseudoHeaderSummed -> pure (complement (checksum around))
   where
-    size = 20 + optionsLength (segmentOptions s)
-    around = pseudoHeader source target protocolTcp (size + sum (map B.length payload))
-    field = case sums of
-      AllSummed -> checksum (around <> sumBytes (build (header 0)) <> payloadSum 0 payload)
-      PseudoHeaderSummed -> complement (checksum around)
-    payloadSum !at = \case
-      [] -> mempty
-      piece : rest -> sumAfter at piece <> payloadSum (at + B.length piece) rest
+    !size = 20 + optionsLength (segmentOptions s)
+    !whole = lengthen size payload
+    !around = pseudoHeader source target protocolTcp whole
     Flags flags = segmentFlags s
     Seq number = segmentSeq s
     Seq acknowledged = segmentAck s
-    header sum16 =
-      byte16 (sourcePort ports)
-        <> byte16 (targetPort ports)
-        <> byte32 number
-        <> byte32 acknowledged
-        <> byte8 (fromIntegral ((size `div` 4) `shiftL` 4))
-        <> byte8 (fromIntegral (flags .&. 0xff))
-        <> byte16 (segmentWindow s)
-        <> byte16 sum16
-        <> byte16 (segmentUrgent s)
-        <> options4 (segmentOptions s)
+    lengthen !n = \case
+      [] -> n
+      piece : rest -> lengthen (n + B.length piece) rest
+    copied p = \case
+      [] -> pure ()
+      piece : rest -> putBytes p piece >> copied (p `plusPtr` B.length piece) rest

@@ -30,7 +30,7 @@ attempting world =
       inDirectory world "a socket without room takes nothing" full,
       inDirectory world "bytes and a part of a file" (withFiles world),
       conforms world "nothing to be received, some, and the end" receiving,
-      conforms world "a socket that was closed takes nothing, whoever has its number now" closed
+      conforms world "a socket that was closed takes nothing, whatever has its number now" closed
     ]
 
 -- | All of the bytes, tried first and then waited for, which goes on in turns.

@@ -127,7 +127,7 @@ conditions world =
           replicateM_ 5 yield
           Condition.broadcast c
           sequence_ waits,
-      ordered world "who is cancelled holds the mutex again" . running world $ do
+      ordered world "a thread that is cancelled holds the mutex again" . running world $ do
         m <- newMutex
         c <- Condition.newCondition
         gate <- newGate

@@ -30,7 +30,7 @@ reading world =
     "reading"
     [ testProperty "as the model says, however the stream is cut" (agrees world),
       conforms world "in every two pieces and byte by byte, over a socket" everyCut,
-      conforms world "who is interrupted has taken nothing" interrupted,
+      conforms world "a thread that is interrupted has taken nothing" interrupted,
       conforms world "what was given out does not change" kept,
       conforms world "a long line costs no memory beyond its bound" bounded
     ]

@@ -10,6 +10,7 @@ import Control.Monad (forM_, void)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as ByteString
 import Data.IORef
+import Data.Int (Int64)
 import Test.Tasty
 import Weft
 import Weft.Conformance.Check
@@ -28,43 +29,37 @@ relaying world =
     [ conforms world "the client ends first, then the server" (clientFirst world),
       conforms world "the server ends first, then the client" (serverFirst world),
       conforms world "megabytes in both directions at once" (bothWays world),
-      inDirectory world "who does not read stops who writes" (backPressure world),
+      inDirectory world "a reader that stops holds up the writer" (backPressure world),
       conforms world "a reset ends both directions" (resets world),
       conforms world "a cancellation ends both directions, and closes nothing" (cancelled world),
       conforms world "one direction alone" (oneWay world)
     ]
 
 -- | A client, a server, and the sockets between them.
-between' :: Thread (Socket, Socket) -> (Socket -> Socket -> (Socket, Socket) -> Thread a) -> Thread a
-between' pair body = bracket ((,) <$> pair <*> pair) close $ \((client, left), (right, server)) ->
+across :: Thread (Socket, Socket) -> (Socket -> Socket -> (Socket, Socket) -> Thread a) -> Thread a
+across pair body = bracket ((,) <$> pair <*> pair) close $ \((client, left), (right, server)) ->
   body client server (left, right)
   where
     close ((a, b), (c, d)) = mapM_ closeSocket [a, b, c, d]
 
-clientFirst :: World -> Thread ()
-clientFirst world = between' connected $ \client server (left, right) -> do
-  counts <- beside world (relay left right)
-  sendAll client "question"
-  shutdown client ShutdownSend
-  receiveAll server ===> "question"
-  sendAll server "an answer"
-  shutdown server ShutdownSend
-  receiveAll client ===> "an answer"
-  counts ===> (8, 9)
+clientFirst, serverFirst :: World -> Thread ()
+clientFirst world = across connected $ \client server ends -> inTurn world (client, "question") (server, "an answer") ends (8, 9)
+serverFirst world = across connected $ \client server ends -> inTurn world (server, "banner") (client, "late words") ends (10, 6)
 
-serverFirst :: World -> Thread ()
-serverFirst world = between' connected $ \client server (left, right) -> do
+-- | One end speaks and ends its stream, then the other one does; how much goes each way.
+inTurn :: World -> (Socket, ByteString) -> (Socket, ByteString) -> (Socket, Socket) -> (Int64, Int64) -> Thread ()
+inTurn world (one, words1) (other, words2) (left, right) expected = do
   counts <- beside world (relay left right)
-  sendAll server "banner"
-  shutdown server ShutdownSend
-  receiveAll client ===> "banner"
-  sendAll client "late words"
-  shutdown client ShutdownSend
-  receiveAll server ===> "late words"
-  counts ===> (10, 6)
+  sendAll one words1
+  shutdown one ShutdownSend
+  receiveAll other ===> words1
+  sendAll other words2
+  shutdown other ShutdownSend
+  receiveAll one ===> words2
+  counts ===> expected
 
 bothWays :: World -> Thread ()
-bothWays world = between' connected $ \client server (left, right) -> do
+bothWays world = across connected $ \client server (left, right) -> do
   counts <- beside world (relay left right)
   waits <-
     sequence
@@ -86,7 +81,7 @@ content size k = ByteString.take size (ByteString.concat (map chunk [0 .. size `
 
 -- | There is no reader, so sending stops; were memory not bounded, it would not. Then all is there.
 backPressure :: World -> ByteString -> Thread ()
-backPressure world dir = between' (unixPair dir) $ \client server (left, right) -> do
+backPressure world dir = across (unixPair dir) $ \client server (left, right) -> do
   counts <- beside world (relay left right)
   sent <- liftIO (newIORef 0)
   fillUp (send client (ByteString.replicate 10_000 120) >>= \n -> liftIO (modifyIORef' sent (+ n)))
@@ -99,7 +94,7 @@ backPressure world dir = between' (unixPair dir) $ \client server (left, right) 
   counts ===> (fromIntegral n, 0)
 
 resets :: World -> Thread ()
-resets world = between' connected $ \client server (left, right) -> do
+resets world = across connected $ \client server (left, right) -> do
   outcome <- beside world (try (relay left right))
   sendAll client "unread"
   awaitReadable server
@@ -108,7 +103,7 @@ resets world = between' connected $ \client server (left, right) -> do
   outcome >>= throws (\(_ :: IOError) -> True)
 
 cancelled :: World -> Thread ()
-cancelled world = between' connected $ \client server (left, right) -> do
+cancelled world = across connected $ \client server (left, right) -> do
   sendAll client "before"
   withScope $ \scope -> do
     running' <- forkDaemonIn scope (relay left right)
@@ -122,7 +117,7 @@ cancelled world = between' connected $ \client server (left, right) -> do
   void (pure client)
 
 oneWay :: World -> Thread ()
-oneWay world = between' connected $ \client server (left, right) -> do
+oneWay world = across connected $ \client server (left, right) -> do
   count <- beside world (forward left right)
   sendAll client "one way"
   shutdown client ShutdownSend

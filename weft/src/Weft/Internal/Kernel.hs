@@ -154,4 +154,3 @@ resumeAs :: (a -> Trace) -> Outcome a -> Resume
 resumeAs k = \case
   Answered a -> oneShot (\_ -> k a)
   Failed e -> oneShot (\_ -> Throw (toException e))
-{-# INLINE resumeAs #-}

@@ -107,6 +107,15 @@ cancellation make =
       forget (rigBackend rig) (near l) (note Nothing)
       turnUntil rig "both" ((== 2) . length <$> readIORef order)
       readIORef order >>= (@?= [Nothing, Just Sys.canceled]),
+    rigged "forget ends both of two that wait, of which one has its bytes" make \rig -> withLink rig unixPair \l -> withRoom 10 \p -> do
+      -- io_uring tries both when it is handed over all of this: the cancellation comes before.
+      rs <- replicateM 2 (start rig (Receive (near l) p 10))
+      poke' (far l) "x"
+      gone <- newIORef False
+      forget (rigBackend rig) (near l) (writeIORef gone True)
+      turnUntil rig "the end of forget" (readIORef gone)
+      results <- mapM (finish rig "receive") rs
+      assertBool (show results) (all (`elem` [1, Sys.canceled]) results),
     rigged "a file is not closed under the operation on it" make \rig -> withScratch \dir -> do
       d <- openAt rig (dir <> "/a") (flagReadWrite + flagCreate) 0o600
       results <- newIORef []

@@ -15,6 +15,7 @@ import Data.IORef
 import GHC.Conc (BlockReason (..), ThreadStatus (..), threadStatus)
 import System.Environment (lookupEnv)
 import Test.Events.Rig
+import Test.Signals (waitsOutSignals)
 import Test.Tasty
 import Test.Tasty.HUnit
 import Weft.EventManager
@@ -37,6 +38,9 @@ races rig =
         answer <- forked (loop m)
         stop m
         takeMVar answer >>= either throwIO pure,
+      testCase "signals do not end a wait" $ withRig rig \m _ _ -> do
+        _ <- step m (Just (nanoseconds 0))
+        waitsOutSignals (step m . Just . nanoseconds . fromIntegral),
       testCase "freeing ends a loop and tells those who wait" $ withRig rig \_ new _ -> withLink new \link -> do
         (source, _, _) <- rigMake rig
         m <- newEventManager source

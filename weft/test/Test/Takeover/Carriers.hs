@@ -29,7 +29,7 @@ carriers =
       testGroup
         "threads that block are more than those that may run"
         [testCase (describeConfig config <> ", " <> show n <> " threads") (blockedGrow config n) | config <- [Config Epoll 1, Config Epoll 2], n <- [65, 200]],
-      testCase "at the limit it is said once who holds the OS threads" limitIsReported,
+      testCase "at the limit it is said once which threads hold the OS threads" limitIsReported,
       testCase "stuck threads all the time: OS threads stay few, and go" carriersAreBounded,
       testCase "the run ends while a thread computes" endsWhileComputing,
       testCase "the run ends when all carriers are stuck" endsAtTheLimit,

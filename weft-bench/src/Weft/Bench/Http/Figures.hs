@@ -30,7 +30,7 @@ figures rows =
           ("http-cached", curves CachedFiles clients (axis "requests per second" Linear) "requests_per_second" 1 []),
           ("http-cached-cpu", curves CachedFiles clients (axis "server CPU per request, microseconds" Linear) "cpu_ns_per_request" 1e-3 []),
           ("http-disk", curves ColdFiles clients (axis "requests per second" Linear) "requests_per_second" 1 ["After Li & Zdancewic 2007, figure 23."]),
-          ("http-tail", tail' rows),
+          ("http-tail", tailChart rows),
           ("http-memory", bars IdleMemory "resident bytes per idle connection, beyond the kernel's" "resident_per_connection" 1),
           ("http-idle", besideIdle rows)
         ]
@@ -74,8 +74,8 @@ barChart rows e label yField unit
       | otherwise = grouped (fromIntegral (scenarioActive s)) <> " connections"
 
 -- Latency by percentile.
-tail' :: [Row] -> Maybe Chart
-tail' rows
+tailChart :: [Row] -> Maybe Chart
+tailChart rows
   | null series = Nothing
   | otherwise =
       Just . Chart (experimentTitle TailLatency) subtitle ["Latencies count from when a request was due."] $

@@ -4,7 +4,7 @@
 -- Each is a program with the same three services: of ours, or under @peers\/tcp@. For pages it is the program @weft@.
 module Weft.Bench.Tcp.Stacks
   ( Stack (..),
-    Programs (..),
+    StackPrograms (..),
     stacks,
     stackCommand,
     stackDevice,
@@ -41,7 +41,7 @@ stacks =
   ]
 
 -- | Where the programs are.
-data Programs = Programs
+data StackPrograms = StackPrograms
   { -- | this one
     programSelf :: !FilePath,
     -- | the program @weft@
@@ -53,7 +53,7 @@ data Programs = Programs
   }
 
 -- | The command that starts the program of an experiment on a stack.
-stackCommand :: Programs -> TcpExperiment -> Stack -> Command
+stackCommand :: StackPrograms -> TcpExperiment -> Stack -> Command
 stackCommand programs e s = case s of
   Linux -> Command (peers </> "tcp-linux") []
   WeftOnLinux | Pages _ <- e -> serving ["--host", stackAddress s]

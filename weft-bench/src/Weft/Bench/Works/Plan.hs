@@ -233,7 +233,7 @@ experiments whole =
     Planned
       "events-pong"
       "Event managers, all clients busy: a few bytes"
-      "A connection for each request, which is answered with four bytes. Clients and server are GHC's threads in one process; who waits for them differs. `ghc-select` is the run-time system without -threaded: GHC's old manager, the work's (old), is in no GHC of today."
+      "A connection for each request, which is answered with four bytes. Clients and server are GHC's threads in one process; what waits for them differs. `ghc-select` is the run-time system without -threaded: GHC's old manager, the work's (old), is in no GHC of today."
       "events-pong"
       []
       [("capabilities", [1]), ("clients", pick [1, 16, 64, 256] [4, 64]), ("idle", [0]), ("requests", [pick 20_000 4_000])]

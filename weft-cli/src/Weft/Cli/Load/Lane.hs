@@ -61,7 +61,6 @@ import Weft.Http.Status
 import Weft.Internal.Core.Buffer (unsafeSlice)
 import Weft.Socket (Socket)
 
--- | The state that all lanes share.
 data Shared = Shared
   { sharedSource :: !Source,
     sharedMethod :: !Method,
@@ -87,13 +86,13 @@ data Lane = Lane
   }
 
 -- Cells of a lane.
-cellHave, cellMode, cellStatus, cellLeft, cellOldest, cellCount', cellDice, cellTimedOut, cellSize, cellClosing, cellAnswered, cellLast, cellRing :: Int
+cellHave, cellMode, cellStatus, cellLeft, cellOldest, cellUnanswered, cellDice, cellTimedOut, cellSize, cellClosing, cellAnswered, cellLast, cellRing :: Int
 cellHave = 0 -- bytes at the front of the input that are part of a head
 cellMode = 1 -- what the next byte belongs to
 cellStatus = 2 -- of the response that is coming
 cellLeft = 3 -- bytes of its content that are to come
 cellOldest = 4 -- where in the ring the oldest request is
-cellCount' = 5 -- requests under way
+cellUnanswered = 5 -- requests under way
 cellDice = 6
 cellTimedOut = 7 -- the ticker has cut the connection off
 cellSize = 8 -- bytes of the response that have come
@@ -121,7 +120,7 @@ newLane shared tally seed = do
     <*> newIORef Nothing
 
 outstanding :: Lane -> IO Int
-outstanding lane = peekCell (laneCells lane) cellCount'
+outstanding lane = peekCell (laneCells lane) cellUnanswered
 
 -- | When the oldest request was sent. From any thread: its response may arrive meanwhile.
 oldestSent :: Lane -> IO Int
@@ -135,7 +134,6 @@ lastAnswer lane = peekCell (laneCells lane) cellLast
 flagTimeout :: Lane -> IO ()
 flagTimeout lane = pokeCell (laneCells lane) cellTimedOut 1
 
--- | The next step of a lane's thread.
 data Step
   = -- | Send these bytes, then receive.
     Send !ByteString
@@ -156,7 +154,7 @@ data Step
 prepare :: Lane -> Int -> Int -> Int -> IO ByteString
 prepare (Lane shared _ cells _ output _ _) due sent count = do
   oldest <- peekCell cells cellOldest
-  already <- peekCell cells cellCount'
+  already <- peekCell cells cellUnanswered
   let depth = sharedDepth shared
       go i
         | i == count = pure ()
@@ -167,7 +165,7 @@ prepare (Lane shared _ cells _ output _ _) due sent count = do
             pokeCell cells (k + depth) sent
             go (i + 1)
   go 0
-  pokeCell cells cellCount' (already + count)
+  pokeCell cells cellUnanswered (already + count)
   nextRequests (sharedSource shared) cells cellDice output count
 
 -- | The first requests of a connection, where each waits for the response to the previous one.
@@ -186,7 +184,6 @@ further lane t wanted = do
 schedule :: Lane -> Double -> IO Step
 schedule lane pace = maybe Finish SleepUntil <$> takeScheduled (sharedControl (laneShared lane)) pace
 
--- | Send a request that was due at this time.
 sendDue :: Lane -> Int -> IO ByteString
 sendDue lane due = clockNow >>= \t -> prepare lane due (max due t) 1
 
@@ -194,7 +191,7 @@ sendDue lane due = clockNow >>= \t -> prepare lane due (max due t) 1
 sendAgain :: Lane -> IO ByteString
 sendAgain (Lane shared _ cells _ output _ _) = do
   t <- clockNow
-  count <- peekCell cells cellCount'
+  count <- peekCell cells cellUnanswered
   oldest <- peekCell cells cellOldest
   let depth = sharedDepth shared
   mapM_ (\i -> pokeCell cells (cellRing + depth + (oldest + i) `rem` depth) t) [0 .. count - 1]
@@ -238,7 +235,7 @@ responses lane@(Lane shared _ cells input _ decoderRef _) t = go
           if mode == modeHead then atHead from to done else inContent mode from to done
 
     atHead from to done = do
-      under <- peekCell cells cellCount'
+      under <- peekCell cells cellUnanswered
       end <- withBuffer input $ \p -> scanHead cells cellStatus cellLeft (sharedMethod shared == Head) p from to
       if
         | under == 0 -> pure broken
@@ -319,8 +316,8 @@ answered (Lane shared tally cells _ _ _ _) t = do
 forget :: Cells -> Int -> Int -> IO ()
 forget cells depth oldest = do
   pokeCell cells cellOldest (if oldest + 1 == depth then 0 else oldest + 1)
-  under <- peekCell cells cellCount'
-  pokeCell cells cellCount' (under - 1)
+  under <- peekCell cells cellUnanswered
+  pokeCell cells cellUnanswered (under - 1)
 
 opened :: Lane -> Socket -> IO ()
 opened lane socket = do
@@ -365,7 +362,7 @@ ended lane@(Lane _ tally cells _ _ _ _) how = do
 -- | Count all requests in progress as errors of this kind.
 giveUp :: Lane -> ErrorKind -> IO ()
 giveUp lane@(Lane shared tally cells _ _ _ _) kind = do
-  under <- peekCell cells cellCount'
+  under <- peekCell cells cellUnanswered
   when (under > 0) $ do
     oldest <- peekCell cells cellOldest
     due <- peekCell cells (cellRing + oldest)

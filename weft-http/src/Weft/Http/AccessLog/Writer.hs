@@ -29,7 +29,6 @@ data LogTarget
     LogFile !ByteString
   deriving stock (Eq, Show)
 
--- | An open target.
 data LogOutput
   = ToStdout
   | -- | The path, and the permissions of a new file.

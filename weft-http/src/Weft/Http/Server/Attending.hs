@@ -1,3 +1,4 @@
+-- Without full laziness: decision 120.
 {-# OPTIONS_GHC -O2 -fno-full-laziness #-}
 {-# OPTIONS_HADDOCK not-home #-}
 

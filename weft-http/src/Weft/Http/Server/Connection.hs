@@ -1,3 +1,4 @@
+-- Without full laziness: decision 120.
 {-# OPTIONS_GHC -O2 -fno-full-laziness #-}
 -- A copy of 'requests' for an output that is known to be empty makes that anew each time.
 {-# OPTIONS_GHC -fno-spec-constr #-}

@@ -104,16 +104,13 @@ bodyOverFlag = 32
 
 stageOf :: Int -> Int
 stageOf word = word .&. 7
-{-# INLINE stageOf #-}
 
 -- | Replace the stage and keep the flags.
 at :: Int -> Int -> Int
 at word stage = (word .&. complement 7) .|. stage
-{-# INLINE at #-}
 
 newExchange :: IO Exchange
 newExchange = Exchange <$> newPrimVar unanswered
-{-# INLINE newExchange #-}
 
 -- | Change the word in one step; what it was.
 change :: Exchange -> (Int -> Int) -> IO Int

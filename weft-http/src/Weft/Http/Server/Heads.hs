@@ -113,7 +113,6 @@ findHead heads given = do
 
 placeOf :: Word64 -> Int
 placeOf hash = fromIntegral (hash `unsafeShiftR` 57)
-{-# INLINE placeOf #-}
 
 -- | Parse bytes with this hash that have no entry, and make one if they come for the second time.
 unknown :: Heads k -> ByteString -> Word64 -> IO (Reading k)

@@ -60,7 +60,6 @@ noOutput = Output [] 0
 
 isEmptyOutput :: Output -> Bool
 isEmptyOutput (Output waiting _) = null waiting
-{-# INLINE isEmptyOutput #-}
 
 -- | In bytes: with more waiting, it is sent before the next request is looked at.
 mostGathered :: Int
@@ -300,4 +299,8 @@ linger context c = do
     skipping buffer = do
       n <- receiveTo c buffer 0 maxBound
       expired <- liftIO (expiredIn c)
-      unless (n == 0 || expired) (skipping buffer)
+      -- Once the ticker has shut our receiving direction down, 0 does not mean that the client has ended.
+      shut <- liftIO (wasRevived (connectionMember c))
+      unless (expired || n == 0 && not shut) $ do
+        when (n == 0) (sleep (milliseconds 100))
+        skipping buffer

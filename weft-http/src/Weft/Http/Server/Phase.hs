@@ -92,7 +92,6 @@ phaseOf word = toEnum (word .&. 15)
 -- first.
 isIn :: Phase -> Int -> Bool
 isIn phase word = word .&. 15 == fromEnum phase
-{-# INLINE isIn #-}
 
 withPhase :: Int -> Phase -> Int
 withPhase word phase = (word .&. complement 15) + fromEnum phase
@@ -154,7 +153,6 @@ entering server c phase deadline again = do
 -- | Is it between two requests, and neither ended nor asked to rest?
 isIdle :: Connection -> IO Bool
 isIdle c = isIn Idle <$> readPrimVar (phaseWord (connectionMember c))
-{-# INLINE isIdle #-}
 
 -- | 'enter' for 'Idle': where the connection has stayed idle, only its deadline moves.
 stayIdle :: Server -> Connection -> IO ()

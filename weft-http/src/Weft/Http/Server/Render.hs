@@ -125,7 +125,6 @@ renderBefore (OwnFields both dateSize) persistence chunks response pieces = case
 
 lengthWidth :: Int64 -> Int
 lengthWidth n = 18 + decimalWidth n
-{-# INLINE lengthWidth #-}
 
 putLength :: Ptr Word8 -> Int64 -> IO (Ptr Word8)
 putLength p n = do

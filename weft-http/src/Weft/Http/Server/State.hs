@@ -183,12 +183,10 @@ newPulse word deadline credit = do
 phaseWord :: Member -> PrimVar RealWorld Int
 phaseWord m = case memberPulse m of
   Pulse words' -> PrimVar words'
-{-# INLINE phaseWord #-}
 
 readDeadline :: Member -> IO Int64
 readDeadline m = case memberPulse m of
   Pulse words' -> fromIntegral <$> readPrimArray words' 1
-{-# INLINE readDeadline #-}
 
 writeDeadline :: Member -> Int64 -> IO ()
 writeDeadline m deadline = case memberPulse m of
@@ -241,7 +239,6 @@ data Connection = Connection
 -- | The socket beneath all layers.
 connectionSocket :: Connection -> Socket
 connectionSocket = memberSocket . connectionMember
-{-# INLINE connectionSocket #-}
 
 -- | The thread of a connection, once it is known, and whether the interruptions that may
 -- have been sent to it apply: mostly none, sometimes one; more where ticker and

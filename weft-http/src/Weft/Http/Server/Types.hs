@@ -257,4 +257,3 @@ type Clock = IORef Tick
 -- | Costs one memory access.
 readClock :: Clock -> IO Tick
 readClock = readIORef
-{-# INLINE readClock #-}

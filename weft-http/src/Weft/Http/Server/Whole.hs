@@ -103,7 +103,6 @@ sayingClose content bytes = B.concat [before, "Connection: close\r\n", end]
 -- success the client of @CONNECT@ takes all that comes for the tunnel.
 goesOnAfter :: Request -> Bool -> Response -> Bool
 goesOnAfter request possible response = possible && not (isConnect request) && not (asksToClose response)
-{-# INLINE goesOnAfter #-}
 
 -- Constructors, and not @==@: that of 'Method' is a call, which has names to compare.
 
@@ -120,7 +119,6 @@ isConnect request = case requestMethod request of
 -- | Does a response have the content that its fields say, whatever its status?
 hasUsualContent :: Request -> Bool
 hasUsualContent request = not (isHead request || isConnect request)
-{-# INLINE hasUsualContent #-}
 
 -- | The words for the client, given whether the connection goes on.
 persistenceOf :: Request -> Bool -> Persistence

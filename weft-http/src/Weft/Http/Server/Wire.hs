@@ -67,7 +67,6 @@ data Shortcut
   | AtHandFirst !AtHand
   | PlainFirst
 
--- | For sessions of this server.
 newContext :: Server -> Context
 newContext server = Context server quiet shortcut
   where
@@ -82,7 +81,6 @@ newContext server = Context server quiet shortcut
           _ -> NoShortcut
       | otherwise = NoShortcut
 
--- | Tell the operator.
 report :: Context -> String -> Thread ()
 report context = liftIO . serverReport (serverSettings (contextServer context))
 
@@ -152,7 +150,6 @@ tryWrite context c bytes = case connectionTransport c of
 
 attemptsOf :: Context -> Attempts
 attemptsOf = serverAttempts . contextServer
-{-# INLINE attemptsOf #-}
 
 -- | Send all pieces.
 write :: Context -> Connection -> [ByteString] -> Thread ()

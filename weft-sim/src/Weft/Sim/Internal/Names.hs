@@ -19,10 +19,10 @@ import Data.Word (Word32)
 import GHC.IO.Exception (IOErrorType (NoSuchThing), IOException (..))
 import Network.Socket
 import Weft.Internal.Core.Trace (Why (Completed))
-import Weft.Internal.Os.Address (parseHost4, parseHost6)
+import Weft.Internal.Os.Address (ntohl, parseHost4, parseHost6)
 import Weft.Sim.Internal.Conditions
 import Weft.Sim.Internal.Events
-import Weft.Sim.Internal.Network.Address (IP (V4), familyOf, fromWord, toProgram, unspecified)
+import Weft.Sim.Internal.Network.Address (IP (V4), familyOf, toProgram, unspecified)
 import Weft.Sim.Internal.Random
 import Weft.Sim.Internal.Ticket
 import Weft.Sim.Internal.World
@@ -156,7 +156,7 @@ readScoped name = case break (== '%') name of
   _ -> Nothing
 
 readIPv4 :: String -> Maybe HostAddress
-readIPv4 = fmap fromWord . parsedBy parseHost4
+readIPv4 = fmap ntohl . parsedBy parseHost4
 
 readIPv6 :: String -> Maybe HostAddress6
 readIPv6 = parsedBy parseHost6

@@ -36,6 +36,7 @@ module Weft.Sim.Internal.Ticket
 
     -- * Failures
     failure,
+    canceled,
   )
 where
 
@@ -43,7 +44,7 @@ import Control.Exception (SomeException, toException)
 import Control.Monad (void, when)
 import Data.Foldable (foldlM)
 import Data.IORef
-import Foreign.C.Error (Errno, errnoToIOError)
+import Foreign.C.Error (Errno (..), errnoToIOError)
 import GHC.Exts (oneShot)
 import Weft.Internal.Core.Cancel
 import Weft.Internal.Core.Trace
@@ -248,3 +249,7 @@ deliverTicket ticket why result = do
 -- one, the reason.
 failure :: String -> Maybe FilePath -> Errno -> SomeException
 failure what path e = toException (errnoToIOError what e Nothing path)
+
+-- | As an operation ends whose descriptor is closed: @ECANCELED@ (on Linux).
+canceled :: Errno
+canceled = Errno 125

@@ -139,7 +139,7 @@ raisePending =
 
 -- Note [Waiting for ever]
 -- ~~~~~~~~~~~~~~~~~~~~~~~
--- A thread that waits is known to what it waits for, and to who has its 'ThreadId'. If the collector finds
+-- A thread that waits is known to what it waits for, and to the holders of its 'ThreadId'. If the collector finds
 -- its stack dead, nobody can wake it any more: a finalizer, which keeps the stack from being
 -- collected once more, throws at it, and is there again for its next wait. It is made when the thread first waits: many never
 -- do. A thread that has ended waits for nothing, so its finalizer does nothing. A stack that waits on an OS thread of its

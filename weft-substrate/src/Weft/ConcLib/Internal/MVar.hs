@@ -78,10 +78,10 @@ putMVar (MVar v) a =
   performWaiting (putting v a) $ \(Present b putters) w ->
     among putterWaiter putters (Putter w a) >>= \q -> writePVar v (Full b q)
 
--- | No value, and who waits to take or to read one.
+-- | No value, and the threads that wait to take or to read one.
 data Absent a = Absent (Queue (Waiter a)) (Queue (Waiter a))
 
--- | A value, and who waits to put another.
+-- | A value, and the threads that wait to put another.
 data Present a = Present a (Queue (Putter a))
 
 -- | Take the value, if there is one.

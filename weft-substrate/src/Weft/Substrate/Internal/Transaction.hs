@@ -304,15 +304,22 @@ atomicPTM (PTM m) = IO (run 0#)
 {-# INLINE atomicPTM #-}
 
 -- | Commit the log of a transaction that has called 'sleepHEC', and sleep until woken. If it cannot
--- be committed, return at once. The transaction runs again in both cases.
+-- be committed, return at once. The transaction runs again in both cases. So it does where it has begun on another HEC, in a lazy
+-- value that was left: that one may run by now, and this one would lie in a bed from which nobody rouses it.
 goToSleep :: Log -> State# RealWorld -> State# RealWorld
 goToSleep l0 s0 = case unIO (mask_ (IO attempt) `catch` (`raiseAgain` pure ())) s0 of (# s1, () #) -> s1
   where
-    attempt s = case revalidate l s of
-      (# s1, Conflict #) -> (# s1, () #)
-      (# s1, n #) -> case commit l n s1 of
-        (# s2, Done #) -> unIO (hecHere >>= late >>= sleeping) s2
-        (# s2, _ #) -> (# s2, () #)
+    attempt s = case unIO hecHere s of
+      (# s1, h #)
+        | putsToSleep h -> case revalidate l s1 of
+            (# s2, Conflict #) -> (# s2, () #)
+            (# s2, n #) -> case commit l n s2 of
+              (# s3, Done #) -> unIO (late h >>= sleeping) s3
+              (# s3, _ #) -> (# s3, () #)
+        | otherwise -> (# s1, () #)
+    putsToSleep h = case l0 of
+      Write v _ _ | (# own #) <- variable (hecAsleep h) -> planted AsleepAfterCommit s0 || isTrue# (reallyUnsafePtrEquality# v own)
+      _ -> True
     !l = case l0 of
       Write v b r | planted SleepDropsWrites s0 -> Write v b (readsSince 0# Nil r)
       _ -> l0

@@ -9,6 +9,7 @@
 -- is drawn here, by the world's dice. Used by the OS thread that runs the simulation.
 module Weft.Tcp.Simulated.Wire
   ( IpSettings (..),
+    Hearing (..),
     calmIp,
     roughIp,
     Wire,
@@ -30,6 +31,8 @@ import Data.List (find)
 import Data.Map.Strict qualified as Map
 import Data.Sequence (Seq, ViewL (..), viewl, (|>))
 import Data.Sequence qualified as Seq
+import Data.Set qualified as Set
+import Data.Word (Word32)
 import Network.Socket (SockAddr (..))
 import Weft.Sim.Internal.Events
 import Weft.Sim.Internal.Network.Links
@@ -67,12 +70,18 @@ data IpSettings = IpSettings
     ipEthernet :: !Bool,
     -- | How long a machine of such a segment has one hardware address. Default: for as long as it is up.
     ipRenamed :: !(Maybe Duration),
-    -- | The probability with which a frame is followed by forged ones, to all machines: questions in the name of another
-    -- machine, and answers about addresses that no machine has. Default 0.
+    -- | The probability with which a frame is followed by forged ones, to all machines: questions, announcements and answers of a
+    -- stranger that claims to be another machine. No answer of it comes to a machine whose question to all has none yet, which nobody could
+    -- tell from a true one. Default 0.
     ipForgery :: !Double,
+    -- | How a machine takes in a frame. Default: 'receiveFrame'. Tests have machines that believe more.
+    ipHearing :: !Hearing,
     -- | Other settings of the machines' stacks.
     ipTcp :: TcpSettings -> TcpSettings
   }
+
+-- | A way to take in a frame.
+newtype Hearing = Hearing (forall a. Int64 -> ByteString -> Neighbours a -> (Neighbours a, Maybe ByteString, [Out a]))
 
 -- | Links that work.
 calmIp :: IpSettings
@@ -90,6 +99,7 @@ calmIp =
       ipEthernet = False,
       ipRenamed = Nothing,
       ipForgery = 0,
+      ipHearing = Hearing receiveFrame,
       ipTcp = id
     }
 
@@ -99,12 +109,12 @@ roughIp :: IpSettings
 roughIp = calmIp {ipName = "rough segments", ipLoss = 0.03, ipDuplication = 0.02, ipReordering = 0.05, ipCorruption = 0.02, ipLoopback = True}
 
 -- | Packets on their way in the order in which they were sent, by sender and receiver, and when the
--- last of them arrives.
-data Wire = Wire !IpSettings !Network !(IORef (Map.Map (Int, Int) (Seq ByteString, Int64)))
+-- last of them arrives; and the questions to all that were not answered, by the machine that asks and the address.
+data Wire = Wire !IpSettings !Network !(IORef (Map.Map (Int, Int) (Seq ByteString, Int64))) !(IORef (Set.Set (Int, Word32)))
 
 -- | No packet is on its way.
 newWire :: IpSettings -> Network -> IO Wire
-newWire settings net = Wire settings net <$> newIORef Map.empty
+newWire settings net = Wire settings net <$> newIORef Map.empty <*> newIORef Set.empty
 
 -- | Send a packet, or a frame, from a machine. The action takes what arrives, perhaps twice, at a machine that is
 -- up.
@@ -112,13 +122,14 @@ newWire settings net = Wire settings net <$> newIORef Map.empty
 -- Throws an 'ErrorCall' if a packet goes to the hardware address of another machine than the one it is for: somebody was told
 -- lies, and believed them.
 sendOver :: Wire -> (Machine -> ByteString -> IO ()) -> Machine -> ByteString -> IO ()
-sendOver wire@(Wire settings net flows) arrives from bytes
+sendOver wire@(Wire settings net flows open) arrives from bytes
   | ipEthernet settings = do
       everybody <- machinesOf world
       let hardware = macAt bytes 0
       forM_ (packetTarget <$> packetIn bytes) $ \target ->
         unless (isGroup hardware || (machineNumber <$> find (elem target . addressesOf) everybody) == Just (numberIn hardware)) $
           throwIO (ErrorCall (show from <> " sends a packet for " <> showHost target <> " to the hardware of another machine"))
+      when (isArp bytes && word16 bytes 20 == 1 && isGroup hardware) $ modifyIORef' open (Set.insert (machineNumber from, word32 bytes 38))
       there <- filterM (takes wire bytes) (filter (/= from) everybody)
       mapM_ deliverTo there
       forged <- chance random (ipForgery settings)
@@ -175,7 +186,14 @@ sendOver wire@(Wire settings net flows) arrives from bytes
       up <- readIORef (machineUp to)
       -- It may have another hardware address by now.
       for' <- if ipEthernet settings then takes wire packet to else pure True
-      when (whole && up && for') (arrives to packet)
+      believable <- if ipEthernet settings && isArp packet && word16 packet 20 == 2 then answers to packet else pure True
+      when (whole && up && for' && believable) (arrives to packet)
+    -- An answer comes to a machine: does it, or could anyone tell it from the true one?
+    answers to frame
+      | macAt frame 22 == strangerMac = not . Set.member about <$> readIORef open
+      | otherwise = True <$ modifyIORef' open (Set.delete about)
+      where
+        about = (machineNumber to, word32 frame 28)
     flipped packet i = case B.splitAt (i `div` 8) packet of
       (before, rest) -> before <> maybe rest (\(b, after') -> B.cons (complementBit b (i `mod` 8)) after') (B.uncons rest)
 
@@ -185,7 +203,7 @@ addressesOf machine = [a | Just (a, _) <- map (fromSockAddr . SockAddrInet 0) (m
 
 -- | The present hardware address of a machine: its number, how often it was started, and how often it was renamed.
 hardwareOf :: Wire -> Machine -> IO Mac
-hardwareOf (Wire settings net _) machine = do
+hardwareOf (Wire settings net _ _) machine = do
   life <- readIORef (machineLife machine)
   now <- clock (worldEvents (netWorld net))
   -- Not all at once.
@@ -202,32 +220,35 @@ takes wire frame machine = (isGroup to ||) . (== to) <$> hardwareOf wire machine
 numberIn :: Mac -> Int
 numberIn (Mac m) = fromIntegral (m .&. 0xffff)
 
+isArp :: ByteString -> Bool
+isArp frame = word16 frame 12 == 0x0806
+
 -- The packet of IP in a frame.
 packetIn :: ByteString -> Maybe Packet
 packetIn frame
-  | word16 frame 12 == 0x0806 = Nothing
+  | isArp frame = Nothing
   | otherwise = either (const Nothing) Just (parsePacket (B.drop frameHeader frame))
 
--- A stranger asks in the name of one machine for another, and says where addresses are that no machine has.
+-- A stranger claims to be one machine: in a question to another one, in an announcement, and in an answer to the other one.
 liesOf :: Wire -> [Machine] -> IO [ByteString]
-liesOf (Wire _ net _) everybody = do
+liesOf (Wire _ net _ _) everybody = do
   victims <- mapM (const (below (worldRandom (netWorld net)) (length everybody))) [(), ()]
-  case map (everybody !!) victims of
-    [one, another] -> pure ([f | Address4 a <- addressesOf one, Address4 b <- addressesOf another, f <- asking a b] <> [answering b | Address4 b <- addressesOf another])
-    _ -> pure []
+  pure $ case map (everybody !!) victims of
+    [one, another] -> concat [asking a b <> announcing a <> answering a b | Address4 a <- addressesOf one, Address4 b <- addressesOf another, a /= b]
+    _ -> []
   where
-    stranger = Station (Mac 0x0200ffffffff) . pure . (\a -> Attachment a 24 Nothing) . Address4
-    asking a b = [f | Say f <- snd (sendTo 0 (Address4 b) () (noNeighbours (stranger a)))]
-    -- An answer to a question that nobody asked, which somebody at the given address would have asked.
-    answering b =
-      let asked = [f | Say f <- snd (sendTo 0 nobody () (noNeighbours (stranger b)))]
-       in B.replicate 6 255 <> B.drop 6 (B.concat [f | q <- asked, (_, _, out) <- [receiveFrame 0 q (noNeighbours (stranger 0x0a0000fa) :: Neighbours ())], Say f <- out])
-    nobody = Address4 0x0a0000fa
+    as a = noNeighbours (Station strangerMac [Attachment (Address4 a) 24 Nothing]) :: Neighbours ()
+    asking a b = [f | Say f <- snd (sendTo 0 (Address4 b) () (as a))]
+    announcing a = [f | Say f <- snd (present 0 strangerMac (as a))]
+    answering a b = [B.replicate 6 255 <> B.drop 6 f | q <- asking b a, (_, _, out) <- [receiveFrame 0 q (as a)], Say f <- out]
+
+strangerMac :: Mac
+strangerMac = Mac 0x0200ffffffff
 
 -- | A frame on one line.
 describeFrame :: ByteString -> String
 describeFrame frame
-  | word16 frame 12 == 0x0806 = (if word16 frame 20 == 1 then "who has " <> who 38 <> "? asks " <> who 28 else who 28 <> " is here, to " <> who 38) <> ", "
+  | isArp frame = (if word16 frame 20 == 1 then "who has " <> who 38 <> "? asks " <> who 28 else who 28 <> " is here, to " <> who 38) <> ", "
   | otherwise = describePacket (B.drop frameHeader frame)
   where
     who = showHost . Address4 . word32 frame

@@ -50,14 +50,15 @@ data Heeded = Heeded !Word32 !Tcb
 acknowledged :: Instant -> Segment -> Tcb -> Heeded
 acknowledged now s t
   | flight t == 0 = Heeded 0 t
-  | otherwise = Heeded user (probeEnds news (congestionMarked news (recover news (if advances then probeArrived now counted else counted))))
+  -- Evaluated here, as what it has would else be kept by thunks.
+  | !known <- news = Heeded user (probeEnds known (congestionMarked known (recover known (if advances then probeArrived now counted else counted))))
   where
     a = segmentAck s
     advances = sndUna t `before` a
     mss = fromIntegral (sndMss t) :: Word32
     user = if advances && sndUna t `before` sndEnd t then distance (sndUna t) (earlier a (sndEnd t)) else 0
     reported = optionSack (segmentOptions s)
-    again = if t `is` SackOn then duplicate' a reported else Nothing
+    !again = if t `is` SackOn && not (null reported) then duplicateRange a reported else Nothing
     valid = [r | t `is` SackOn, r <- maybe id (const (drop 1)) again reported, not (isEmpty r), later (sndUna t) a `before` rangeStart r, rangeEnd r `upTo` sndNxt t]
     board = tcbScoreboard t
     shortest = rttLeast t
@@ -79,7 +80,7 @@ acknowledged now s t
     news = News now s heard delivered advances (heardOriginal heard1) duplicates
     -- Karn's rule: an acknowledgement of what was sent twice is not timed. Timestamps tell the two apart.
     sample = case heardTime heard of
-      Just at -> Just (fromIntegral (max 1 (min 600000000 (now - at))))
+      Just at -> Just $! fromIntegral (max 1 (min 600000000 (now - at)))
       Nothing | advances -> echoed now s t
       _ -> Nothing
     timed = maybe id (measure now) sample t
@@ -100,8 +101,8 @@ acknowledged now s t
 
 -- RFC 2883, section 4: the first range is what arrived twice, if it was acknowledged already or lies
 -- in the second range.
-duplicate' :: Seq -> [Range] -> Maybe Range
-duplicate' a = \case
+duplicateRange :: Seq -> [Range] -> Maybe Range
+duplicateRange a = \case
   r@(Range x y) : rest
     | x `before` a, y `upTo` a -> Just r
     | Range u v : _ <- rest, u `upTo` x, y `upTo` v -> Just r
@@ -117,7 +118,7 @@ onEpisode f = \case
 -- | Does the segment echo a time of this end's clock, and how long was the round trip by that?
 echoed :: Instant -> Segment -> Tcb -> Maybe Word32
 echoed now s t = case optionTimestamps (segmentOptions s) of
-  Just x | t `is` TimestampsOn, timestampEcho x /= 0, let d = clockValue now t - timestampEcho x, d < 600000 -> Just (max 1 d * 1000)
+  Just x | t `is` TimestampsOn, timestampEcho x /= 0, let d = clockValue now t - timestampEcho x, d < 600000 -> Just $! max 1 d * 1000
   _ -> Nothing
 
 -- Continue, begin or end the repair after an acknowledgement.
@@ -157,23 +158,19 @@ recover news t = case tcbRecovery t of
 
 -- Outside of a repair the window grows by what was delivered.
 grown :: News -> Tcb -> Tcb
-grown news t =
-  t
-    { tcbWindow =
-        controlAcked
-          (settingControl (tcbSettings t))
-          Acked
-            { ackedAt = newsNow news,
-              ackedBytes = newsDelivered news,
-              ackedFlight = flight t + heardBytes (newsHeard news),
-              ackedMss = fromIntegral (sndMss t),
-              ackedRtt = rttSmooth t,
-              ackedSample = maybe 0 (\at -> fromIntegral (max 1 (min 600000000 (newsNow news - at)))) (heardTime (newsHeard news)),
-              ackedUna = sndUna t,
-              ackedNxt = sndNxt t
-            }
-          (tcbWindow t)
-    }
+grown news t = t {tcbWindow = controlAcked (settingControl (tcbSettings t)) acked (tcbWindow t)}
+  where
+    !acked =
+      Acked
+        { ackedAt = newsNow news,
+          ackedBytes = newsDelivered news,
+          ackedFlight = flight t + heardBytes (newsHeard news),
+          ackedMss = fromIntegral (sndMss t),
+          ackedRtt = rttSmooth t,
+          ackedSample = maybe 0 (\at -> fromIntegral (max 1 (min 600000000 (newsNow news - at)))) (heardTime (newsHeard news)),
+          ackedUna = sndUna t,
+          ackedNxt = sndNxt t
+        }
 
 -- RFC 8985, section 6.2, or the third duplicate acknowledgement (RFC 5681, section 3.2).
 lossesIn :: News -> Tcb -> Tcb
@@ -310,7 +307,7 @@ probeEnds news t = case boardProbe board of
   Nothing -> t
   Just (end, repeated)
     | sndUna t `before` end -> t
-    | not repeated || isJust (duplicate' (sndUna t) (optionSack (segmentOptions (newsSegment news)))) -> ended t
+    | not repeated || isJust (duplicateRange (sndUna t) (optionSack (segmentOptions (newsSegment news)))) -> ended t
     -- Both the old and the new one would have been acknowledged.
     | end `before` sndUna t, Open <- tcbRecovery t -> ended (settled (lowered t))
     | newsAdvances news, end == sndUna t, Open <- tcbRecovery t -> t

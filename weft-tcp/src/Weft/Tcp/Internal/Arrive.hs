@@ -16,6 +16,7 @@ import Data.Maybe (fromMaybe, isJust)
 import Data.Word (Word16, Word32)
 import Weft.Tcp.Congestion
 import Weft.Tcp.Internal.Acked
+import Weft.Tcp.Internal.Growth
 import Weft.Tcp.Internal.Output
 import Weft.Tcp.Internal.Reassembly
 import Weft.Tcp.Internal.Tcb
@@ -31,7 +32,10 @@ arrived now s t = case tcbState t of
 
 -- | The options on which both SYNs agree. The windows of SYNs are not scaled.
 negotiated :: Instant -> Segment -> Tcb -> Tcb
-negotiated now s t =
+negotiated now s = newRound (fromIntegral now) . agreed now s
+
+agreed :: Instant -> Segment -> Tcb -> Tcb
+agreed now s t =
   foldr
     (uncurry put)
     t

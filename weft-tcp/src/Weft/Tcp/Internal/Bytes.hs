@@ -3,7 +3,8 @@
 --
 -- Readers are unchecked: a parser compares the length once, before it reads a fixed part.
 -- Writers are pure, too: a header is a list of small pieces, written into memory of exactly
--- their length. They are inlined, so that GHC makes one function of a header and not a closure of each piece.
+-- their length. They are inlined, so that GHC makes one function of a header and not a closure of each piece. The header of
+-- a packet is written in place.
 module Weft.Tcp.Internal.Bytes
   ( -- * What is wrong with bytes
     Malformed (..),
@@ -15,14 +16,20 @@ module Weft.Tcp.Internal.Bytes
     word64,
 
     -- * Writing
-    Builder,
-    builderLength,
+    Builder (..),
     build,
     byte8,
     byte16,
     byte32,
     byte64,
     bytes,
+
+    -- ** In place
+    put8,
+    put16,
+    put32,
+    put64,
+    putBytes,
   )
 where
 
@@ -34,7 +41,7 @@ import Data.ByteString.Unsafe qualified as B
 import Data.Word (Word16, Word32, Word64, Word8, byteSwap16, byteSwap32, byteSwap64)
 import Foreign.Marshal.Utils (copyBytes)
 import Foreign.Ptr (Ptr, castPtr, plusPtr)
-import Foreign.Storable (Storable, poke)
+import Foreign.Storable (Storable, poke, pokeByteOff)
 import GHC.ByteOrder (ByteOrder (..), targetByteOrder)
 
 -- | Why bytes from the network are refused. Nothing else comes of hostile bytes: no exception,
@@ -87,10 +94,6 @@ instance Monoid Builder where
   mempty = Builder 0 (\_ -> pure ())
   {-# INLINE mempty #-}
 
--- | How many bytes it is.
-builderLength :: Builder -> Int
-builderLength (Builder n _) = n
-
 -- | Write pieces one after the other.
 build :: Builder -> ByteString
 build (Builder n f) = B.unsafeCreate n f
@@ -118,14 +121,41 @@ byte64 = swapped 8 byteSwap64
 
 -- | A number of this many bytes, the highest first.
 swapped :: (Storable a) => Int -> (a -> a) -> a -> Builder
-swapped n swap x = let !y = inNetworkOrder in Builder n (\p -> poke (castPtr p) y)
-  where
-    inNetworkOrder = case targetByteOrder of
-      BigEndian -> x
-      LittleEndian -> swap x
+swapped n swap x = let !y = networkOrder swap x in Builder n (\p -> poke (castPtr p) y)
 {-# INLINE swapped #-}
+
+networkOrder :: (a -> a) -> a -> a
+networkOrder swap x = case targetByteOrder of
+  BigEndian -> x
+  LittleEndian -> swap x
+{-# INLINE networkOrder #-}
 
 -- | A copy of these.
 bytes :: ByteString -> Builder
-bytes b = Builder (B.length b) (\p -> B.unsafeUseAsCStringLen b (\(q, n) -> copyBytes p (castPtr q) n))
+bytes b = Builder (B.length b) (`putBytes` b)
 {-# INLINE bytes #-}
+
+-- | Write one byte, at a place and an offset in bytes.
+put8 :: Ptr Word8 -> Int -> Word8 -> IO ()
+put8 = pokeByteOff
+{-# INLINE put8 #-}
+
+-- | Write two bytes, in network order.
+put16 :: Ptr Word8 -> Int -> Word16 -> IO ()
+put16 p i x = pokeByteOff p i (networkOrder byteSwap16 x)
+{-# INLINE put16 #-}
+
+-- | Write four bytes, in network order.
+put32 :: Ptr Word8 -> Int -> Word32 -> IO ()
+put32 p i x = pokeByteOff p i (networkOrder byteSwap32 x)
+{-# INLINE put32 #-}
+
+-- | Write eight bytes, in network order.
+put64 :: Ptr Word8 -> Int -> Word64 -> IO ()
+put64 p i x = pokeByteOff p i (networkOrder byteSwap64 x)
+{-# INLINE put64 #-}
+
+-- | Copy bytes to a place.
+putBytes :: Ptr Word8 -> ByteString -> IO ()
+putBytes p b = B.unsafeUseAsCStringLen b (\(q, n) -> copyBytes p (castPtr q) n)
+{-# INLINE putBytes #-}

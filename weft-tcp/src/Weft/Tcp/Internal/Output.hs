@@ -33,46 +33,72 @@ import Weft.Tcp.Sequence
 -- | A segment, and the connection that has sent it. Strict, so that neither is a thunk that keeps the state before.
 data Departing = Departing !Segment !Tcb
 
+-- Note [Phases of transmit]
+-- ~~~~~~~~~~~~~~~~~~~~~~~~~
+-- In one function GHC reads all fields that any phase needs at its start, and saves them around each call and each test of
+-- whether a value is evaluated. So each phase is a function that gets the connection as it is (OPAQUE), and reads what it needs.
+
 -- | Send what may be sent, with these answers.
 transmit :: Instant -> [Answer] -> Tcb -> Step
 transmit now answers t0
   | tcbState t0 == Closed = Step t0 [] answers
   | not (synchronized (tcbState t0)) = Step (arm now t0) [] answers
-  | otherwise = repairs [] (idle (offer t0))
+  | otherwise = repairs now answers t0 [] (idle now (offer t0))
+
+-- RFC 5681, section 4.1: after a pause the old window says nothing.
+idle :: Instant -> Tcb -> Tcb
+idle now t
+  | flight t == 0,
+    now - sentAt t > retransmissionTimeout t,
+    let w = tcbWindow t =
+      t {tcbWindow = w {windowBytes = min (windowBytes w) (windowBytes (initialWindow (fromIntegral (sndMss t))))}}
+  | otherwise = t
+{-# OPAQUE idle #-}
+
+-- Losses again, after these segments, the newest first. Given the connection as it was at first, too.
+repairs :: Instant -> [Answer] -> Tcb -> [Segment] -> Tcb -> Step
+repairs now answers t0 out t
+  | boardLost (tcbScoreboard t) > 0,
+    maySend (tcbState t),
+    not (trying t),
+    Just r <- nextLost t,
+    -- A window of one segment is for one, also if that is small.
+    pipe t == 0 || windowBytes (tcbWindow t) > fromIntegral (sndMss t) && pipe t + sizeAgain r t <= windowBytes (tcbWindow t),
+    Departing !s !t' <- again now r t =
+      repairs now answers t0 (s : out) t'
+  | otherwise = news now answers t0 0 out t
+
+-- Step 2 of F-RTO (RFC 5682): two new segments, and nothing that may be lost.
+trying :: Tcb -> Bool
+trying t = case tcbRecovery t of
+  Loss e -> episodeFrto e == 2
+  _ -> False
+
+-- This number of new segments was sent.
+news :: Instant -> [Answer] -> Tcb -> Int -> [Segment] -> Tcb -> Step
+news now answers t0 n out t
+  | unsent t > 0 || pendingFin t,
+    maySend (tcbState t),
+    if trying t then few else null (nextLost t),
+    Just size <- nextNew now t,
+    Departing !s !t' <- new now size t =
+      news now answers t0 (n + 1) (s : out) t'
+  | t `is` AckNow, Departing !s !t' <- acknowledgement now t = Step (arm now t') (inOrder (s : ending)) answers
+  | otherwise = Step (arm now t) (inOrder ending) answers
   where
-    -- RFC 5681, section 4.1: after a pause the old window says nothing.
-    idle t
-      | flight t == 0,
-        now - sentAt t > retransmissionTimeout t,
-        let w = tcbWindow t =
-          t {tcbWindow = w {windowBytes = min (windowBytes w) (windowBytes (initialWindow (fromIntegral (sndMss t))))}}
-      | otherwise = t
-    repairs out t
-      | maySend (tcbState t),
-        not (trying t),
-        Just r <- nextLost t,
-        -- A window of one segment is for one, also if that is small.
-        pipe t == 0 || windowBytes (tcbWindow t) > fromIntegral (sndMss t) && pipe t + sizeAgain r t <= windowBytes (tcbWindow t),
-        Departing !s !t' <- again now r t =
-          repairs (s : out) t'
-      | otherwise = news (0 :: Int) out t
-    -- Step 2 of F-RTO (RFC 5682): two new segments, and nothing that may be lost.
-    trying t = case tcbRecovery t of
-      Loss e -> episodeFrto e == 2
-      _ -> False
-    few t = case tcbRecovery t of
+    few = case tcbRecovery t of
       Loss e -> distance (episodePoint e) (sndNxt t) < 2 * fromIntegral (sndMss t)
       _ -> False
-    news n out t
-      | maySend (tcbState t), if trying t then few t else null (nextLost t), Just size <- nextNew now t, Departing !s !t' <- new now size t = news (n + 1) (s : out) t'
-      | t `is` AckNow, Departing !s !t' <- acknowledgement now t = Step (arm now t') (reverse (s : ending n out)) answers
-      | otherwise = Step (arm now t) (reverse (ending n out)) answers
     -- The last of several full ones is marked, so that the peer passes on what it put together.
-    ending n = \case
+    ending = case out of
       s : rest
         | n >= 2, segmentLength s == room t0 -> s {segmentFlags = segmentFlags s <> psh} : rest
         | n >= 3, s' : more <- rest -> s : s' {segmentFlags = segmentFlags s' <> psh} : more
-      out -> out
+      _ -> out
+    inOrder = \case
+      few'@[_] -> few'
+      several -> reverse several
+{-# OPAQUE news #-}
 
 -- How much payload fits beside the options of this moment.
 room :: Tcb -> Word32
@@ -198,7 +224,7 @@ segmentNow now from flags t =
 
 stamp :: Instant -> Tcb -> Maybe Timestamps
 stamp now t
-  | t `is` TimestampsOn = Just (Timestamps (clockValue now t) (tsRecent t))
+  | t `is` TimestampsOn, !x <- Timestamps (clockValue now t) (tsRecent t) = Just x
   | otherwise = Nothing
 
 -- Rounded down. The edge that the peer sees may so wobble by less than the unit (RFC 7323,
@@ -255,23 +281,35 @@ offer t
   | rcvAdv t `before` edge && distance (rcvAdv t) edge >= step = t {rcvAdv = edge}
   | otherwise = t
   where
-    buffer = settingReceiveBuffer (tcbSettings t)
+    buffer = receiveBuffer t
     largest = 65535 `unsafeShiftL` fromIntegral (rcvScale t)
     edge = earlier (rcvRead t `advance` buffer) (rcvNxt t `advance` largest)
     step = min (buffer `div` 2) (fromIntegral (if hasNarrowBuffer t then rcvMss t else settingMss (tcbSettings t)))
+{-# OPAQUE offer #-}
 
 -- The timer for what remains. A running one is left alone.
 arm :: Instant -> Tcb -> Tcb
 arm now t
   | tcbState t == TimeWait || tcbState t == FinWait2 = t
-  | timerAt t /= never && (flight t > 0 || waits) = t
-  | flight t > 0 && probes = (put TimerProbe True t) {timerAt = now + min probe timeout}
-  | flight t > 0 = t {timerAt = now + timeout}
-  | waits = t {timerAt = now + probeTimeout t}
+  | flight t == 0 && not waits = disarm t
+  | timerAt t /= never = t
+  | flight t > 0 = armFlight now t
+  | otherwise = t {timerAt = now + probeTimeout t}
+  where
+    waits = maySend (tcbState t) && (unsent t > 0 || pendingFin t)
+{-# OPAQUE arm #-}
+
+disarm :: Tcb -> Tcb
+disarm t
+  | timerAt t == never && sndRetries t == 0 && not (t `is` TimerProbe || t `is` TimerReorder) = t
   | otherwise = (put TimerProbe False (put TimerReorder False t)) {timerAt = never, sndRetries = 0}
+
+armFlight :: Instant -> Tcb -> Tcb
+armFlight now t
+  | probes = (put TimerProbe True t) {timerAt = now + min probe timeout}
+  | otherwise = t {timerAt = now + timeout}
   where
     timeout = retransmissionTimeout t
-    waits = maySend (tcbState t) && (unsent t > 0 || pendingFin t)
     isOpen = \case
       Open -> True
       _ -> False
@@ -287,6 +325,7 @@ arm now t
         && boardSacked board == 0
         && null (boardProbe board)
     probe = 2 * fromIntegral (rttSmooth t) + (if flight t <= fromIntegral (sndMss t) && length (boardPieces board) == 1 then settingMinimumRto (tcbSettings t) else 2000)
+{-# OPAQUE armFlight #-}
 
 -- | Send what was held back: a segment, whatever its size.
 sendHeld :: Instant -> Tcb -> Step

@@ -278,7 +278,7 @@ arrives now shortest (Told b h) p
           }
   where
     end = rangeEnd (pieceRange p)
-    rtt = min 600000000 (now - pieceTime p)
+    !rtt = min 600000000 (now - pieceTime p)
     newest =
       not (pieceAgain p && rtt < fromIntegral shortest)
         && (pieceTime p > rackTime b || pieceTime p == rackTime b && rackEnd b `before` end)

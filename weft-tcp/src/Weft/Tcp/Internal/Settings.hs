@@ -27,9 +27,10 @@ never = maxBound
 
 -- | The settings that many connections share. Times are in microseconds.
 data Settings = Settings
-  { -- | How many bytes the user's memory for what is received has.
+  { -- | How many bytes the user's memory for what is received has at first.
     settingReceiveBuffer :: !Word32,
-    -- | How large that memory may become; the window scale is offered for it.
+    -- | How large that memory may become, as the user reads in a round trip more than half of it. If it is no more than
+    -- the first size, that stays. The window scale is offered for the larger one.
     settingReceiveLimit :: !Word32,
     -- | The largest payload that this end's link takes: MTU less 40 bytes, or 60 (version 6).
     settingMss :: !Word16,
@@ -78,13 +79,13 @@ data Ecn = NoEcn | AcceptEcn | OfferEcn
 -- often, and after how many questions without an answer to give up.
 data KeepAlive = KeepAlive {keepIdle :: !Int64, keepInterval :: !Int64, keepCount :: !Word8}
 
--- | 256 KB, 1,460 bytes, CUBIC, all options, 40 ms, 200 ms to 60 s, 5 minutes, no keep-alive, a
+-- | 256 KB that become up to 6 MB, 1,460 bytes, CUBIC, all options, 40 ms, 200 ms to 60 s, 5 minutes, no keep-alive, a
 -- minute each.
 defaultSettings :: Settings
 defaultSettings =
   Settings
     { settingReceiveBuffer = 262144,
-      settingReceiveLimit = 262144,
+      settingReceiveLimit = 6291456,
       settingMss = 1460,
       settingHeaders = 40,
       settingControl = cubic,

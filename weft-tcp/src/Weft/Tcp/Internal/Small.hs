@@ -31,6 +31,7 @@ where
 
 import Data.Word (Word16, Word32, Word8)
 import Weft.Tcp.Congestion
+import Weft.Tcp.Internal.Growth
 import Weft.Tcp.Internal.Reassembly
 import Weft.Tcp.Internal.Scoreboard
 import Weft.Tcp.Internal.Tcb
@@ -59,6 +60,9 @@ blank settings iss offset now =
       sndDups = 0,
       sndProbes = 0,
       rcvQuick = settingQuickAcks settings,
+      rcvGrown = 0,
+      rcvRound = Seq 0,
+      rcvRoundAt = 0,
       rcvNxt = Seq 0,
       rcvAdv = Seq 0,
       rcvRead = Seq 0,
@@ -121,7 +125,7 @@ waitingOf t
           }
   | otherwise = Nothing
 
--- | The connection again, for a user who has read everything.
+-- | The connection again, for a user that has read everything.
 fromWaiting :: Waiting -> Tcb
 fromWaiting w =
   (blank settings (waitingSndNxt w `retreat` 1) (waitingTsOffset w) begun)
@@ -190,7 +194,10 @@ halfOpenOf t
 
 -- | The connection again.
 fromHalfOpen :: HalfOpen -> Tcb
-fromHalfOpen h =
+fromHalfOpen h = newRound (fromIntegral (halfOpenSince h)) (answered h)
+
+answered :: HalfOpen -> Tcb
+answered h =
   (blank settings (halfOpenIss h) (halfOpenTsOffset h) (halfOpenSince h))
     { tcbState = SynReceived,
       tcbMarks = halfOpenMarks h,
@@ -226,7 +233,7 @@ data Resting = Resting
     restingRttSmooth, restingRttVar, restingRttLeast, restingRttLeastAt :: !Word32,
     restingTsRecent, restingTsOffset, restingChallengeAt :: !Word32,
     restingSndMss, restingRcvMss :: !Word16,
-    restingSndScale, restingRcvScale, restingRcvQuick :: !Word8
+    restingSndScale, restingRcvScale, restingRcvQuick, restingRcvGrown :: !Word8
   }
 
 -- | The record of a connection at rest.
@@ -273,13 +280,17 @@ restingOf t
             restingRcvMss = rcvMss t,
             restingSndScale = sndScale t,
             restingRcvScale = rcvScale t,
-            restingRcvQuick = rcvQuick t
+            restingRcvQuick = rcvQuick t,
+            restingRcvGrown = rcvGrown t
           }
   | otherwise = Nothing
 
--- | The connection again.
+-- | The connection again. How far its user has come in a round is forgotten.
 fromResting :: Resting -> Tcb
-fromResting r =
+fromResting r = newRound (fromIntegral (restingDataAt r)) (rested r)
+
+rested :: Resting -> Tcb
+rested r =
   Tcb
     { tcbState = Established,
       tcbSettings = restingSettings r,
@@ -300,6 +311,9 @@ fromResting r =
       sndDups = 0,
       sndProbes = 0,
       rcvQuick = restingRcvQuick r,
+      rcvGrown = restingRcvGrown r,
+      rcvRound = Seq 0,
+      rcvRoundAt = 0,
       rcvNxt = restingRcvNxt r,
       rcvAdv = restingRcvAdv r,
       rcvRead = restingRcvNxt r,

@@ -19,7 +19,7 @@ module Weft.Tcp.Internal.Tcb
     defaultSettings,
     Recovery (..),
     Episode (..),
-    Tcb (Tcb, tcbState, tcbMarks, tcbSettings, sndMss, sndScale, rcvScale, tsOffset, challengeAt, rcvFin, sndUna, sndNxt, sndEnd, sndSmall, sndWnd, sndMaxWnd, sndWl1, sndWl2, tcbScoreboard, timerAt, progressAt, sentAt, rcvNxt, rcvAdv, rcvRead, rcvAcked, tsRecent, rcvMss, rcvQuick, sndProbes, tcbReassembly, ackAt, heardAt, dataAt, rttSmooth, rttVar, rttLeast, rttLeastAt, tcbWindow, tcbRecovery, sndBackoff, sndRetries, sndDups),
+    Tcb (Tcb, tcbState, tcbMarks, tcbSettings, sndMss, sndScale, rcvScale, tsOffset, challengeAt, rcvFin, rcvRound, rcvRoundAt, sndUna, sndNxt, sndEnd, sndSmall, sndWnd, sndMaxWnd, sndWl1, sndWl2, tcbScoreboard, timerAt, progressAt, sentAt, rcvNxt, rcvAdv, rcvRead, rcvAcked, tsRecent, rcvMss, rcvQuick, sndProbes, tcbReassembly, ackAt, heardAt, dataAt, rttSmooth, rttVar, rttLeast, rttLeastAt, tcbWindow, tcbRecovery, sndBackoff, sndRetries, sndDups, rcvGrown),
     Input (..),
     Answer (..),
     Failure (..),
@@ -44,11 +44,12 @@ module Weft.Tcp.Internal.Tcb
     clockValue,
     synchronized,
     maySend,
+    receiveBuffer,
     hasNarrowBuffer,
   )
 where
 
-import Data.Bits (clearBit, setBit, shiftL, testBit)
+import Data.Bits (clearBit, setBit, shiftL, testBit, unsafeShiftL, unsafeShiftR)
 import Data.Int (Int64)
 import Data.Word (Word16, Word32, Word8)
 import Weft.Tcp.Congestion
@@ -160,18 +161,18 @@ data Mark
 data Tcb = Parts !State !Word32 !Agreed !Sending !Receiving !Route
 
 -- What stays the same, mostly.
-data Agreed = Agreed !Settings !Word16 !Word8 !Word8 !Word32 !Word32 !Seq
+data Agreed = Agreed !Settings !Word16 !Word8 !Word8 !Word32 !Word32 !Seq !Seq !Word32
 
 data Sending = Sending !Seq !Seq !Seq !Seq !Word32 !Word32 !Seq !Seq !Scoreboard !Instant !Instant !Instant
 
 data Receiving = Receiving !Seq !Seq !Seq !Seq !Word32 !Word16 !Word8 !Word8 !Reassembly !Instant !Instant !Instant
 
-data Route = Route !Word32 !Word32 !Word32 !Word32 {-# UNPACK #-} !Window !Recovery !Word8 !Word8 !Word8
+data Route = Route !Word32 !Word32 !Word32 !Word32 {-# UNPACK #-} !Window !Recovery !Word8 !Word8 !Word8 !Word8
 
 {-# COMPLETE Tcb #-}
 
 -- | All fields of a connection. Note [Parts of a connection].
-pattern Tcb :: State -> Settings -> Word32 -> Seq -> Seq -> Seq -> Word32 -> Word32 -> Seq -> Seq -> Word16 -> Word16 -> Word8 -> Word8 -> Word8 -> Word8 -> Word8 -> Word8 -> Word8 -> Seq -> Seq -> Seq -> Seq -> Seq -> Word32 -> Word32 -> Word32 -> Word32 -> Seq -> Word32 -> Word32 -> Word32 -> Window -> Recovery -> Scoreboard -> Reassembly -> Instant -> Instant -> Instant -> Instant -> Instant -> Instant -> Tcb
+pattern Tcb :: State -> Settings -> Word32 -> Seq -> Seq -> Seq -> Word32 -> Word32 -> Seq -> Seq -> Word16 -> Word16 -> Word8 -> Word8 -> Word8 -> Word8 -> Word8 -> Word8 -> Word8 -> Word8 -> Seq -> Word32 -> Seq -> Seq -> Seq -> Seq -> Seq -> Word32 -> Word32 -> Word32 -> Word32 -> Seq -> Word32 -> Word32 -> Word32 -> Window -> Recovery -> Scoreboard -> Reassembly -> Instant -> Instant -> Instant -> Instant -> Instant -> Instant -> Tcb
 pattern Tcb
   { -- As of RFC 9293, section 3.3.2.
     tcbState,
@@ -201,6 +202,11 @@ pattern Tcb
     sndProbes,
     -- How many more segments are acknowledged at once.
     rcvQuick,
+    -- How often the receive buffer was doubled. Until where the user is to read in a round trip for it to be doubled
+    -- again, and since when, in microseconds that wrap ("Weft.Tcp.Internal.Growth").
+    rcvGrown,
+    rcvRound,
+    rcvRoundAt,
     rcvNxt,
     -- The right edge that the peer was offered. It never goes back.
     rcvAdv,
@@ -244,10 +250,10 @@ pattern Tcb
   Parts
     tcbState
     tcbMarks
-    (Agreed tcbSettings sndMss sndScale rcvScale tsOffset challengeAt rcvFin)
+    (Agreed tcbSettings sndMss sndScale rcvScale tsOffset challengeAt rcvFin rcvRound rcvRoundAt)
     (Sending sndUna sndNxt sndEnd sndSmall sndWnd sndMaxWnd sndWl1 sndWl2 tcbScoreboard timerAt progressAt sentAt)
     (Receiving rcvNxt rcvAdv rcvRead rcvAcked tsRecent rcvMss rcvQuick sndProbes tcbReassembly ackAt heardAt dataAt)
-    (Route rttSmooth rttVar rttLeast rttLeastAt tcbWindow tcbRecovery sndBackoff sndRetries sndDups)
+    (Route rttSmooth rttVar rttLeast rttLeastAt tcbWindow tcbRecovery sndBackoff sndRetries sndDups rcvGrown)
 {-# INLINE Tcb #-}
 
 -- | An event for a connection.
@@ -262,6 +268,8 @@ data Input
     WroteMore !Word32
   | -- | The user took this number of the bytes received in order.
     Consumed !Word32
+  | -- | As 'Consumed', while the user has no more memory: the receive buffer does not grow.
+    ConsumedOnly !Word32
   | -- | The user will write no more (the CLOSE of RFC 9293; a half-close).
     Shutdown
   | -- | The user will read no more. What the peer sends is acknowledged and dropped, until this end
@@ -382,7 +390,18 @@ maySend = \case
   LastAck -> True
   _ -> False
 
+-- | How many bytes the user's memory for what is received has now. It grows to 'settingReceiveLimit', if that is more
+-- than it has at first.
+receiveBuffer :: Tcb -> Word32
+receiveBuffer t
+  | limit `unsafeShiftR` times <= first = max first limit
+  | otherwise = first `unsafeShiftL` times
+  where
+    first = settingReceiveBuffer (tcbSettings t)
+    limit = settingReceiveLimit (tcbSettings t)
+    times = fromIntegral (rcvGrown t)
+
 -- | Is there room for few segments only? Then each is acknowledged when it was read: one that waits
 -- for the next would hold up a good part of what the peer may send in a round trip.
 hasNarrowBuffer :: Tcb -> Bool
-hasNarrowBuffer t = settingReceiveBuffer (tcbSettings t) < 16 * fromIntegral (rcvMss t)
+hasNarrowBuffer t = receiveBuffer t < 16 * fromIntegral (rcvMss t)

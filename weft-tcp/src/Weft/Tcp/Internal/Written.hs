@@ -75,6 +75,9 @@ tcbForm =
       <*> field sndDups number8
       <*> field sndProbes number8
       <*> field rcvQuick number8
+      <*> field rcvGrown number8
+      <*> field rcvRound seqForm
+      <*> field rcvRoundAt number32
       <*> field rcvNxt seqForm
       <*> field rcvAdv seqForm
       <*> field rcvRead seqForm
@@ -109,6 +112,7 @@ isSound t =
     && rcvMss t >= leastSegment
     && sndScale t <= 14
     && rcvScale t <= 14
+    && rcvGrown t <= 30
     && flight t <= large
     && distance (sndUna t) (sndEnd t) + 1 <= large
     && sndWnd t <= large
@@ -325,6 +329,7 @@ moved d t =
   t
     { tsOffset = tsOffset t - ticks,
       challengeAt = challengeAt t + ticks,
+      rcvRoundAt = rcvRoundAt t + fromIntegral d,
       rttLeastAt = if rttLeast t == 0 then 0 else rttLeastAt t + ticks,
       tcbWindow = window (tcbWindow t),
       tcbRecovery = recovery (tcbRecovery t),

@@ -3,7 +3,7 @@
 --
 -- Over a device that carries frames: an interface of the system ("Weft.Tcp.Device.Interface"), or a joint in memory. It finds the hosts
 -- of the link and answers those that look for this one ("Weft.Tcp.Neighbours").
-module Weft.Tcp.Device.Ethernet (overFrames) where
+module Weft.Tcp.Device.Ethernet (overFrames, overFramesBy) where
 
 import Control.Monad (when)
 import Data.ByteString (ByteString)
@@ -19,10 +19,14 @@ import Weft.Tcp.Packet (Address (..))
 -- for frames, whose MTU does not count their headers. Packets for hosts off the link are lost and counted if there is no router for
 -- them.
 --
--- There is a look at the hardware address when packets come or go, five times a second at most; 'Nothing' says that it cannot be
--- told. All hosts are told of a new one.
+-- There is a look at the hardware address at first, and when packets come or go, five times a second at most; 'Nothing' says that it
+-- cannot be told. All hosts are told of it at first, and of a new one ('present').
 overFrames :: IO Int64 -> IO (Maybe Mac) -> Station -> Device -> IO Device
-overFrames clock look station frames = do
+overFrames = overFramesBy receiveFrame
+
+-- | 'overFrames' with another way to take in a frame than 'receiveFrame', for tests.
+overFramesBy :: (forall a. Int64 -> ByteString -> Neighbours a -> (Neighbours a, Maybe ByteString, [Out a])) -> IO Int64 -> IO (Maybe Mac) -> Station -> Device -> IO Device
+overFramesBy hearing clock look station frames = do
   known <- newIORef (noNeighbours station)
   unrouted <- newIORef (0 :: Int)
   nextLook <- newIORef 0
@@ -37,7 +41,7 @@ overFrames clock look station frames = do
         Say frame -> deviceSend frames frame
       looked now = do
         due <- atomicModifyIORef' nextLook (\next -> if now < next then (next, False) else (now + 200000, True))
-        when due (look >>= mapM_ (changing_ . renamed))
+        when due (look >>= mapM_ (changing_ . present now))
       sends how packet
         | isReachable station target = do
             now <- clock
@@ -49,7 +53,8 @@ overFrames clock look station frames = do
       received arrived = do
         now <- clock
         looked now
-        catMaybes <$> mapM (changing . receiveFrame now) arrived
+        catMaybes <$> mapM (changing . hearing now) arrived
+  clock >>= looked
   pure
     frames
       { deviceRead = deviceRead frames >>= \arrived -> if null arrived then pure [] else received arrived,

@@ -25,10 +25,9 @@ fireTimers st here now = do
     Deadline c -> do
       count st TimersFired
       b <- readBody c
-      let b' = b {bodyAlarm = NoAlarm}
       if deadline (bodyTcb b) <= now
-        then writeBody c b' >> advanceConn st here now c Due B.empty
-        else setAlarm st (Deadline c) b' >>= writeBody c
+        then advanceFrom st here now c b {bodyAlarm = NoAlarm} Due B.empty
+        else alarmFor st c NoAlarm (bodyTcb b) >>= \alarm -> writeBody c b {bodyAlarm = alarm}
       restIfIdle c
     -- The timers of small records are those of their deadlines.
     HalfDue flow -> stackHalves `has` flow $ \c -> advanceHalf st here now c Due B.empty

@@ -32,6 +32,7 @@ import Weft.Tcp.Stack.Effects
 import Weft.Tcp.Stack.Engine
 import Weft.Tcp.Stack.Flow
 import Weft.Tcp.Stack.HalfOpen
+import Weft.Tcp.Stack.Memory (isBeyond, isShort)
 import Weft.Tcp.Stack.Names
 import Weft.Tcp.Stack.Ports (bindingsAt)
 import Weft.Tcp.Stack.Shards
@@ -57,7 +58,7 @@ takeIn origin st here now bytes = case parsePacket bytes of
     | not (isOwn st (packetTarget p) && possible p) -> count st Foreign
     | packetProtocol p == protocolTcp -> case if verified then parseVerified (packetPayload p) else parseSegment (packetSource p) (packetTarget p) (packetPayload p) of
         Left _ -> count st Malformed
-        Right (ports, s, payload) -> segmentIn pass st here now p ports (classed (packetClass p) s) payload
+        Right (ports, s, payload) | !marked <- classed (packetClass p) s -> segmentIn pass st here now p ports marked payload
     | packetProtocol p == protocolUdp -> case if verified then parseVerifiedDatagram (packetPayload p) else parseDatagram (packetSource p) (packetTarget p) (packetPayload p) of
         Left _ -> count st Malformed
         Right (ports, payload) -> datagramIn pass st here now p bytes ports payload
@@ -112,7 +113,13 @@ segmentIn :: (Stack -> IO ()) -> Stack -> Maybe Home -> Instant -> Packet -> Por
 segmentIn pass st here now p (Ports peerPort localPort) s payload = do
   found <- Table.lookup (stackConns st) flow
   case found of
-    Just c -> count st SegmentsIn >> advanceConn st here now c (Arrived s) payload
+    Just c -> do
+      count st SegmentsIn
+      short <- isShort st
+      tooMuch <- if short then isBeyond s . bodyTcb <$> readBody c else pure False
+      if tooMuch
+        then count st PayloadsDropped >> advanceConn st here now c (Arrived s {segmentLength = 0, segmentFlags = mconcat (filter (segmentFlags s `has`) [syn, ack, rst, ece])}) B.empty
+        else advanceConn st here now c (Arrived s) payload
     Nothing -> do
       half <- Table.lookup (stackHalves st) flow
       wait <- Table.lookup (stackWaits st) flow
@@ -237,7 +244,9 @@ finish st here now = go (8 :: Int)
       if
         | not (Sequence.null packets) -> do
             writeIORef (stackLoop st) Sequence.empty
-            mapM_ (\p -> count st PacketsIn >> takeIn Itself st here now p) (toList packets)
+            -- Jobs may have seen a later time than the turn began with, and a connection must not see an earlier one then.
+            seen <- readIORef (stackNow st)
+            mapM_ (\p -> count st PacketsIn >> takeIn Itself st here (max now seen) p) (toList packets)
             go rounds
         | rounds > 0 -> do
             over <- endTurn (stackTurn st) here

@@ -36,7 +36,7 @@ import Data.IORef
 import Data.Int (Int64)
 import Data.IntMap.Strict qualified as IntMap
 import Data.Map.Strict qualified as Map
-import Data.Maybe (fromMaybe, isJust)
+import Data.Maybe (isJust)
 import Data.Primitive.Array (indexArray)
 import Data.Primitive.SmallArray
 import Data.Sequence qualified as Sequence
@@ -105,7 +105,10 @@ newShards settings devices = do
   report <- newIORef (\_ -> pure ())
   lost <- newIORef False
   started <- newIORef False
-  let hash flow = (\known -> flowHash (fromMaybe (0, 0) known) flow) <$> readIORef secret
+  let !several = length devices
+      hash flow = do
+        known <- readIORef secret
+        pure $! maybe (flowHash (0, 0) flow) (`flowHash` flow) known
       newShard shards shard device = do
         turn <- newTurn
         summon <- newIORef (pure ())
@@ -113,8 +116,8 @@ newShards settings devices = do
         halves <- newTable hash halfFlow
         waits <- newTable hash waitFlow
         -- The remainder is the same for all.
-        socks <- newTable (\n -> pure (n `quot` length devices)) (fromIntegral . sockNumber)
-        next <- newIORef (firstSock (length devices) shard)
+        socks <- newTable (\n -> pure $! n `quot` several) (fromIntegral . sockNumber)
+        next <- newIORef (firstSock several shard)
         orphans <- newIORef noOrphans
         timers <- Timers.new
         soonest <- newIORef Tcp.never
@@ -125,8 +128,9 @@ newShards settings devices = do
         dice <- newIORef 0
         shared <- newIORef []
         counts <- newCounts
+        beyond <- newIORef 0
         shortage <- newShortage
-        pure (Stack settings device shard shards turn summon conns halves waits socks next ports opening orphans timers soonest clock seen loop secret flooded dice quota shared counts shortage starved report lost started)
+        pure (Stack settings device shard shards turn summon conns halves waits socks next ports opening orphans timers soonest clock seen loop secret flooded dice quota shared counts beyond (tcpSpareMemory settings `quot` length devices) shortage starved report lost started)
   shards <- mfix (\shards -> smallArrayFromList <$> zipWithM (newShard shards) [0 ..] devices)
   let first = indexSmallArray shards 0
   first <$ tcpOpened settings first
@@ -138,9 +142,10 @@ gauges st = do
   halves <- total stackHalves st
   waits <- timeWaits st
   socks <- openSockets st
+  beyond <- sum <$> mapM (readIORef . stackBeyond) (allShards st)
   counted <- mapM (countedBy . stackCounts) (allShards st)
   devices <- concat <$> mapM (deviceCounters . stackDevice) (allShards st)
-  let now' = [("tcp connections", conns + halves + waits), ("tcp half-open", halves), ("tcp time-wait", waits), ("tcp sockets", socks)]
+  let now' = [("tcp connections", conns + halves + waits), ("tcp half-open", halves), ("tcp time-wait", waits), ("tcp sockets", socks), ("tcp bytes beyond buffers", beyond)]
   pure (Map.unionsWith (+) (Map.fromList [(Text.pack what, n) | (what, n) <- now' <> devices] : counted))
 
 -- | For dumps: the peer of a socket of the stack, and all that is known of the connection, in one line.
@@ -216,8 +221,10 @@ answer any' home inner tcb request k = case request of
     again = oneShot (\_ -> internally (\h t -> answer any' h inner t request k))
     micros (Time.Instant t) = t `div` 1000
     receiveInto s (Buffer memory room) offset n st here now = do
-      let from = max 0 (min room offset)
-      r <- receiveSock st s (unsafeForeignPtrToPtr memory `plusPtr` from) (max 0 (min (room - from) n)) here now
+      let !from = max 0 (min room offset)
+          !place = unsafeForeignPtrToPtr memory `plusPtr` from
+          !most = max 0 (min (room - from) n)
+      r <- receiveSock st s place most here now
       r <$ touchForeignPtr memory
     starting next =
       readIORef (stackStarted mine) >>= \case

@@ -34,6 +34,7 @@ data Counted
   | CookiesTaken
   | TimersFired
   | PassedOn
+  | PayloadsDropped
   | DatagramsIn
   | DatagramsOut
   | DatagramsRefused
@@ -74,6 +75,7 @@ countedBy (Counts a) = Map.fromList <$> mapM (\c -> (Text.pack (name c),) <$> re
       CookiesTaken -> "tcp cookies taken"
       TimersFired -> "tcp timers fired"
       PassedOn -> "tcp passed on"
+      PayloadsDropped -> "tcp payloads dropped"
       DatagramsIn -> "udp datagrams in"
       DatagramsOut -> "udp datagrams out"
       DatagramsRefused -> "udp refused"

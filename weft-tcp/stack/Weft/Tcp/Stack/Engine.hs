@@ -1,5 +1,5 @@
--- As in "Weft.Tcp.Internal.Output".
-{-# OPTIONS_GHC -fno-cpr-anal -fno-spec-constr #-}
+-- As in "Weft.Tcp.Internal.Output". And a step does not begin with thunks of what it needs in rare cases.
+{-# OPTIONS_GHC -fno-cpr-anal -fno-spec-constr -fno-full-laziness #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- |
@@ -11,35 +11,34 @@
 module Weft.Tcp.Stack.Engine
   ( -- * Inputs
     advanceConn,
+    advanceFrom,
 
     -- * Making connections
     newConn,
     openingStep,
     firstByte,
     settingsFor,
+    settingsSized,
     freshNumbers,
     routeTo,
 
     -- * Timers
-    setAlarm,
-
-    -- * The end of a connection
+    alarmFor,
 
     -- * Packets
     joined,
 
     -- * Derived
-    roomOf,
     ended,
   )
 where
 
-import Control.Monad (foldM, forM_, void, when)
+import Control.Monad (forM_, void, when)
 import Data.Bits ((.|.))
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.IORef
-import Data.List (find)
+import Data.List (find, foldl')
 import Data.Sequence qualified as Sequence
 import Data.Word (Word32)
 import Foreign.C.Error
@@ -58,6 +57,7 @@ import Weft.Tcp.Stack.Backlog (push)
 import Weft.Tcp.Stack.Effects
 import Weft.Tcp.Stack.Flow
 import Weft.Tcp.Stack.Held
+import Weft.Tcp.Stack.Memory
 import Weft.Tcp.Stack.Names
 import Weft.Tcp.Stack.Orphans (acknowledged, leave)
 import Weft.Tcp.Stack.State
@@ -70,10 +70,11 @@ routeTo st from peer = leads <$> readIORef (stackLost st)
   where
     leads lost
       | lost && not (isOwn st peer) = Left eNODEV
+      -- As Linux, before it looks for a way.
+      | not (isUnspecified from) && not (sameFamily from peer) = Left eAFNOSUPPORT
       | not (isHost peer) || not (isOwn st peer || deviceReaches (stackDevice st) peer) = Left eNETUNREACH
       | otherwise = maybe (Left eNETUNREACH) suits source
     suits a
-      | not (sameFamily a peer) = Left eAFNOSUPPORT
       -- RFC 1122, section 3.2.1.3: it never leaves the host.
       | isLoopback a && not (isOwn st peer) = Left eINVAL
       | otherwise = Right a
@@ -93,7 +94,11 @@ freshNumbers st flow now = do
 -- | The settings for connections to this peer. Connections with the same options share them, the last
 -- few of which are kept.
 settingsFor :: Stack -> SocketOptions -> Address -> IO Settings
-settingsFor st o peer = do
+settingsFor st o = settingsSized st o Nothing
+
+-- | 'settingsFor' with this first size of the receive buffer and this limit, if they are given.
+settingsSized :: Stack -> SocketOptions -> Maybe (Word32, Word32) -> Address -> IO Settings
+settingsSized st o buffers peer = do
   known <- readIORef (stackShared st)
   case lookup key known of
     Just shared -> pure shared
@@ -102,8 +107,11 @@ settingsFor st o peer = do
     base = tcpConnections (stackSettings st)
     headers = 20 + headerLength peer
     segment = if loops st peer then 65535 - headers else max 64 (min (fromIntegral (settingMss base)) (deviceMtu (stackDevice st) - headers))
-    key = (optValues o, segment, headers)
-    !made = settingsWith (optValues o) base {settingMss = fromIntegral segment, settingHeaders = fromIntegral headers}
+    key = (optValues o, buffers, segment, headers)
+    optioned = settingsWith (optValues o) base {settingMss = fromIntegral segment, settingHeaders = fromIntegral headers}
+    !made = case buffers of
+      Just (first, limit) -> optioned {settingReceiveBuffer = first, settingReceiveLimit = limit}
+      Nothing -> optioned
 
 -- | Enter a connection into the table; no other has its addresses.
 newConn :: Stack -> Flow -> Step -> Owner -> SocketOptions -> IO Conn
@@ -124,95 +132,94 @@ firstByte = \case
 
 -- | Give a connection an input, with the payload if it is a segment.
 advanceConn :: Stack -> Maybe Home -> Instant -> Conn -> Input -> ByteString -> IO ()
-advanceConn st here now c input payload = do
-  b <- readBody c
-  applyStep st here c (firstByte input) payload b (step now input (bodyTcb b))
+advanceConn st here now c input payload = readBody c >>= \b -> advanceFrom st here now c b input payload
+
+-- | 'advanceConn' from this state, which need not have been written.
+advanceFrom :: Stack -> Maybe Home -> Instant -> Conn -> Body -> Input -> ByteString -> IO ()
+advanceFrom st here now c b input payload = applyStep st here c first payload b (step now input (bodyTcb b))
+  where
+    !first = firstByte input
 
 applyStep :: Stack -> Maybe Home -> Conn -> Seq -> ByteString -> Body -> Step -> IO ()
-applyStep st here c start payload before' (Step reached segments answers) = case waitingOf reached of
-  Nothing -> settle st here c start payload before' reached segments answers (pure ())
+applyStep st here c !start payload before' (Step reached segments answers)
   -- For its socket a connection has ended when TIME-WAIT begins. It enters the other table first, for other shards that
   -- look (Note [Shards] in "Weft.Tcp.Stack.Shards").
-  Just w -> settle st here c start payload before' reached {tcbState = Closed, timerAt = never} segments answers (enterTimeWait st (connFlow c) w)
+  | tcbState reached == TimeWait,
+    Just w <- waitingOf reached =
+      settle st here c start payload before' reached {tcbState = Closed, timerAt = never} segments answers (enterTimeWait st (connFlow c) w)
+  | otherwise = settle st here c start payload before' reached segments answers (pure ())
 
 -- The next state of a connection, and all that follows. The action comes before a closed one leaves its table.
 settle :: Stack -> Maybe Home -> Conn -> Seq -> ByteString -> Body -> Tcb -> [Segment] -> [Answer] -> IO () -> IO ()
 settle st here c start payload before' t segments answers leaving
-  -- Most of the time nobody waits to write, and nothing ends.
-  | [] <- answers, [] <- segments, tcbState t /= Closed, [] <- bodyWriters before' = setAlarm st (Deadline c) before' {bodyTcb = t} >>= writeBody c
-  | otherwise = do
-      b1 <- foldM answered before' {bodyTcb = t} answers
-      let closed = tcbState t == Closed
-          told = any isNews answers
-          readersGo = not (null (bodyReaders b1)) && (closed || told && (readable t > 0 || ended b1))
-          -- A writer that waits is told that another thread has ended the stream.
-          writersGo = not (null (bodyWriters b1)) && (closed || Opened `elem` answers || t `is` FinQueued || roomy st b1)
-          again = length (filter isAgain segments)
-          b2 =
-            b1
-              { bodyReaders = if readersGo then [] else bodyReaders b1,
-                bodyWriters = if writersGo then [] else bodyWriters b1,
-                bodyRetransmitted = bodyRetransmitted b1 + fromIntegral again,
+  -- Often nobody waits to write, and nothing ends.
+  | [] <- answers,
+    [] <- segments,
+    not closed,
+    [] <- bodyWriters before' = do
+      alarm <- alarmFor st c (bodyAlarm before') t
+      weighed st before' {bodyTcb = t, bodyAlarm = alarm} >>= writeBody c
+  | otherwise = heed False False (bodyFailure before') (bodyOut before') (bodyIn before') answers
+  where
+    closed = tcbState t == Closed
+    -- What the answers do. The flags: is there news for a reader, and is the connection there?
+    --
+    -- Not the failure: then GHC knows that it is evaluated and forgets it at the next join, so that a connection's state is a thunk.
+    heed !told !opened failure !out !came = \case
+      [] -> conclude told opened failure out came
+      Acknowledged n : rest -> do
+        case bodyOwner before' of
+          Orphan number -> modifyIORef' (stackOrphans st) (acknowledged number (fromIntegral n))
+          _ -> pure ()
+        heed told opened failure (dropFront (fromIntegral n) out) came rest
+      Store ranges : rest -> heed True opened failure out (foldl' store came ranges) rest
+      EndOfStream : rest -> heed True opened failure out came rest
+      Failed why : rest -> heed True opened (Just why) out came rest
+      Opened : rest -> do
+        case bodyOwner before' of
+          Unaccepted l -> push (listenerBacklog l) (stackShard st) c >>= wakeAll here
+          _ -> pure ()
+        heed True True failure out came rest
+    conclude told opened failure out came = do
+      let !readersGo = not (null (bodyReaders before')) && (closed || told && (readable t > 0 || ended t))
+          !again = foldl' (\n s -> if isAgain s then n + 1 else n) (bodyRetransmitted before') segments
+      -- A writer that waits is told that another thread has ended the stream.
+      writersGo <-
+        if null (bodyWriters before')
+          then pure False
+          else if closed || opened || t `is` FinQueued then pure True else isRoomy st before' {bodyTcb = t, bodyOut = out}
+      alarm <- alarmFor st c (bodyAlarm before') t
+      let !b =
+            before'
+              { bodyTcb = t,
                 -- Nothing more is sent, and what a user that has gone might have read is of no use.
-                bodyOut = if closed then heldNothing else bodyOut b1,
-                bodyIn = if closed && isOrphan b1 then heldNothing else bodyIn b1
+                bodyOut = if closed then heldNothing else out,
+                bodyIn = if closed && isOrphan before' then heldNothing else came,
+                bodyReaders = if readersGo then [] else bodyReaders before',
+                bodyWriters = if writersGo then [] else bodyWriters before',
+                bodyFailure = failure,
+                bodyRetransmitted = again,
+                bodyAlarm = alarm
               }
-      b3 <- setAlarm st (Deadline c) b2
-      writeBody c b3
+      weighed st b >>= writeBody c
       forM_ segments $ \s -> do
         count st SegmentsOut
         when (isAgain s) (count st Retransmitted)
-      sendSegments st c b1 segments
+      sendSegments st c (bodyOptions b) out segments
       leaving
-      when closed (retire st c b3)
-      when readersGo (wakeAll here (bodyReaders b1))
-      when writersGo (wakeAll here (bodyWriters b1))
-  where
+      when closed (retire st c b)
+      when readersGo (wakeAll here (bodyReaders before'))
+      when writersGo (wakeAll here (bodyWriters before'))
     isAgain s = segmentLength s > 0 && segmentSeq s `before` sndNxt (bodyTcb before')
-    isNews = \case
-      Acknowledged _ -> False
-      _ -> True
-    answered b = \case
-      Opened -> do
-        case bodyOwner b of
-          Unaccepted l -> push (listenerBacklog l) (stackShard st) c >>= wakeAll here
-          _ -> pure ()
-        pure b
-      Store ranges -> pure b {bodyIn = foldl (store b) (bodyIn b) ranges}
-      Acknowledged n -> do
-        case bodyOwner b of
-          Orphan number -> modifyIORef' (stackOrphans st) (acknowledged number (fromIntegral n))
-          _ -> pure ()
-        pure b {bodyOut = dropFront (fromIntegral n) (bodyOut b)}
-      EndOfStream -> pure b
-      Failed why -> pure b {bodyFailure = Just why}
     -- The payload is part of what the device read: only its own bytes are kept.
-    store b h (Range from to)
-      | isOrphan b = h
+    store h (Range from to)
+      | isOrphan before' = h
       | otherwise =
           insertAt (rcvRead (bodyTcb before')) from (B.copy (B.take (fromIntegral (distance from to)) (B.drop (fromIntegral (distance start from)) payload))) h
 
 -- | Has the peer ended its stream, or the connection itself ended?
-ended :: Body -> Bool
-ended b = tcbState t == Closed || t `is` FinSeen && rcvFin t `before` rcvNxt t
-  where
-    t = bodyTcb b
-
--- | How many more bytes the user may write.
-roomOf :: Stack -> Body -> Int
-roomOf st b = max 0 (min (buffer - size (bodyOut b)) unsentRoom)
-  where
-    o = bodyOptions b
-    buffer = if optSendBuffer o > 0 then optSendBuffer o else tcpSendBuffer (stackSettings st)
-    unsentRoom = if optUnsent o > 0 then optUnsent o - fromIntegral (unsent (bodyTcb b)) else maxBound
-
--- Is there enough room to be worth waking a writer?
-roomy :: Stack -> Body -> Bool
-roomy st b = maySend (tcbState (bodyTcb b)) && 3 * roomOf st b >= least
-  where
-    o = bodyOptions b
-    buffer = if optSendBuffer o > 0 then optSendBuffer o else tcpSendBuffer (stackSettings st)
-    least = if optUnsent o > 0 then min buffer (optUnsent o) else buffer
+ended :: Tcb -> Bool
+ended t = tcbState t == Closed || t `is` FinSeen && rcvFin t `before` rcvNxt t
 
 -- | A connection has ended: it leaves the table. A socket may still have it.
 retire :: Stack -> Conn -> Body -> IO ()
@@ -220,29 +227,33 @@ retire st c b = do
   -- Another connection may have its addresses by now.
   there <- Table.lookup (stackConns st) (connFlow c)
   when ((connStage <$> there) == Just (connStage c)) (Table.delete (stackConns st) (connFlow c))
-  cancelAlarm st b
+  cancelAlarm st (bodyAlarm b)
   case bodyOwner b of
     Orphan number -> modifyIORef' (stackOrphans st) (leave number)
     _ -> pure ()
   writeBody c b {bodyAlarm = NoAlarm}
 
--- Segments of one step, in their order. A device that cuts gets those that belong together as one.
-sendSegments :: Stack -> Conn -> Body -> [Segment] -> IO ()
-sendSegments st c b segments = case deviceSendWhole (stackDevice st) of
-  Just send | not loop -> forM_ (joined segments) $ \(cut, s) -> do
-    count st PacketsOut
-    send cut (packetOf PseudoHeaderSummed s)
-  _ -> forM_ segments $ \s -> do
-    count st PacketsOut
-    let packet = packetOf AllSummed s
-    if loop
-      then modifyIORef' (stackLoop st) (Sequence.|> packet)
-      else deviceSend (stackDevice st) packet
+-- Segments of one step, in their order, and the bytes to send. A device that cuts gets those that belong together as one.
+sendSegments :: Stack -> Conn -> SocketOptions -> Held -> [Segment] -> IO ()
+sendSegments st (Conn {connFlow = Flow local localPort peer peerPort}) options out = \case
+  [] -> pure ()
+  segments -> case deviceSendWhole (stackDevice st) of
+    Just send | not loop -> forM_ (joined segments) $ \(cut, s) -> do
+      count st PacketsOut
+      send cut (packetOf PseudoHeaderSummed s)
+    _ -> forM_ segments $ \s -> do
+      count st PacketsOut
+      let packet = packetOf AllSummed s
+      if loop
+        then modifyIORef' (stackLoop st) (Sequence.|> packet)
+        else deviceSend (stackDevice st) packet
   where
-    loop = loops st (connPeer c)
+    loop = loops st peer
+    !ports = Ports localPort peerPort
     packetOf sums s =
-      build . packetBuilder (Packet (connLocal c) (connPeer c) protocolTcp 64 (optClass (bodyOptions b) .|. classOf s) 0 B.empty) $
-        segmentBuilder sums (connLocal c) (connPeer c) (Ports (connLocalPort c) (connPeerPort c)) s (slices (segmentSeq s) (fromIntegral (segmentLength s)) (bodyOut b))
+      let !payload = slices (segmentSeq s) (fromIntegral (segmentLength s)) out
+       in build (packetBuilder (Packet local peer protocolTcp 64 (optClass options .|. classOf s) 0 B.empty) (segmentBuilder sums local peer ports s payload))
+{-# OPAQUE sendSegments #-}
 
 -- | Segments that differ in their place only are one, whose payload is to be cut into pieces of this
 -- length. All but the last piece have it, and only the last may be marked.
@@ -267,22 +278,21 @@ joined = \case
     -- With its headers it is no longer than a packet may be.
     most = 65535 - 120
 
--- | Set the timer of a connection to its deadline, unless it is earlier. A timer that is early is
--- corrected when it fires: an acknowledgement writes none.
-setAlarm :: Stack -> Alarm -> Body -> IO Body
-setAlarm st alarm b
-  | due' >= set = pure b
+-- | The timer of a connection with this state: the given one, unless the deadline is earlier than that. A timer that is
+-- early is corrected when it fires: an acknowledgement sets none.
+alarmFor :: Stack -> Conn -> Alarmed -> Tcb -> IO Alarmed
+alarmFor st c set t
+  | due' >= at' = pure set
   | otherwise = do
-      cancelAlarm st b
-      key <- at st due' alarm
-      pure b {bodyAlarm = Alarmed due' key}
+      cancelAlarm st set
+      Alarmed due' <$> at st due' (Deadline c)
   where
-    due' = deadline (bodyTcb b)
-    set = case bodyAlarm b of
+    due' = deadline t
+    at' = case set of
       NoAlarm -> never
-      Alarmed t _ -> t
+      Alarmed i _ -> i
 
-cancelAlarm :: Stack -> Body -> IO ()
-cancelAlarm st b = case bodyAlarm b of
+cancelAlarm :: Stack -> Alarmed -> IO ()
+cancelAlarm st = \case
   NoAlarm -> pure ()
   Alarmed _ key -> void (Timers.cancel (stackTimers st) key)

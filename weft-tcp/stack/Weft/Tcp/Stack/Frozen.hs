@@ -43,7 +43,7 @@ import Weft.Tcp.Stack.Flow
 
 -- | The version of all that is written. Another version is refused.
 formatVersion :: Int
-formatVersion = 3
+formatVersion = 4
 
 -- | A part of a stack's state.
 data Record
@@ -66,8 +66,8 @@ data Whole = Whole
   { wholeFlow :: !Flow,
     -- | Is it for a listener's user, or has its user closed it?
     wholeWanted :: !Bool,
-    -- | The size of its memory for what is received, in bytes.
-    wholeBuffer :: !Word32,
+    -- | The first size of its memory for what is received, and the largest, in bytes.
+    wholeBuffer, wholeLimit :: !Word32,
     -- | How many segments were sent again.
     wholeRetransmitted :: !Word32,
     wholeTcb :: !Tcb,
@@ -93,6 +93,7 @@ wholeForm =
       <$> field wholeFlow flowForm
       <*> field wholeWanted flag
       <*> field wholeBuffer (must (<= 2 ^ (30 :: Int)) number32)
+      <*> field wholeLimit (must (<= 2 ^ (30 :: Int)) number32)
       <*> field wholeRetransmitted number32
       <*> field wholeTcb tcbForm
       <*> field wholeOut (many maxBound payload)

@@ -44,6 +44,8 @@ smallest = 512
 -- | Bytes: all idle connections share 'HeldNothing'.
 data Held
   = HeldNothing
+  | -- | One piece, not empty, and the number of its first byte. Most of what is kept is that.
+    One !Seq !ByteString
   | -- | The place of the first byte in the stream, its sequence number, and pieces by their places,
     -- which do not overlap. Places are not taken modulo 2^32.
     Held !Int !Seq !(IntMap ByteString)
@@ -56,12 +58,14 @@ heldNothing = HeldNothing
 isEmpty :: Held -> Bool
 isEmpty = \case
   HeldNothing -> True
+  One {} -> False
   Held _ _ m -> IntMap.null m
 
 -- | From the first number to the end of the last piece.
 size :: Held -> Int
 size = \case
   HeldNothing -> 0
+  One _ b -> B.length b
   Held at _ m -> maybe 0 (\(k, b) -> k + B.length b - at) (IntMap.lookupMax m)
 
 -- | At the end, which has this number.
@@ -69,7 +73,10 @@ append :: Seq -> ByteString -> Held -> Held
 append end b h
   | B.null b = h
   | otherwise = case h of
-      HeldNothing -> Held 0 end (IntMap.singleton 0 b)
+      HeldNothing -> One end b
+      One from first
+        | fits first b -> One from (first <> b)
+        | otherwise -> Held 0 from (IntMap.fromDistinctAscList [(0, first), (B.length first, b)])
       Held at from m -> Held at from (enter (at + size h) b m)
 
 -- | At its number, which overlaps no other piece and is not before the first byte's, which is given
@@ -78,8 +85,17 @@ insertAt :: Seq -> Seq -> ByteString -> Held -> Held
 insertAt first s b h
   | B.null b = h
   | otherwise = case h of
-      HeldNothing -> insertAt first s b (Held 0 first IntMap.empty)
+      HeldNothing
+        | s == first -> One s b
+        | otherwise -> insertAt first s b (Held 0 first IntMap.empty)
+      One from piece
+        | fits piece b, s == from `advance` fromIntegral (B.length piece) -> One from (piece <> b)
+        | otherwise -> insertAt first s b (Held 0 from (IntMap.singleton 0 piece))
       Held at from m -> Held at from (enter (at + fromIntegral (distance from s)) b m)
+
+-- Are two neighbours small enough to be joined?
+fits :: ByteString -> ByteString -> Bool
+fits x y = B.length x + B.length y <= smallest
 
 -- A piece at its place, joined with its neighbours if they are small.
 enter :: Int -> ByteString -> IntMap ByteString -> IntMap ByteString
@@ -88,7 +104,6 @@ enter k b m
   | Just (l, a) <- IntMap.lookupLT k m, l + B.length a == k, fits a b = after l (a <> b) m
   | otherwise = after k b m
   where
-    fits x y = B.length x + B.length y <= smallest
     after at piece pieces = case IntMap.lookupGE (k + B.length b) pieces of
       Just (r, c) | r == k + B.length b, fits piece c -> IntMap.insert at (piece <> c) (IntMap.delete r pieces)
       _ -> IntMap.insert at piece pieces
@@ -96,6 +111,10 @@ enter k b m
 -- | Without the given number at the front.
 dropFront :: Int -> Held -> Held
 dropFront _ HeldNothing = HeldNothing
+dropFront n h@(One from b)
+  | n <= 0 = h
+  | n >= B.length b = HeldNothing
+  | otherwise = One (from `advance` fromIntegral n) (B.drop n b)
 dropFront n (Held at from m)
   | n <= 0 = Held at from m
   | IntMap.null rest = HeldNothing
@@ -113,6 +132,7 @@ dropFront n (Held at from m)
 -- | The bytes of the given number of numbers from one on, which are all there.
 slices :: Seq -> Int -> Held -> [ByteString]
 slices _ _ HeldNothing = []
+slices s n (One from b) = [piece | let piece = B.take n (B.drop (fromIntegral (distance from s)) b), not (B.null piece)]
 slices s n (Held at from m)
   | n <= 0 = []
   | otherwise = go (at + fromIntegral (distance from s)) n
@@ -125,12 +145,15 @@ slices s n (Held at from m)
 -- | All bytes in pieces, each with the number of its first one.
 heldPieces :: Held -> [(Seq, ByteString)]
 heldPieces HeldNothing = []
+heldPieces (One from b) = [(from, b)]
 heldPieces (Held at from m) = [(from `advance` fromIntegral (k - at), b) | (k, b) <- IntMap.toList m]
 
 -- | Copy the given number from the front, which are there.
 copyFront :: Ptr Word8 -> Int -> Held -> IO ()
-copyFront _ _ HeldNothing = pure ()
-copyFront to n h@(Held _ from _) = go to (slices from n h)
+copyFront to n h = case h of
+  HeldNothing -> pure ()
+  One from _ -> go to (slices from n h)
+  Held _ from _ -> go to (slices from n h)
   where
     go p = \case
       [] -> pure ()

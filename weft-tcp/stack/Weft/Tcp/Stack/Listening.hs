@@ -93,7 +93,7 @@ acceptSock st s limit here now = onSock (shardOf st s) s $ \sock -> case sockRol
                 o <- readIORef (listenerOptions l)
                 socket <- newSock st (listenerFamily l) Stream (Connected c) o
                 settings <- settingsFor st o (connPeer c)
-                writeBody c b {bodyOwner = Owned, bodyTold = True, bodyOptions = o, bodyTcb = (bodyTcb b) {tcbSettings = retuned settings (tcbSettings (bodyTcb b))}}
+                writeBody c b {bodyOwner = Owned, bodyTold = True, bodyOptions = o, bodyTcb = (bodyTcb b) {tcbSettings = retuned (optValues o) settings (tcbSettings (bodyTcb b))}}
                 -- Others wait for the rest.
                 when more (wakeListener l here)
                 pure (Answer (socket, toSockAddr (listenerFamily l) (connPeer c) (connPeerPort c)))

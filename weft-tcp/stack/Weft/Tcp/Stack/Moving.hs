@@ -91,7 +91,7 @@ freeze st now = do
           wanted = not (isOrphan b)
       pure $
         if moves
-          then Just (Whole (connFlow c) wanted (settingReceiveBuffer (tcbSettings t)) (bodyRetransmitted b) t (map snd (heldPieces (bodyOut b))) (if wanted then heldPieces (bodyIn b) else []))
+          then Just (Whole (connFlow c) wanted (settingReceiveBuffer (tcbSettings t)) (settingReceiveLimit (tcbSettings t)) (bodyRetransmitted b) t (map snd (heldPieces (bodyOut b))) (if wanted then heldPieces (bodyIn b) else []))
           else Nothing
 
 -- | What waits to be accepted has left.
@@ -133,18 +133,19 @@ adopt st f here now = do
         l : _ -> readIORef (listenerOptions l)
         [] -> pure defaultOptions
       -- Its memory stays as large as the peer was told.
-      settings <- (\s -> if settingReceiveBuffer s == wholeBuffer w then s else s {settingReceiveBuffer = wholeBuffer w}) <$> settingsFor st options (flowPeer flow)
+      settings <- settingsSized st options (Just (wholeBuffer w, wholeLimit w)) (flowPeer flow)
       let t = readFor settings d (wholeTcb w)
       c <- newConn st flow (Step t [] []) (case listeners of l : _ -> Unaccepted l; [] -> Orphan 0) options
       b <- readBody c
-      b' <-
-        setAlarm st (Deadline c) $
-          b
-            { bodyOut = foldl (flip (append (firstOut t))) heldNothing (wholeOut w),
-              bodyIn = foldl (\h (s, p) -> insertAt (readableFrom t) s p h) heldNothing (wholeIn w),
-              bodyRetransmitted = wholeRetransmitted w
-            }
-      writeBody c b'
+      alarm <- alarmFor st c NoAlarm t
+      writeBody
+        c
+        b
+          { bodyOut = foldl (flip (append (firstOut t))) heldNothing (wholeOut w),
+            bodyIn = foldl (\h (s, p) -> insertAt (readableFrom t) s p h) heldNothing (wholeIn w),
+            bodyRetransmitted = wholeRetransmitted w,
+            bodyAlarm = alarm
+          }
       case listeners of
         l : _ -> 1 <$ (push (listenerBacklog l) (stackShard st) c >>= wakeAll here)
         []

@@ -34,13 +34,14 @@ import Weft.Internal.Core.SystemCall (Socket (..))
 import Weft.Internal.Os.Descriptor (Descriptor (..), newDescriptor)
 import Weft.Internal.Os.Net (acceptConn)
 import Weft.Tcp.Connection
-import Weft.Tcp.Internal.Tcb (Tcb (tcbSettings))
+import Weft.Tcp.Internal.Tcb (Tcb (tcbSettings), receiveBuffer)
 import Weft.Tcp.Options
 import Weft.Tcp.Stack.Ask
 import Weft.Tcp.Stack.Datagrams
 import Weft.Tcp.Stack.Deliveries (receiveRoom)
 import Weft.Tcp.Stack.Effects
 import Weft.Tcp.Stack.Engine
+import Weft.Tcp.Stack.Memory
 import Weft.Tcp.Stack.Names
 import Weft.Tcp.Stack.Options
 import Weft.Tcp.Stack.Ports
@@ -108,6 +109,10 @@ getSock st s option = onSock st s $ \sock -> case sockRole sock of
     b <- readBody c
     writeBody c b {bodyFailure = Nothing}
     pure (Answer (maybe 0 (number . failureErrno) (bodyFailure b)))
+  Connected c
+    -- As Linux, which counts as much again for its own records.
+    | option == RecvBuffer -> Answer . (2 *) . fromIntegral . receiveBuffer . bodyTcb <$> readBody c
+    | option == SendBuffer -> Answer . (2 *) <$> (readBody c >>= sendBufferOf st)
   Datagrams ref
     | option == SoError -> do
         u <- readIORef ref
@@ -139,7 +144,7 @@ setSock st s option v here now = onSock st s $ \sock -> case (sockRole sock, wri
         -- What was received may be enough to read now.
         writeBody c b {bodyOptions = o, bodyReaders = []}
         wakeAll here (bodyReaders b)
-        forM_ (tuning (numbered option) v (retuned settings (tcbSettings (bodyTcb b)))) (\input -> advanceConn st here now c input B.empty)
+        forM_ (tuning (numbered option) v (retuned (optValues o) settings (tcbSettings (bodyTcb b)))) (\input -> advanceConn st here now c input B.empty)
       _ -> pure ()
     pure (Answer ())
 

@@ -15,24 +15,8 @@ module Weft.Tcp.Stack.State
     noteTime,
 
     -- * Connections
-    Conn (..),
-    connLocal,
-    connPeer,
-    connLocalPort,
-    connPeerPort,
-    Body (..),
-    Stage (..),
-    newBody,
-    Alarmed (..),
-    readBody,
-    writeBody,
-    waitToRead,
-    restIfIdle,
-    Owner (..),
-    isOrphan,
+    module Weft.Tcp.Stack.Conn,
     secretOf,
-    HalfConn (..),
-    WaitConn (..),
     Alarm (..),
 
     -- * Sockets
@@ -42,53 +26,42 @@ module Weft.Tcp.Stack.State
     Role (..),
     Udp (..),
     Incoming (..),
-    Listener (..),
     Binding (..),
-    SocketOptions (..),
-    defaultOptions,
 
     -- * Waiting threads
-    Wake (..),
-    wake,
-    wakeAll,
-    stillThere,
+    module Weft.Tcp.Stack.Wake,
   )
 where
 
 import Control.Concurrent.MVar (MVar)
-import Control.Monad (void)
 import Data.ByteString (ByteString)
 import Data.IORef
 import Data.Int (Int32, Int64)
 import Data.IntMap.Strict (IntMap)
-import Data.Maybe (fromMaybe, isNothing)
+import Data.Maybe (fromMaybe)
 import Data.Primitive.PrimVar (readPrimVar)
 import Data.Primitive.SmallArray (SmallArray)
 import Data.Sequence qualified as Sequence
 import Data.Word (Word16, Word32, Word64)
 import Foreign.C.Error (Errno)
 import Network.Socket (Family)
-import Weft.Internal.Core.Home (Home (..), Why (Completed))
-import Weft.Internal.Core.Park qualified as Park
+import Weft.Internal.Core.Home (Home (..))
 import Weft.Internal.Core.SystemCall (Socket (..), Waiter)
-import Weft.Internal.Core.Tcb (Resume)
 import Weft.Internal.Data.Shortage (Shortage)
-import Weft.Internal.Data.Timers (TimerKey, Timers)
+import Weft.Internal.Data.Timers (Timers)
 import Weft.Internal.Os.Descriptor (Descriptor (..))
 import Weft.Tcp.Connection
 import Weft.Tcp.Device
-import Weft.Tcp.Internal.Small (HalfOpen, Resting, Waiting, fromResting, restingOf)
 import Weft.Tcp.Options (Values)
 import Weft.Tcp.Packet (Address)
-import Weft.Tcp.Stack.Backlog (Backlog)
+import Weft.Tcp.Stack.Conn
 import Weft.Tcp.Stack.Counts
 import Weft.Tcp.Stack.Flow
-import Weft.Tcp.Stack.Held (Held, heldNothing, isEmpty)
-import Weft.Tcp.Stack.Options (SocketOptions (..), defaultOptions)
 import Weft.Tcp.Stack.Orphans (Orphans)
 import Weft.Tcp.Stack.Table (Table)
 import Weft.Tcp.Stack.Table qualified as Table
 import Weft.Tcp.Stack.Turn (Turn)
+import Weft.Tcp.Stack.Wake
 
 -- | How a stack is set up.
 data TcpSettings = TcpSettings
@@ -99,8 +72,12 @@ data TcpSettings = TcpSettings
     tcpAddresses :: ![Address],
     -- | The settings of connections. The segment size is bounded by the device's MTU besides.
     tcpConnections :: !Settings,
-    -- | How many bytes a connection takes from its user that the peer has not acknowledged.
-    tcpSendBuffer :: !Int,
+    -- | How many bytes a connection takes from its user that the peer has not acknowledged, at first and at most: it
+    -- takes two congestion windows.
+    tcpSendBuffer, tcpSendLimit :: !Int,
+    -- | How many bytes the buffers of all connections may hold beyond their first sizes. While they hold that, none grows, and what
+    -- comes beyond the first size of its connection is dropped, counted, and sent again by the peer. With 0 no buffer grows.
+    tcpSpareMemory :: !Int,
     -- | Do sockets for datagrams belong to the stack, too? Otherwise they are the kernel's underneath.
     tcpDatagrams :: !Bool,
     -- | How many sockets may be open, asked whenever one is to be opened. At the limit opening
@@ -167,10 +144,13 @@ data Stack = Stack
     -- | Until when the messages about closed ports that were sent use up what is allowed. Common; of two that
     -- are sent at once only one may count.
     stackQuota :: !(IORef Instant),
-    -- | The settings of connections, by what changes them: options, segment size, length of headers. Shared by all
-    -- connections that have the same.
-    stackShared :: !(IORef [((Values, Int, Int), Settings)]),
+    -- | The settings of connections, by what changes them: options, sizes of the receive buffer that are not those of the options, segment size,
+    -- length of headers. Shared by all connections that have the same.
+    stackShared :: !(IORef [((Values, Maybe (Word32, Word32), Int, Int), Settings)]),
     stackCounts :: !Counts,
+    -- | How many bytes its connections hold beyond their first sizes, and how many they may ("Weft.Tcp.Stack.Memory").
+    stackBeyond :: !(IORef Int),
+    stackSpare :: !Int,
     stackShortage :: !Shortage,
     -- | Does an accept wait for a socket to be closed? Common, as all that follows.
     stackStarved :: !(IORef Bool),
@@ -195,144 +175,6 @@ noteTime s nanoseconds = do
   known <- readIORef (stackNow s)
   let !t = max known (nanoseconds `quot` 1000)
   t <$ writeIORef (stackNow s) t
-
--- | A connection. Its addresses do not change, so that a look-up needs no more.
-data Conn = Conn
-  { connFlow :: !Flow,
-    connStage :: {-# UNPACK #-} !(IORef Stage)
-  }
-
-connLocal, connPeer :: Conn -> Address
-connLocal = flowLocal . connFlow
-connPeer = flowPeer . connFlow
-
-connLocalPort, connPeerPort :: Conn -> Word16
-connLocalPort = flowLocalPort . connFlow
-connPeerPort = flowPeerPort . connFlow
-
--- | The part of a connection that changes, one immutable record: whole, or in few words.
-data Stage
-  = Active !Body
-  | -- | Nothing happens: its control block, threads that wait to read, and of its 'Body' what else may differ from
-    -- connection to connection.
-    AtRest {-# UNPACK #-} !Resting ![Wake] !SocketOptions !Alarmed {-# UNPACK #-} !Word32
-
--- | The present state of a connection. From any OS thread.
-readBody :: Conn -> IO Body
-readBody c =
-  readIORef (connStage c) >>= \case
-    Active b -> pure b
-    AtRest resting readers options alarm again ->
-      pure $!
-        (newBody (fromResting resting) Owned options)
-          { bodyReaders = readers,
-            bodyAlarm = alarm,
-            bodyTold = True,
-            bodyRetransmitted = again
-          }
-
--- | Its next state.
-writeBody :: Conn -> Body -> IO ()
-writeBody c b = writeIORef (connStage c) $! Active b
-
--- | Keep a connection in few words if nothing happens with it. It is tried when a timer has fired: a connection in
--- use would be taken apart and put together again for each segment.
-restIfIdle :: Conn -> IO ()
-restIfIdle c =
-  readIORef (connStage c) >>= \case
-    Active b
-      | Just resting <- restingOf (bodyTcb b),
-        isEmpty (bodyOut b) && isEmpty (bodyIn b),
-        null (bodyWriters b),
-        bodyOwner b == Owned && bodyTold b,
-        isNothing (bodyFailure b) ->
-          writeIORef (connStage c) $! AtRest resting (bodyReaders b) (bodyOptions b) (bodyAlarm b) (bodyRetransmitted b)
-    _ -> pure ()
-
--- | Leave a thread that waits to read. A connection at rest stays so.
-waitToRead :: Conn -> Wake -> IO ()
-waitToRead c w =
-  readIORef (connStage c) >>= \case
-    Active b -> do
-      left <- stillThere (bodyReaders b)
-      writeBody c b {bodyReaders = w : left}
-    AtRest resting readers options alarm again -> do
-      left <- stillThere readers
-      writeIORef (connStage c) $! AtRest resting (w : left) options alarm again
-
--- | What changes of a connection.
-data Body = Body
-  { bodyTcb :: !Tcb,
-    -- | Bytes that the user wrote and the peer has not acknowledged.
-    bodyOut :: !Held,
-    -- | Received bytes that the user has not read.
-    bodyIn :: !Held,
-    -- | Threads that wait to read, and to write or for the connection to be there.
-    bodyReaders, bodyWriters :: ![Wake],
-    bodyOwner :: !Owner,
-    -- | Why it failed, until the user is told.
-    bodyFailure :: !(Maybe Failure),
-    -- | The user was told that the connection is there.
-    bodyTold :: !Bool,
-    -- | How many segments were sent again.
-    bodyRetransmitted :: !Word32,
-    bodyOptions :: !SocketOptions,
-    bodyAlarm :: !Alarmed
-  }
-
--- | A connection that begins, or to which nothing has happened.
-newBody :: Tcb -> Owner -> SocketOptions -> Body
-newBody t owner options =
-  Body
-    { bodyTcb = t,
-      bodyOut = heldNothing,
-      bodyIn = heldNothing,
-      bodyReaders = [],
-      bodyWriters = [],
-      bodyOwner = owner,
-      bodyFailure = Nothing,
-      bodyTold = False,
-      bodyRetransmitted = 0,
-      bodyOptions = options,
-      bodyAlarm = NoAlarm
-    }
-
--- | The timer of a connection.
-data Alarmed
-  = NoAlarm
-  | -- | When it fires, which is not after the connection's deadline.
-    Alarmed {-# UNPACK #-} !Instant {-# UNPACK #-} !TimerKey
-
--- | The owner of a connection.
-data Owner
-  = -- | The listener that it came to; it was not accepted yet.
-    Unaccepted !Listener
-  | -- | A socket.
-    Owned
-  | -- | No owner any more: its number among 'stackOrphans', or 0.
-    Orphan {-# UNPACK #-} !Int
-  deriving stock (Eq)
-
--- | Has a connection no owner any more?
-isOrphan :: Body -> Bool
-isOrphan b = case bodyOwner b of
-  Orphan _ -> True
-  _ -> False
-
--- | A connection that a listener has answered, and no socket has.
-data HalfConn = HalfConn
-  { halfFlow :: !Flow,
-    halfTcb :: {-# UNPACK #-} !HalfOpen,
-    halfListener :: !Listener,
-    halfTimer :: {-# UNPACK #-} !TimerKey
-  }
-
--- | A connection in TIME-WAIT. For the socket that it had, if that is still open, it has ended.
-data WaitConn = WaitConn
-  { waitFlow :: !Flow,
-    waitTcb :: {-# UNPACK #-} !Waiting,
-    waitTimer :: {-# UNPACK #-} !TimerKey
-  }
 
 -- | The purpose of a timer.
 data Alarm
@@ -360,11 +202,12 @@ data Sock = Sock
 -- | The socket of the stack that this is, if it is open. From any OS thread.
 lookupSock :: Stack -> Socket -> IO (Maybe Sock)
 lookupSock st s =
-  Table.lookup (stackSocks st) (negate (fromIntegral (descriptorNumber d))) >>= \case
+  Table.lookup (stackSocks st) number >>= \case
     found@(Just sock) | sockSerial sock == descriptorSerial d -> pure found
     _ -> pure Nothing
   where
     d = socketDescriptor s
+    !number = negate (fromIntegral (descriptorNumber d))
 
 -- | Give a socket, as it was just looked up, a purpose.
 become :: Stack -> Sock -> Role -> IO ()
@@ -409,25 +252,6 @@ data Incoming = Incoming
     incomingPort :: !Word16
   }
 
--- | A socket that connections come to, one for all shards.
-data Listener = Listener
-  { listenerAddress :: !Address,
-    listenerPort :: !Word16,
-    listenerFamily :: !Family,
-    -- | May connections come over IPv4 too?
-    listenerBoth :: !Bool,
-    -- | How many connections may wait to be accepted.
-    listenerRoom :: !(IORef Int),
-    -- | Established and not accepted, and the threads that wait for them. Of any thread.
-    listenerBacklog :: !(Backlog Conn Wake),
-    -- | Of all shards; written atomically.
-    listenerHalfOpen :: !(IORef Int),
-    listenerOptions :: !(IORef SocketOptions)
-  }
-
-instance Eq Listener where
-  a == b = listenerBacklog a == listenerBacklog b
-
 -- | A socket that has a port: its number, its address, whether it is of IPv6 only, the options
 -- that allow others, and its listener once it listens.
 data Binding = Binding
@@ -437,26 +261,3 @@ data Binding = Binding
     bindingReuse, bindingShare :: !Bool,
     bindingListener :: !(Maybe Listener)
   }
-
--- | A thread that waits: the worker where it does, its place, and how it tries again.
-data Wake = Wake !Int !(Park.ParkedThread () Resume) Resume
-
--- | Have a thread try again, or go on as said. It is no thread of this worker if there is none.
-wake :: Maybe Home -> Wake -> IO ()
-wake here (Wake worker place resume) = case here of
-  Just home | homeWorker home == worker -> Park.answerHere Completed place resume
-  _ -> void (Park.answerFromAnywhere place resume)
-
--- | The one that has waited for longest is the last of the list.
-wakeAll :: Maybe Home -> [Wake] -> IO ()
-wakeAll here = mapM_ (wake here) . reverse
-
--- | Without those that were cancelled.
-stillThere :: [Wake] -> IO [Wake]
-stillThere = go
-  where
-    go = \case
-      [] -> pure []
-      w@(Wake _ place _) : rest -> do
-        waits <- Park.stillWaits place
-        (if waits then (w :) else id) <$> go rest

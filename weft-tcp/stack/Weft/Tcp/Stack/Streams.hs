@@ -41,6 +41,7 @@ import Weft.Tcp.Stack.Backlog (dismiss, enroll, waiting)
 import Weft.Tcp.Stack.Datagrams
 import Weft.Tcp.Stack.Engine
 import Weft.Tcp.Stack.Held
+import Weft.Tcp.Stack.Memory
 import Weft.Tcp.Stack.Names (toSockAddr)
 import Weft.Tcp.Stack.State
 
@@ -60,7 +61,7 @@ onConn st s otherwise' datagrams use = onSock st s $ \sock -> case sockRole sock
 waitToAccept :: Stack -> Listener -> Wake -> IO ()
 waitToAccept st l w = do
   enroll (listenerBacklog l) stillThere w >>= wakeAll Nothing
-  -- Another shard may have lost the device meanwhile, and found nobody who waits.
+  -- Another shard may have lost the device meanwhile, and found no thread that waits.
   lost <- readIORef (stackLost st)
   when lost (dismiss (listenerBacklog l) >>= wakeAll Nothing)
 
@@ -94,19 +95,19 @@ receiveSock st s to most here now
       if n > 0 && (n >= most || isWorthReading b)
         then do
           copyFront to n (bodyIn b)
-          writeBody c b {bodyIn = dropFront n (bodyIn b)}
-          advanceConn st here now c (Consumed (fromIntegral n)) B.empty
+          short <- isShort st
+          advanceFrom st here now c b {bodyIn = dropFront n (bodyIn b)} ((if short then ConsumedOnly else Consumed) (fromIntegral n)) B.empty
           pure (Answer n)
         else case bodyFailure b of
           _ | bodyTcb b `is` ReadShut -> pure (Answer 0)
           Just why -> Refuse (failureErrno why) <$ writeBody c b {bodyFailure = Nothing}
           Nothing
-            | ended b -> pure (Answer 0)
+            | ended (bodyTcb b) -> pure (Answer 0)
             | otherwise -> pure (Again (waitToRead c) Nothing)
 
 -- Is there what a read waits for (@SO_RCVLOWAT@, but no more than half of the memory for it), or does no more come?
 isWorthReading :: Body -> Bool
-isWorthReading b = there > 0 && there >= min least (fromIntegral (settingReceiveBuffer (tcbSettings t)) `div` 2) || t `is` ReadShut || ended b
+isWorthReading b = there > 0 && there >= min least (fromIntegral (settingReceiveBuffer (tcbSettings t)) `div` 2) || t `is` ReadShut || ended t
   where
     t = bodyTcb b
     there = fromIntegral (readable t)
@@ -128,13 +129,13 @@ sendSock :: Stack -> Socket -> More -> [ByteString] -> Maybe Home -> Instant -> 
 sendSock st s more pieces here now = onWritable st s (\sock ref -> sendDatagram st sock ref Nothing (B.concat pieces) now) $ \c b ->
   if all B.null pieces
     then pure (Answer 0)
-    else case roomOf st b of
-      0 -> pure (Again (waitToWrite c) Nothing)
-      room -> do
-        let (n, out) = fill (sndEnd (bodyTcb b)) room 0 (bodyOut b) pieces
-        writeBody c b {bodyOut = out}
-        advanceConn st here now c ((if more == NothingMore then Wrote else WroteMore) (fromIntegral n)) B.empty
-        pure (Answer n)
+    else
+      roomOf st b >>= \case
+        0 -> pure (Again (waitToWrite c) Nothing)
+        room -> do
+          let (n, out) = fill (sndEnd (bodyTcb b)) room 0 (bodyOut b) pieces
+          advanceFrom st here now c b {bodyOut = out} ((if more == NothingMore then Wrote else WroteMore) (fromIntegral n)) B.empty
+          pure (Answer n)
   where
     fill end room n out = \case
       [] -> (n, out)
@@ -156,8 +157,7 @@ sendToSock st s bytes address here now = onSock st s $ \sock -> case sockRole so
 -- | Take bytes whether or not there is room. No other code has their memory.
 appendSock :: Stack -> Socket -> ByteString -> Maybe Home -> Instant -> IO (Verdict Int)
 appendSock st s bytes here now = onWritable st s (\sock ref -> sendDatagram st sock ref Nothing bytes now) $ \c b -> do
-  writeBody c b {bodyOut = append (sndEnd (bodyTcb b)) bytes (bodyOut b)}
-  advanceConn st here now c (Wrote (fromIntegral (B.length bytes))) B.empty
+  advanceFrom st here now c b {bodyOut = append (sndEnd (bodyTcb b)) bytes (bodyOut b)} (Wrote (fromIntegral (B.length bytes))) B.empty
   pure (Answer (B.length bytes))
 
 -- A socket for datagrams, or a connection that bytes may be written to.
@@ -174,9 +174,10 @@ onWritable st s datagrams use = onConn st s ePIPE datagrams $ \c b -> case tcbSt
 
 -- | How many bytes it takes, at least one.
 roomSock :: Stack -> Socket -> Instant -> IO (Verdict Int)
-roomSock st s now = onWritable st s (\_ ref -> roomForDatagram st ref now) $ \c b -> case roomOf st b of
-  0 -> pure (Again (waitToWrite c) Nothing)
-  room -> pure (Answer room)
+roomSock st s now = onWritable st s (\_ ref -> roomForDatagram st ref now) $ \c b ->
+  roomOf st b >>= \case
+    0 -> pure (Again (waitToWrite c) Nothing)
+    room -> pure (Answer room)
 
 -- | Wait until receiving, or accepting, does not wait.
 awaitReadableSock :: Stack -> Socket -> IO (Verdict ())
@@ -200,9 +201,10 @@ awaitWritableSock :: Stack -> Socket -> IO (Verdict ())
 awaitWritableSock st s = onSock st s $ \sock -> case sockRole sock of
   Connected c -> do
     b <- readBody c
+    room <- roomOf st b
     case tcbState (bodyTcb b) of
       SynSent -> pure (Again (waitToWrite c) Nothing)
       SynReceived -> pure (Again (waitToWrite c) Nothing)
-      x | maySend x && not (bodyTcb b `is` FinQueued) && roomOf st b == 0 -> pure (Again (waitToWrite c) Nothing)
+      x | maySend x && not (bodyTcb b `is` FinQueued) && room == 0 -> pure (Again (waitToWrite c) Nothing)
       _ -> pure (Answer ())
   _ -> pure (Answer ())

@@ -88,16 +88,15 @@ lookup t k = do
   Buckets _ n half array <- readMutVar (tableBuckets t)
   hash <- tableHash t k
   bucket <- readArray array (bucketOf n half hash)
-  case foundIn bucket 0 of
-    Nothing -> do
-      -- Note [Linear hashing].
-      Buckets _ now _ _ <- readMutVar (tableBuckets t)
-      if now == n then pure Nothing else lookup t k
-    found -> pure found
-  where
-    foundIn bucket i
-      | i == sizeofSmallArray bucket = Nothing
-      | v <- indexSmallArray bucket i = if tableKey t v == k then Just v else foundIn bucket (i + 1)
+  let search i
+        | i == sizeofSmallArray bucket = do
+            -- Note [Linear hashing].
+            Buckets _ now _ _ <- readMutVar (tableBuckets t)
+            if now == n then pure Nothing else lookup t k
+        | otherwise = do
+            v <- indexSmallArrayM bucket i
+            if tableKey t v == k then pure (Just v) else search (i + 1)
+  search 0
 
 -- At its few types, so that keys are compared without a dictionary: 500 instructions of a round trip.
 {-# INLINEABLE lookup #-}

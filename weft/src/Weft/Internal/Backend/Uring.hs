@@ -273,6 +273,7 @@ collect u before n
             Ring.Completed key r -> advance u key r
             Ring.Seen key r flags -> seen u key r flags
             Ring.Missed key -> 0 <$ cancelAgain u key
+            Ring.Swept number found -> 0 <$ swept u number found
           each (i + 1) (ran + k)
 
 -- | A stage of an operation has completed. Answers how many completions ran.

@@ -14,6 +14,7 @@ module Weft.Internal.Core.Atomic
     Seen,
     look,
     swapFor,
+    swapAtomically,
     lookCell,
     swapCell,
     swapWord,
@@ -95,7 +96,6 @@ swapAtomically ref (Seen seen) !new = case unsafeCoerce ref of
     IO $ \s -> case casMutVar# var seen next s of
       (# s', 0#, _ #) -> (# s', True #)
       (# s', _, _ #) -> (# s', False #)
-{-# INLINE swapAtomically #-}
 
 -- | Replace a word that has this value; answers the old one. A barrier like 'swapFor'.
 swapWord :: Home -> PrimVar RealWorld Int -> Int -> Int -> IO Int

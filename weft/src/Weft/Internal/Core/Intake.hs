@@ -43,7 +43,7 @@ instance Show Socket where
 
 -- | Memory that the garbage collector does not move, and its size in bytes.
 --
--- "Weft.Buffer" says who owns it when. A 'ByteString' that is made of it without a copy shares it.
+-- "Weft.Buffer" says what owns it when. A 'ByteString' that is made of it without a copy shares it.
 data Buffer = Buffer
   { bufferMemory :: {-# UNPACK #-} !(ForeignPtr Word8),
     -- | In bytes.
@@ -75,12 +75,10 @@ newIntake stays s buffer = do
 -- | The offset for the next bytes. For kernels.
 intakeOffset :: Intake -> IO Int
 intakeOffset i = readByteArray (intakeBytes i) 0
-{-# INLINE intakeOffset #-}
 
 -- | Where the next bytes go. For the thread, between two receives.
 setIntakeOffset :: Intake -> Int -> IO ()
 setIntakeOffset i = writeByteArray (intakeBytes i) 0
-{-# INLINE setIntakeOffset #-}
 
 -- | The answer when the given number of bytes have come. For kernels.
 takeIn :: Intake -> Int -> IO Arrival
@@ -97,4 +95,3 @@ intakeSince i = readByteArray (intakeBytes i) 1
 -- | The thread begins to wait. For kernels.
 setIntakeSince :: Intake -> Int -> IO ()
 setIntakeSince i = writeByteArray (intakeBytes i) 1
-{-# INLINE setIntakeSince #-}

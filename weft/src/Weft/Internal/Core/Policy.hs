@@ -96,7 +96,7 @@ priorities = Policy "priorities" $ do
                     pure (Just (Ready tcb resume))
            in readIORef levels >>= go,
         queued = readIORef total,
-        visitQueue = \f start -> readIORef levels >>= foldlM (foldRing' f) start
+        visitQueue = \f start -> readIORef levels >>= foldlM (foldRing f) start
       }
 
 -- | Knot's first policy (von Behren et al. 2003, section 5): a thread of a
@@ -128,12 +128,8 @@ bands name count choose = Policy name $ do
                 | otherwise = popRing (indexArray frozen i) (go (i + 1)) (\tcb resume -> pure (Just (Ready tcb resume)))
            in go 0,
         queued = sum <$> mapM sizeRing (foldr (:) [] frozen),
-        visitQueue = \f start -> foldlM (foldRing' f) start frozen
+        visitQueue = \f start -> foldlM (foldRing f) start frozen
       }
-
--- | 'foldRing' with its arguments in the order of a fold's step.
-foldRing' :: (r -> Tcb -> r) -> r -> ReadyRing -> IO r
-foldRing' f r ring = foldRing ring f r
 
 -- | The queue of one worker: the built-in one, which the scheduler reads without
 -- a call through an unknown function, or a policy's.
@@ -160,5 +156,5 @@ popAny (FifoQueue ring) = popRing ring (pure Nothing) (\tcb resume -> pure (Just
 popAny (PolicyQueue q) = dequeue q
 
 foldReady :: ReadyQueue -> (r -> Tcb -> r) -> r -> IO r
-foldReady (FifoQueue ring) f start = foldRing ring f start
+foldReady (FifoQueue ring) f start = foldRing f start ring
 foldReady (PolicyQueue q) f start = visitQueue q f start

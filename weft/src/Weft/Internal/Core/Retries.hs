@@ -85,7 +85,6 @@ addRetry (Retries selective waiting) reads' credit waits tell = do
 -- | May be a little old where the carrier has lost its worker.
 someWait :: Retries -> IO Bool
 someWait retries = not . null <$> readMutVar (retriesWaiting retries)
-{-# INLINE someWait #-}
 
 -- | Tell those whose variables have changed, the oldest first, and those whose credit is spent. One look
 -- costs no more than one wait may: the oldest, for which nothing is left, wait with GHC. Drops those that

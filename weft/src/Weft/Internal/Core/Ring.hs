@@ -168,8 +168,8 @@ sizeRing (ReadyRing ints _) = do
   pure (end - number)
 
 -- | Visit the queued threads in order without taking them, for dumps and tests.
-foldRing :: forall r. ReadyRing -> (r -> Tcb -> r) -> r -> IO r
-foldRing (ReadyRing ints chunks) f start = do
+foldRing :: forall r. (r -> Tcb -> r) -> r -> ReadyRing -> IO r
+foldRing f start (ReadyRing ints chunks) = do
   number <- readPrimArray ints taken
   end <- readPrimArray ints put
   chunk <- readChunk chunks headChunk

@@ -235,7 +235,6 @@ takeSlot s st slot = do
   setRegister s rCredit credit
   when (live < threshold || credit < 0) (tidy s)
   pure a
-{-# INLINE takeSlot #-}
 
 -- | Fold over the live values in the order of their slots. The function may
 -- 'replace' values, and must not insert or take any.

@@ -204,8 +204,6 @@ root = 3
 parent, firstChild :: Int -> Int
 parent i = i `shiftR` 2 + 2
 firstChild i = i `shiftL` 2 - 8
-{-# INLINE parent #-}
-{-# INLINE firstChild #-}
 
 deadlineAt :: MutableByteArray RealWorld -> Int -> IO Int64
 deadlineAt m i = readByteArray m (2 * i)

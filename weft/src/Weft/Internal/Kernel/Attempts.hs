@@ -59,7 +59,6 @@ receiving s buffer offset count =
 wordsOf :: Descriptor -> MutableByteArray# RealWorld
 wordsOf d = case descriptorWords d of
   MutablePrimArray words' -> words'
-{-# INLINE wordsOf #-}
 
 foreign import ccall unsafe "weft_send_now"
   c_send :: MutableByteArray# RealWorld -> CInt -> Ptr Word8 -> Int -> CInt -> IO Int

@@ -136,7 +136,6 @@ retire :: Env -> Why -> Wait -> Int -> Resume -> IO ()
 retire env why (Wait tcb _ _) r resume
   | r < 0, r == Sys.canceled = orClosing (hostHome (envHost env)) tcb resume >>= uncurry (hostReady (envHost env) why)
   | otherwise = hostReady (envHost env) why tcb resume
-{-# INLINE retire #-}
 
 -- | As 'operate', where the next node takes reading some memory. The action does not block,
 -- and uses nothing of this worker's (Note [A thread that moves]); its exceptions are the

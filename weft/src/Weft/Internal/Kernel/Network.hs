@@ -203,7 +203,6 @@ receive env s (Buffer memory room) offset count wait k
 -- | 'operate' on a socket's descriptor.
 operateOn :: Env -> Socket -> (Descriptor -> Operation.Operation) -> IO () -> Wait -> (Int -> Trace) -> IO Trace
 operateOn env s operation = operate env Completed (socketDescriptor s) (operation (socketDescriptor s))
-{-# INLINE operateOn #-}
 
 -- | There is no room for what was to be received. To answer with 0 would be taken for the end
 -- of the stream.
@@ -237,7 +236,7 @@ receiveFrom :: Env -> Socket -> Buffer -> Answering (Int, SockAddr)
 receiveFrom _ _ (Buffer _ 0) _ k = pure (noRoom "receive from" k)
 receiveFrom env s (Buffer memory room) wait k = do
   let from = unsafeForeignPtrToPtr memory
-  message <- newMessage' [(castPtr from, room)]
+  message <- messageOf [(castPtr from, room)]
   let header = unsafeForeignPtrToPtr message
   pokeByteOff header 0 (header `plusPtr` nameOffset :: Ptr ())
   pokeByteOff header 8 (fromIntegral addressRoom :: Word32)
@@ -314,7 +313,7 @@ vectorOffset = nameOffset + addressRoom
 
 newMessage :: Maybe SockAddr -> [ByteString] -> IO (ForeignPtr Word8)
 newMessage address pieces = do
-  message <- newMessage' =<< mapM piece pieces
+  message <- messageOf =<< mapM piece pieces
   let header = unsafeForeignPtrToPtr message
   case address of
     Nothing -> pure ()
@@ -327,8 +326,8 @@ newMessage address pieces = do
     -- The pieces stay where they are; the sender keeps them alive.
     piece bytes = ByteString.unsafeUseAsCStringLen bytes (\(p, n) -> pure (castPtr p, n))
 
-newMessage' :: [(Ptr (), Int)] -> IO (ForeignPtr Word8)
-newMessage' pieces = do
+messageOf :: [(Ptr (), Int)] -> IO (ForeignPtr Word8)
+messageOf pieces = do
   message <- mallocForeignPtrBytes (vectorOffset + 16 * length pieces)
   let header = unsafeForeignPtrToPtr message
   fillBytes header 0 vectorOffset

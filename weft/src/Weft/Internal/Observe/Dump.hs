@@ -232,7 +232,7 @@ render lives s = do
 
 -- | A line for each thread, or for several that are alike.
 groupLines :: (Int -> Bool) -> Int -> [Entry] -> IO [Text]
-groupLines lives now everybody = concat <$> mapM group (Map.elems (groups' everybody))
+groupLines lives now everybody = concat <$> mapM group (Map.elems (grouped everybody))
   where
     -- Many that are alike are shown by a few of them.
     group :: NonEmpty Entry -> IO [Text]
@@ -256,8 +256,8 @@ groupLines lives now everybody = concat <$> mapM group (Map.elems (groups' every
         several = length entries > 1
 
 -- | Threads that differ only in numbers.
-groups' :: [Entry] -> Map.Map (Label, Int, Int, Text) (NonEmpty Entry)
-groups' entries = NonEmpty.sortWith entryNumber <$> Map.fromListWith (<>) [(key e, NonEmpty.singleton e) | e <- entries]
+grouped :: [Entry] -> Map.Map (Label, Int, Int, Text) (NonEmpty Entry)
+grouped entries = NonEmpty.sortWith entryNumber <$> Map.fromListWith (<>) [(key e, NonEmpty.singleton e) | e <- entries]
   where
     key e = (entryLabel e, entryParent e, entryScope e, shape e)
     shape e = case entryState e of

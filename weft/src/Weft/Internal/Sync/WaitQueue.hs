@@ -49,7 +49,6 @@ emptyQueue = WaitQueue [] [] 0 0
 
 isEmpty :: WaitQueue o a -> Bool
 isEmpty (WaitQueue _ _ n _) = n == 0
-{-# INLINE isEmpty #-}
 
 enqueue :: ParkedThread o a -> WaitQueue o a -> WaitQueue o a
 enqueue e (WaitQueue front back n tombstones)

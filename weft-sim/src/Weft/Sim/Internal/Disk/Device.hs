@@ -202,8 +202,8 @@ closeFile disks file@(File d) ask k
         Just _ -> withHandle disks ask "close" file $ \handle -> do
           (_, underWay) <- readIORef (handleUnderWay handle)
           forM_ underWay $ \end -> do
-            canceled <- chance (worldRandom (disksWorld disks)) 0.5
-            end (if canceled then IsCanceled else CompletesNow)
+            ends <- chance (worldRandom (disksWorld disks)) 0.5
+            end (if ends then IsCanceled else CompletesNow)
           changeSystem (handleDisk handle) (closed (handleInode handle))
           forgetHandle disks handle
           pure (k ())
@@ -241,13 +241,9 @@ operation disks ask range what handle act k = do
     forM_ handle $ \h -> modifyIORef' (handleUnderWay h) $ \(_, others) ->
       let end = \case
             CompletesNow -> withdraw >> complete
-            IsCanceled -> withdraw >> settleIt (Left (failure what Nothing eCanceled))
+            IsCanceled -> withdraw >> settleIt (Left (failure what Nothing canceled))
        in (number + 1, IntMap.insert number end others)
     pure withdraw
-
--- | The number on Linux.
-eCanceled :: Errno
-eCanceled = Errno 125
 
 -- | Turn an errno into the exception of an operation, with its path if it has one.
 failing :: String -> Maybe ByteString -> IO (Either Errno a) -> IO (Either SomeException a)

@@ -4,7 +4,8 @@
 -- Description : Addresses: what a program writes and what the network uses
 --
 -- A 'SockAddr' of a program becomes an 'IP' and a port, and back. An IPv4 address
--- that an IPv6 socket writes as @::ffff:10.0.0.1@ is that IPv4 address here.
+-- that an IPv6 socket writes as @::ffff:10.0.0.1@ is that IPv4 address here. IPv4 addresses are in
+-- network byte order, the words of IPv6 addresses in that of the host.
 module Weft.Sim.Internal.Network.Address
   ( IP (..),
     Port,
@@ -14,7 +15,6 @@ module Weft.Sim.Internal.Network.Address
     toProgram,
     unspecified,
     familyOf,
-    fromWord,
 
     -- * Kinds of addresses
     isAny,
@@ -26,10 +26,9 @@ module Weft.Sim.Internal.Network.Address
   )
 where
 
-import Data.Bits (shiftL, shiftR, (.&.), (.|.))
-import Data.Word (Word32)
 import Foreign.C.Error (Errno, eAFNOSUPPORT, eINVAL)
 import Network.Socket (Family (..), HostAddress, HostAddress6, SockAddr (..), hostAddressToTuple, tupleToHostAddress)
+import Weft.Internal.Os.Address (ntohl)
 
 -- | An address without a port.
 data IP
@@ -46,7 +45,7 @@ fromProgram :: Family -> SockAddr -> Either Errno (IP, Port)
 fromProgram family address = case (family, address) of
   (AF_INET, SockAddrInet port host) -> Right (V4 host, fromIntegral port)
   (AF_INET, _) -> Left eAFNOSUPPORT
-  (AF_INET6, SockAddrInet6 port _ (0, 0, 0xffff, host) _) -> Right (V4 (fromWord host), fromIntegral port)
+  (AF_INET6, SockAddrInet6 port _ (0, 0, 0xffff, host) _) -> Right (V4 (ntohl host), fromIntegral port)
   (AF_INET6, SockAddrInet6 port _ host _) -> Right (V6 host, fromIntegral port)
   -- Too short to be one of its addresses.
   (AF_INET6, SockAddrInet _ _) -> Left eINVAL
@@ -58,7 +57,7 @@ toProgram :: Family -> IP -> Port -> SockAddr
 toProgram family ip port = case ip of
   V6 host -> SockAddrInet6 (fromIntegral port) 0 host 0
   V4 host
-    | family == AF_INET6 -> SockAddrInet6 (fromIntegral port) 0 (0, 0, 0xffff, toWord host) 0
+    | family == AF_INET6 -> SockAddrInet6 (fromIntegral port) 0 (0, 0, 0xffff, ntohl host) 0
     | otherwise -> SockAddrInet (fromIntegral port) host
 
 -- | The address of a socket of this family that has none.
@@ -73,17 +72,6 @@ familyOf = \case
   SockAddrInet6 {} -> AF_INET6
   SockAddrUnix _ -> AF_UNIX
   SockAddrInet {} -> AF_INET
-
--- | IPv4 addresses are in network byte order, the words of IPv6 addresses in that of the host.
-toWord :: HostAddress -> Word32
-toWord host = (fromIntegral a `shiftL` 24) .|. (fromIntegral b `shiftL` 16) .|. (fromIntegral c `shiftL` 8) .|. fromIntegral d
-  where
-    (a, b, c, d) = hostAddressToTuple host
-
-fromWord :: Word32 -> HostAddress
-fromWord w = tupleToHostAddress (byte 24, byte 16, byte 8, byte 0)
-  where
-    byte n = fromIntegral ((w `shiftR` n) .&. 0xff)
 
 -- | 0.0.0.0 or @::@.
 isAny :: IP -> Bool

@@ -11,7 +11,6 @@ module Weft.Sim.Internal.Network.Descriptors
     strike,
     isOpenSock,
     thingAt,
-    canceled,
 
     -- * Using
     withThing,
@@ -25,7 +24,7 @@ import Data.Foldable (for_)
 import Data.IORef
 import Data.IntMap.Strict qualified as IntMap
 import Data.Maybe (isJust)
-import Foreign.C.Error (Errno (..), eBADF, eNOTSOCK)
+import Foreign.C.Error (eBADF, eNOTSOCK)
 import Weft.Internal.Core.SystemCall (Socket (..))
 import Weft.Internal.Core.Trace (Trace (..))
 import Weft.Internal.Os.Descriptor (Descriptor (..))
@@ -67,10 +66,6 @@ thingAt net d = fmap (\(DescriptorEntry _ _ thing) -> thing) <$> entryAt net d
 
 isOpenSock :: Network -> Sock -> IO Bool
 isOpenSock net s = isJust <$> thingAt net (sockDescriptor s)
-
--- | As an operation ends whose descriptor is closed: @ECANCELED@ (on Linux).
-canceled :: Errno
-canceled = Errno 125
 
 -- | Use the thing of a descriptor, in a call of this name.
 withThing :: Network -> String -> Descriptor -> (Thing -> Answering a) -> Answering a

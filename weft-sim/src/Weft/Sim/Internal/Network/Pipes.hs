@@ -13,9 +13,9 @@ import Data.IORef
 import Foreign.C.Error
 import Weft.Internal.Core.SystemCall (Buffer)
 import Weft.Sim.Internal.Network.Bytes
-import Weft.Sim.Internal.Network.Descriptors (canceled)
 import Weft.Sim.Internal.Network.Line
 import Weft.Sim.Internal.Network.Types
+import Weft.Sim.Internal.Ticket (canceled)
 
 -- | An empty one, open at both ends.
 newPipe :: IO PipeBuffer

@@ -113,7 +113,6 @@ mustBegin :: Operation -> Bool
 mustBegin = \case
   Connect {} -> True
   _ -> False
-{-# INLINE mustBegin #-}
 
 -- | Note what the result of an attempt says about the stream: (b) in
 -- Note [No wake-up is lost].

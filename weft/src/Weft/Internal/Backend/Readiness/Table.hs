@@ -197,7 +197,6 @@ waitersOf :: Slot w -> Direction -> IORef (StreamWaiters w)
 waitersOf s = \case
   Reading -> slotReaders s
   Writing -> slotWriters s
-{-# INLINE waitersOf #-}
 
 readWaiters :: Slot w -> Direction -> IO (StreamWaiters w)
 readWaiters s d = readIORef (waitersOf s d)

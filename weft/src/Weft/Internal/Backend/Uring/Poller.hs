@@ -157,6 +157,7 @@ completion :: Polls -> Int -> IO ()
 completion polls i = Ring.event (pollsRing polls) i \case
   Ring.Seen {} -> pure ()
   Ring.Missed _ -> pure ()
+  Ring.Swept {} -> pure ()
   Ring.Completed flight r -> completed polls flight r
 
 completed :: Polls -> SlotKey -> Int -> IO ()

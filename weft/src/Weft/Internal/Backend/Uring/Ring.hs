@@ -185,6 +185,8 @@ data RingEvent
     Seen !SlotKey !Int !Word32
   | -- | A cancellation has not found the operation with this key.
     Missed !SlotKey
+  | -- | The cancellation of all on the descriptor with this number has found as many as this.
+    Swept !CInt !Int
 
 -- | An event, counted from 0.
 event :: Ring -> Int -> (RingEvent -> IO r) -> IO r
@@ -198,6 +200,7 @@ event r i act = do
   act $ case about .&. 7 of
     0 -> Completed (operationKey about) result
     3 -> Seen (operationKey about) result flags
+    5 -> Swept (fromIntegral (about `shiftR` 3)) result
     _ -> Missed (operationKey about)
 {-# INLINE event #-}
 

@@ -22,6 +22,7 @@ module Weft.Internal.Backend.Uring.State
     cancelOperation,
     cancelAgain,
     forgetDescriptor,
+    swept,
     retainAll,
     releaseOne,
   )
@@ -72,8 +73,8 @@ data Uring w = Uring
     -- | Not empty only while the kernel does not take submissions. In order: what
     -- comes later must queue after them.
     backlog :: !(IORef (Seq Queued)),
-    -- | By descriptor number: what 'forget' is to run.
-    forgetting :: !(IORef (IntMap (IO ()))),
+    -- | By number: the descriptor, and what 'forget' is to run.
+    forgetting :: !(IORef (IntMap (Descriptor, IO ()))),
     -- | 'shutdown' has begun: everything counts as cancelled.
     isStopped :: !(IORef Bool)
   }
@@ -130,6 +131,11 @@ queue u q push =
 -- runs its action when the last operation on it has retired. From the mark on
 -- nothing new is submitted: 'submit' answers @-EBADF@, and an operation between
 -- two stages ends with @-ECANCELED@.
+--
+-- One request cancels all that the kernel finds on a descriptor, and says how many. If more are pending, the
+-- kernel may have been about to try some of them again (Note [Life of an operation] in
+-- "Weft.Internal.Backend.Uring"), so each is cancelled for itself. In most cases the others have completed, or the descriptor is
+-- the file that they send.
 
 cancelOperation :: Uring w -> SlotKey -> IO ()
 cancelOperation u key =
@@ -162,14 +168,24 @@ forgetDescriptor u d act
         else do
           source <- Descriptors.hasFlag Descriptors.source (descriptors u) d
           Descriptors.setFlag Descriptors.closing True (descriptors u) d
-          modifyIORef' (forgetting u) (IntMap.insertWith (flip (>>)) number act)
+          modifyIORef' (forgetting u) (IntMap.insertWith (\_ (_, before) -> (d, before >> act)) (fromIntegral fd) (d, act))
           queue u (QueuedCancelDescriptor fd) (Ring.cancelDescriptor fd (ring u))
           -- An operation that sends this file waits on another descriptor.
-          when source (Slots.foldM (\() key p -> when (sends p) (cancelOperation u key)) () (table u))
+          when source (cancelEach u (\_ file -> file == Just d))
   where
     fd = descriptorNumber d
-    number = fromIntegral fd
-    sends p = withDescriptors (operation p) False (\_ file -> file == Just d)
+
+-- | Cancel each operation on such descriptors.
+cancelEach :: Uring w -> (Descriptor -> Maybe Descriptor -> Bool) -> IO ()
+cancelEach u on = Slots.foldM (\() key p -> when (withDescriptors (operation p) False on) (cancelOperation u key)) () (table u)
+
+-- | The cancellation of all on a descriptor has found as many as this.
+swept :: Uring w -> CInt -> Int -> IO ()
+swept u number found = do
+  acts <- readIORef (forgetting u)
+  for_ (IntMap.lookup (fromIntegral number) acts) $ \(d, _) -> do
+    left <- Descriptors.pendingOn (descriptors u) d
+    when (left > found) $ cancelEach u (\on _ -> on == d)
 
 -- | Nothing is pending on the descriptor any more.
 runForget :: Uring w -> Descriptor -> IO ()
@@ -178,7 +194,7 @@ runForget u d = do
   let number = fromIntegral (descriptorNumber d)
   writeIORef (forgetting u) (IntMap.delete number acts)
   Descriptors.clear (descriptors u) d
-  sequence_ (IntMap.lookup number acts)
+  mapM_ snd (IntMap.lookup number acts)
 
 retainAll :: Uring w -> Operation -> IO ()
 retainAll u op = withDescriptors op (pure ()) $ \d file -> do

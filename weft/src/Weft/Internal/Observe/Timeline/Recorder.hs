@@ -213,7 +213,7 @@ record r kind at long thread label = do
   position <- get r Head
   taken <- readPrimVar (recorderTaken r)
   let size = min labelLimit (ShortByteString.length label)
-      next = position + words' size
+      next = position + wordsFor size
       fits = next - taken <= recorderRoom r
       cut = if size < ShortByteString.length label then cutMark else 0
       word i = writeByteArray (recorderRing r) (place r (position + i))
@@ -234,8 +234,8 @@ record r kind at long thread label = do
   pure fits
 
 -- | Of a record with a label of the given number of bytes.
-words' :: Int -> Int
-words' size = 4 + (size + 7) `shiftR` 3
+wordsFor :: Int -> Int
+wordsFor size = 4 + (size + 7) `shiftR` 3
 
 cutMark, sizeShift :: Int
 cutMark = 16
@@ -266,7 +266,7 @@ takeEvents r most = do
           label <- if size == 0 then pure ShortByteString.empty else copyLabel (position + 4) size
           event <- TimelineEvent (toEnum (first .&. 15)) <$> word 1 <*> word 2 <*> word 3
           let !e = event label (testBit first 4)
-          go (left - 1) (position + words' size) end (e : found)
+          go (left - 1) (position + wordsFor size) end (e : found)
     copyLabel position size = do
       let start = 8 * place r position
           first = min size (8 * recorderRoom r - start)
