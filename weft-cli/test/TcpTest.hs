@@ -118,7 +118,7 @@ failingSuccessors =
       "ask 3; answered 3",
       "python3 -c \"$talk\" $d/handover 'weft handover 99' > $d/said; grep -q 'another version' $d/said",
       "ask 3; answered 3",
-      "python3 -c \"$talk\" $d/handover \"$(printf 'weft handover 02\\x0dtun0,10.9.0.2')\" R > $d/said",
+      "python3 -c \"$talk\" $d/handover \"$(printf 'weft handover 04\\x0dtun0,10.9.0.2')\" R > $d/said",
       "ask 3; answered 3",
       "for other in tun1,10.9.0.2/24 tun0,10.9.0.3/24; do if weft serve --tcp $other --handover $d/handover $d/site 2> $d/said; then false; fi",
       "grep -q \"refuses: it serves over tun0,10.9.0.2, not over ${other%/*}\" $d/said; grep -q \"is to serve over ${other%/*}\" $d/one; done",

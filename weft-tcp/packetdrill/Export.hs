@@ -106,7 +106,7 @@ weftSend fd p n more = do
 weftGetOption :: CInt -> CInt -> CInt -> Ptr CInt -> IO CInt
 weftGetOption fd level name out = run (getOption (fromIntegral fd) (fromIntegral level) (fromIntegral name)) >>= maybe (pure (-fromIntegral eBadF)) (\v -> 0 <$ poke out (fromIntegral v))
 
-weftSetOption :: CInt -> CInt -> CInt -> CInt -> IO CInt
+weftSetOption :: CInt -> CInt -> CInt -> CLLong -> IO CInt
 weftSetOption fd level name v = int (setOption (fromIntegral fd) (fromIntegral level) (fromIntegral name) (fromIntegral v))
 
 -- Bytes to be read, not acknowledged, and not sent.
@@ -166,7 +166,7 @@ foreign export ccall "weft_send" weftSend :: CInt -> Ptr CChar -> CLong -> CInt 
 
 foreign export ccall "weft_get_option" weftGetOption :: CInt -> CInt -> CInt -> Ptr CInt -> IO CInt
 
-foreign export ccall "weft_set_option" weftSetOption :: CInt -> CInt -> CInt -> CInt -> IO CInt
+foreign export ccall "weft_set_option" weftSetOption :: CInt -> CInt -> CInt -> CLLong -> IO CInt
 
 foreign export ccall "weft_queues" weftQueues :: CInt -> Ptr CInt -> IO CInt
 

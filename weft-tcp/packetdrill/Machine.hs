@@ -26,7 +26,7 @@ module Machine
     apply,
     drop',
     isListening,
-    familySettings,
+    settingsOf,
   )
 where
 
@@ -48,6 +48,7 @@ import Weft.Tcp.Connection
 import Weft.Tcp.Icmp
 import Weft.Tcp.Internal.Small
 import Weft.Tcp.Internal.Tcb
+import Weft.Tcp.Options
 import Weft.Tcp.Packet
 import Weft.Tcp.Segment
 import Weft.Tcp.Sequence
@@ -75,7 +76,7 @@ data Kind
     Listening Int [Int]
   | Attached Int
 
-data Socket = Socket {sKind :: Kind, sSettings :: Settings, sOptions :: M.Map (Int, Int) Int, sLinger :: Maybe Int, sLocal :: Maybe Name}
+data Socket = Socket {sKind :: Kind, sOptions :: Values, sLocal :: Maybe Name}
 
 data Conn = Conn
   { cLocal, cRemote :: Name,
@@ -90,8 +91,7 @@ data Conn = Conn
     cError :: Int,
     cOpened, cEnded, cReset, cWriteShut, cReadShut :: Bool,
     -- | The descriptor; or the listener.
-    cOwner, cParent :: Maybe Int,
-    cClass :: Int
+    cOwner, cParent :: Maybe Int
   }
 
 -- | At this moment, with these settings.
@@ -153,9 +153,10 @@ segmentIn local remote s payload = do
     listen' theirIss = do
       listener <- gets (find (\(_, x) -> isListening x && fmap snd (sLocal x) == Just (snd local)) . I.toList . wSockets)
       now <- gets wNow
+      base <- gets wSettings
       case listener of
         Just (fd, x)
-          | Just st <- passiveOpen (familySettings local (sSettings x)) theirIss 0 now s -> do
+          | Just st <- passiveOpen (settingsOf local x base) theirIss 0 now s -> do
               full <- isFull fd
               unless full $ do
                 i <- newConn (conn local remote (stepTcb st)) {cParent = Just fd, cOutFrom = theirIss `advance` 1}
@@ -165,12 +166,11 @@ segmentIn local remote s payload = do
         Nothing -> answerNobody
     answerNobody = forM_ (refusal s) (emit local remote 0 B.empty)
 
--- TCP_DEFER_ACCEPT: an acknowledgement alone does not open a connection, for as many repetitions of
--- the SYN's answer as the seconds hold.
+-- TCP_DEFER_ACCEPT: an acknowledgement alone does not open a connection at first.
 deferred :: Int -> Conn -> Sim Bool
 deferred l c = gets $ \w -> case I.lookup l (wSockets w) of
-  Just x | seconds <- M.findWithDefault 0 (6, 9) (sOptions x), seconds > 0 -> fromIntegral (sndBackoff (cTcb c)) < length (takeWhile (< seconds) (take 8 (scanl (+) 0 (iterate (* 2) 1))))
-  _ -> False
+  Just x -> fromIntegral (sndBackoff (cTcb c)) < deferrals (sOptions x)
+  Nothing -> False
 
 isListening :: Socket -> Bool
 isListening x = case sKind x of Listening {} -> True; _ -> False
@@ -178,10 +178,11 @@ isListening x = case sKind x of Listening {} -> True; _ -> False
 isFull :: Int -> Sim Bool
 isFull l = gets (\w -> case sKind <$> I.lookup l (wSockets w) of Just (Listening n q) -> length q > n; _ -> False)
 
--- The link's payload is smaller in version 6.
-familySettings :: Name -> Settings -> Settings
-familySettings (Address4 {}, _) s = s
-familySettings _ s = s {settingMss = min 1440 (settingMss s), settingHeaders = 60}
+-- | The settings for connections of a socket at this address: the link's payload is smaller in version 6.
+settingsOf :: Name -> Socket -> Settings -> Settings
+settingsOf local x base = settingsWith (sOptions x) $ case fst local of
+  Address4 {} -> base
+  Address6 {} -> base {settingMss = min 1440 (settingMss base), settingHeaders = 60}
 
 conn :: Name -> Name -> Tcb -> Conn
 conn local remote t =
@@ -200,8 +201,7 @@ conn local remote t =
       cWriteShut = False,
       cReadShut = False,
       cOwner = Nothing,
-      cParent = Nothing,
-      cClass = 0
+      cParent = Nothing
     }
 
 newConn :: Conn -> Sim Int
@@ -232,7 +232,8 @@ apply i s payload st = do
   forM_ (stepSegments st) $ \g -> do
     let at = fromIntegral (distance (cOutFrom c) (segmentSeq g))
         bytes' = if segmentLength g == 0 then B.empty else B.take (fromIntegral (segmentLength g)) (B.drop at (cOut c))
-    emit (cLocal c) (cRemote c) (cClass c) bytes' g
+    tos <- gets (\w -> fromMaybe 0 (cOwner c >>= (`I.lookup` wSockets w) >>= valueOf (0, 1) . sOptions))
+    emit (cLocal c) (cRemote c) tos bytes' g
   -- Acknowledged bytes go after the segments were cut out of them.
   forM_ [n | Acknowledged n <- stepAnswers st] $ \n ->
     change (\x -> x {cOut = B.drop (fromIntegral n) (cOut x), cOutFrom = cOutFrom x `advance` n})

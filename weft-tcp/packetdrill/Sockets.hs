@@ -38,10 +38,12 @@ import Data.IntMap.Strict qualified as I
 import Data.Map.Strict qualified as M
 import Data.Maybe (fromMaybe, isJust)
 import Data.Word (Word16, Word32)
+import Foreign.C.Error (Errno (..))
 import Machine
 import Options
 import Weft.Tcp.Connection
 import Weft.Tcp.Internal.Tcb
+import Weft.Tcp.Options
 import Weft.Tcp.Packet
 import Weft.Tcp.Segment
 import Weft.Tcp.Sequence
@@ -58,9 +60,7 @@ setSocket fd x = modify' (\w -> w {wSockets = I.insert fd x (wSockets w)})
 
 -- | A socket with this descriptor.
 socketCall :: Int -> Sim ()
-socketCall fd = do
-  settings <- gets wSettings
-  setSocket fd (Socket Fresh settings M.empty Nothing Nothing)
+socketCall fd = setSocket fd (Socket Fresh noValues Nothing)
 
 -- | Take a name.
 bindCall :: Int -> Address -> Word16 -> Sim Int
@@ -73,7 +73,7 @@ bindCall fd a port = withSocket fd $ \x -> do
         port' <- if port /= 0 then pure port else ephemeral
         0 <$ setSocket fd x {sLocal = Just (a, port')}
   where
-    reuses y = M.findWithDefault 0 (1, 2) (sOptions y) /= 0
+    reuses y = optionOf (1, 2) y == Just 1
 
 ephemeral :: Sim Word16
 ephemeral = state (\w -> (fromIntegral (wPort w), w {wPort = wPort w + 1}))
@@ -94,7 +94,7 @@ acceptCall fd new' = withSocket fd $ \x -> case sKind x of
     setSocket fd x {sKind = Listening n rest}
     c <- getConn i
     setConn i c {cOwner = Just new', cParent = Nothing}
-    setSocket new' x {sKind = Attached i, sLocal = Just (cLocal c), sSettings = tcbSettings (cTcb c)}
+    setSocket new' x {sKind = Attached i, sLocal = Just (cLocal c)}
     pure new'
   Listening {} -> pure again
   _ -> pure (-eInval)
@@ -123,10 +123,11 @@ connectCall fd a port = withSocket fd $ \x -> case sKind x of
       Just (h, p) -> pure (h, p)
       Nothing -> (,) (home a) <$> ephemeral
     now <- gets wNow
+    base <- gets wSettings
     let iss = initialSequence 0x71b3c9d5 now
         remote = (a, port)
-        st = activeOpen (familySettings local (sSettings x)) iss 0 now
-    i <- newConn (conn local remote (stepTcb st)) {cOwner = Just fd, cClass = M.findWithDefault 0 (0, 1) (sOptions x)}
+        st = activeOpen (settingsOf local x base) iss 0 now
+    i <- newConn (conn local remote (stepTcb st)) {cOwner = Just fd}
     change i (\c -> c {cOutFrom = iss `advance` 1})
     setSocket fd x {sKind = Attached i, sLocal = Just local}
     apply i (Segment (Seq 0) (Seq 0) mempty 0 0 noOptions 0) B.empty st
@@ -156,7 +157,7 @@ receiveCall :: Int -> Int -> Bool -> Int -> Sim (Int, ByteString)
 receiveCall fd n peek least = do
   x <- gets (I.lookup fd . wSockets)
   case sKind <$> x of
-    Nothing -> failing eBadF
+    Nothing -> refused eBadF
     Just (Attached i) -> do
       c <- getConn i
       let there = fromIntegral (readable (cTcb c))
@@ -171,17 +172,27 @@ receiveCall fd n peek least = do
               input (Consumed (fromIntegral (B.length bytes'))) B.empty i
             pure (B.length bytes', bytes')
         | cEnded c -> pure (0, B.empty)
-        | cError c /= 0 -> setConn i c {cError = 0} >> failing (cError c)
+        | cError c /= 0 -> setConn i c {cError = 0} >> refused (cError c)
         | cReadShut c || cReset c || cEnded c || n == 0 -> pure (0, B.empty)
-        | tcbState (cTcb c) == Closed -> if cOpened c then pure (0, B.empty) else failing eNotConn
+        | tcbState (cTcb c) == Closed -> if cOpened c then pure (0, B.empty) else refused eNotConn
         | otherwise -> pure (again, B.empty)
-    _ -> failing eNotConn
+    _ -> refused eNotConn
   where
-    failing e = pure (-e, B.empty)
+    refused e = pure (-e, B.empty)
 
 -- SO_RCVLOWAT
 lowWater :: Socket -> Int
-lowWater x = M.findWithDefault 1 (1, 18) (sOptions x)
+lowWater = fromMaybe 1 . optionOf (1, 18)
+
+-- How many bytes a connection takes that the peer has not acknowledged: SO_SNDBUF.
+capacity :: Socket -> Int
+capacity = fromMaybe usualCapacity . optionOf (1, 7)
+
+usualCapacity :: Int
+usualCapacity = 4194304
+
+optionOf :: Option -> Socket -> Maybe Int
+optionOf option = valueOf option . sOptions
 
 gather :: Int -> Int -> M.Map Int ByteString -> ByteString
 gather n at m
@@ -196,9 +207,9 @@ discard at = M.filterWithKey (\k b -> k + B.length b > at)
 -- | Send bytes: how many were taken. The flag says that more will follow.
 sendCall :: Int -> ByteString -> Bool -> Sim Int
 sendCall fd bytes' more = withConn fd (pure (-ePipe)) $ \i c -> do
-  capacity <- gets (maybe 4194304 (M.findWithDefault 4194304 (1, 7) . sOptions) . I.lookup fd . wSockets)
+  most <- gets (maybe usualCapacity capacity . I.lookup fd . wSockets)
   let t = cTcb c
-      free = capacity - B.length (cOut c)
+      free = most - B.length (cOut c)
       taken = if tcbState t `elem` [SynSent, SynReceived] then 0 else min free (B.length bytes')
       piece = B.take taken bytes'
   if
@@ -243,7 +254,7 @@ closeCall fd = withSocket fd $ \x -> do
     Attached i -> do
       c <- getConn i
       setConn i c {cOwner = Nothing}
-      input (if sLinger x == Just 0 then Abort else Close) B.empty i
+      input (if optionOf (1, 13) x == Just 0 then Abort else Close) B.empty i
       ended <- gets (maybe True ((== Closed) . tcbState . cTcb) . I.lookup i . wConns)
       when ended (drop' i)
   0 <$ modify' (\w -> w {wSockets = I.delete fd (wSockets w)})
@@ -251,7 +262,7 @@ closeCall fd = withSocket fd $ \x -> do
 -- | The connection for which a close waits, and for how many seconds.
 lingers :: Int -> Sim (Maybe (Int, Int))
 lingers fd = gets $ \w -> case I.lookup fd (wSockets w) of
-  Just (Socket (Attached i) _ _ (Just n) _) | n > 0 -> Just (i, n)
+  Just x | Attached i <- sKind x, Just n <- optionOf (1, 13) x, n > 0 -> Just (i, n)
   _ -> Nothing
 
 -- | Has this connection, which was closed, something that is not acknowledged?
@@ -276,38 +287,32 @@ getOption fd level name = gets (I.lookup fd . wSockets) >>= traverse value
       (_, (1, 4)) -> pure 0
       -- SO_ACCEPTCONN
       (Listening {}, (1, 30)) -> pure 1
-      -- SO_LINGER
-      (_, (1, 13)) -> pure (fromMaybe (-1) (sLinger x))
-      -- TCP_MAXSEG
-      (Attached i, (6, 2)) -> do
-        c <- getConn i
-        pure (fromIntegral (if cOpened c then segmentSize (cTcb c) else settingMss (tcbSettings (cTcb c))))
-      (_, (6, 2)) -> pure (maybe 536 (min 1460) (M.lookup (6, 2) (sOptions x)))
-      -- TCP_QUICKACK
-      (Attached i, (6, 12)) -> fromEnum . not . (`is` Interactive) . cTcb <$> getConn i
-      (_, (6, n)) | n < 1 || n > 45 -> pure (-eNoProtoOpt)
-      _ -> pure (M.findWithDefault (optionDefault (sSettings x) (level, name)) (level, name) (sOptions x))
+      -- SO_SNDBUF
+      (_, (1, 7)) -> pure (capacity x)
+      (Attached i, option) -> do
+        t <- cTcb <$> getConn i
+        pure (fromMaybe (kept (tcbSettings t) option) (connectionValue option t))
+      (_, option) -> gets (\w -> kept (wSettings w) option)
+      where
+        kept settings option = either failing id (getValue settings option (sOptions x))
 
 -- | Set an option; of SO_LINGER the value is the time, or negative.
 setOption :: Int -> Int -> Int -> Int -> Sim Int
-setOption fd level name value = withSocket fd $ \x ->
-  case optionSetting (level, name) value (sSettings x) of
-    Left e -> pure (-e)
-    Right (kept, settings) -> do
-      setSocket fd x {sSettings = settings, sOptions = M.insert (level, name) kept (sOptions x), sLinger = if (level, name) == (1, 13) then (if value < 0 then Nothing else Just value) else sLinger x}
-      case sKind x of
-        Attached i -> do
-          c <- getConn i
-          when ((level, name) == (0, 1)) (setConn i c {cClass = value})
-          when ((level, name) == (6, 12)) (input (Hasten (value /= 0)) B.empty i)
-          case optionSetting (level, name) value (tcbSettings (cTcb c)) of
-            Right (_, s) -> do
-              -- Taking back Nagle's algorithm sends what was corked, once.
-              when ((level, name) == (6, 1) && value /= 0) (input (Tune s {settingCork = False}) B.empty i)
-              input (Tune s) B.empty i
-            Left _ -> pure ()
-        _ -> pure ()
-      pure 0
+setOption fd level name value = withSocket fd $ \x -> case setValue (level, name) value (sOptions x) of
+  Left e -> pure (failing e)
+  Right values -> do
+    let x' = x {sOptions = values}
+    setSocket fd x'
+    base <- gets wSettings
+    case sKind x of
+      Attached i -> do
+        c <- getConn i
+        forM_ (tuning (level, name) value (retuned values (settingsOf (cLocal c) x' base) (tcbSettings (cTcb c)))) (\what -> input what B.empty i)
+      _ -> pure ()
+    pure 0
+
+failing :: Errno -> Int
+failing (Errno e) = negate (fromIntegral e)
 
 -- | How many bytes may be read, how many were not acknowledged, and how many not sent.
 inQueue :: Int -> Sim (Maybe (Int, Int, Int))
@@ -337,11 +342,10 @@ pollMask fd = gets $ \w -> case I.lookup fd (wSockets w) of
             ++ [0x10 | tcbState t == Closed || (cReadShut c || cEnded c) && cWriteShut c]
             ++ [0x1 .|. 0x40 .|. 0x2000 | cReadShut c || cEnded c || cReset c]
             ++ [0x1 .|. 0x40 | readable t > 0, fromIntegral (readable t) >= lowWater x]
-            ++ [0x4 .|. 0x100 | cOpened c, cWriteShut c || cReset c || 3 * B.length (cOut c) < 2 * capacity]
+            ++ [0x4 .|. 0x100 | cOpened c, cWriteShut c || cReset c || 3 * B.length (cOut c) < 2 * capacity x]
         )
       where
         t = cTcb c
-        capacity = M.findWithDefault 4194304 (1, 7) (sOptions x)
 
 -- | The numbers of TCP_INFO that scripts look at, in the order that the C part expects.
 tcpInfo :: Int -> Sim [Word32]

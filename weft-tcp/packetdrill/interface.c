@@ -439,19 +439,18 @@ static int w_getsockopt(void *u, int fd, int level, int name, void *value, sockl
 }
 
 static int w_setsockopt(void *u, int fd, int level, int name, const void *value, socklen_t len) {
-  int v = 0;
+  long long v = 0;
   if (level == SOL_SOCKET && name == SO_LINGER) {
     struct linger l = {0};
     memcpy(&l, value, len < sizeof l ? len : sizeof l);
     v = l.l_onoff ? l.l_linger : -1;
   } else if (level == IPPROTO_TCP && name == TCP_CONGESTION) {
-    const char *names[] = {"reno", "cubic"};
-    for (int i = 0; i < 2; i++)
-      if (strnlen(value, len) == strlen(names[i]) && !strncmp(value, names[i], len)) v = names[i][0];
-  } else if (len < sizeof v) {
+    // Its bytes, the first of which is the least.
+    for (int i = strnlen(value, len < 7 ? len : 7); i-- > 0;) v = v << 8 | ((const unsigned char *)value)[i];
+  } else if (len < sizeof(int)) {
     if (len == 1) v = *(const char *)value; else { errno = EINVAL; return -1; }
   } else {
-    memcpy(&v, value, sizeof v);
+    v = *(const int *)value;
   }
   enter();
   int r = weft_set_option(fd, level, name, v);

@@ -6,7 +6,7 @@
 -- knows of them; and as many that are in TIME-WAIT. It fails above the figures that the README promises.
 module Main (main) where
 
-import Control.Monad (forM_, unless, when)
+import Control.Monad (forM_, unless, void, when)
 import Data.Array.IO (IOArray, IOUArray, newArray, newArray_, readArray, writeArray)
 import Data.ByteString qualified as B
 import Data.IORef
@@ -132,7 +132,7 @@ newSite = do
       { comes = send,
         closes = \n -> do
           (s, _) <- given =<< acceptSock st l Nothing Nothing (fromIntegral n)
-          given =<< closeSock st s Nothing (fromIntegral n),
+          void (given =<< closeSock st s Nothing (fromIntegral n)),
         open = \n -> send n syn 7 0 >> readIORef latest >>= writeArray starts n,
         counted = do
           there <- subtract 1 . length <$> infoOf st

@@ -171,7 +171,7 @@ connected = do
   say st b "now" place >>= gives (Right 3)
   hear st s 100 >>= (@?= Right ("now", placeB))
   -- Its port is free again.
-  closeSock st s Nothing 1 >>= gives (Right ())
+  closeSock st s Nothing 1 >>= gives (Right ()) . void
   void (boundTo st AF_INET place)
 
 full :: IO ()
@@ -179,7 +179,7 @@ full = do
   st <- stackOn noDevice []
   (a, _) <- boundTo st AF_INET (here 0)
   (b, placeB) <- boundTo st AF_INET (here 0)
-  setSock st b RecvBuffer 4096 Nothing 1 >>= gives (Right ())
+  setSock st b RecvBuffer 2048 Nothing 1 >>= gives (Right ())
   -- Three of 1,000 bytes, with what is kept beside them.
   replicateM_ 5 (say st a (B.replicate 1000 7) placeB)
   replicateM 3 (payload st b) >>= (@?= [Right 1000, Right 1000, Right 1000]) . map (fmap B.length)

@@ -5,7 +5,7 @@
 module HandoverTest (tests, readFrames) where
 
 import Attempting
-import Control.Monad (forM_, replicateM)
+import Control.Monad (forM_, replicateM, void)
 import Data.Bits (shiftL, xor)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
@@ -187,7 +187,7 @@ closed = do
   comes x 2 ack 101 (first `advance` 1) (Just 1000) B.empty
   s <- accepts x
   sends x s (Char8.pack "answer") 4
-  closeSock (siteStack x) s Nothing 5 >>= gives (Right ())
+  closeSock (siteStack x) s Nothing 5 >>= gives (Right ()) . void
   _ <- sentFrom x first
   y <- moves x 6 4006
   passes y 2000000
@@ -219,7 +219,7 @@ stays = do
   comesFrom 4001 x 2 ack 101 (second `advance` 1) (Just 1000) B.empty
   frames <- frozenBytes x 10
   z <- site id
-  closeSock (siteStack z) (siteListener z) Nothing 10 >>= gives (Right ())
+  closeSock (siteStack z) (siteListener z) Nothing 10 >>= gives (Right ()) . void
   frozen <- maybe (assertFailure "refused") pure (readFrames frames)
   adopt (siteStack z) frozen Nothing 11 >>= (@?= 0)
   sentFrom z second >>= (@?= [(rst <> ack, 1, Seq 101)])
@@ -230,11 +230,11 @@ shutDown = forM_ [ShutdownSend, ShutdownReceive] $ \how -> do
   shutdownSock (siteStack x) s how Nothing 4 >>= gives (Right ())
   release (siteStack x) s Nothing 6 >>= (@?= False)
   -- It is there as before.
-  closeSock (siteStack x) s Nothing 7 >>= gives (Right ())
+  closeSock (siteStack x) s Nothing 7 >>= gives (Right ()) . void
 noListener = do
   x <- site id
   s <- established x
-  closeSock (siteStack x) (siteListener x) Nothing 5 >>= gives (Right ())
+  closeSock (siteStack x) (siteListener x) Nothing 5 >>= gives (Right ()) . void
   release (siteStack x) s Nothing 6 >>= (@?= False)
   -- Its port is not anybody's.
   other <- opened (siteStack x) AF_INET

@@ -16,7 +16,8 @@ tests =
   testGroup
     "kept bytes"
     [ testProperty "appended, dropped at the front, read anywhere" whole,
-      testProperty "pieces come in any order" anyOrder
+      testProperty "pieces come in any order" anyOrder,
+      testProperty "small pieces are joined, in any order" joined
     ]
 
 -- Numbers wrap in about half of the cases.
@@ -47,3 +48,18 @@ anyOrder = forAll starts $ \from -> forAll (listOf (resize 20 arbitrary)) $ \pie
    in forAll (shuffle places) $ \shuffled ->
         let held = foldl (\h (at, b) -> Held.insertAt from (from `advance` fromIntegral at) b h) Held.heldNothing shuffled
          in B.concat (Held.slices from (Held.size held) held) === B.concat bytes
+
+-- Single bytes, first every second one, as a hostile peer sends them, or in any order.
+joined :: Property
+joined = forAll starts $ \from -> forAll (elements [600, 5000]) $ \n ->
+  let evens = [0, 2 .. n - 1] ++ [1, 3 .. n - 1]
+   in forAll (oneof [pure [0 .. n - 1], pure (reverse [0 .. n - 1]), pure evens, shuffle [0 .. n - 1]]) $ \places ->
+        let byte at = B.singleton (fromIntegral at)
+            held = foldl (\h at -> Held.insertAt from (from `advance` fromIntegral at) (byte at) h) Held.heldNothing places
+            appended = foldl (\h at -> Held.append (from `advance` fromIntegral at) (byte at) h) Held.heldNothing [0 .. n - 1]
+            pieces h = map (B.length . snd) (Held.heldPieces h)
+         in conjoin
+              [ counterexample (show (pieces h)) (length (pieces h) <= 2 * n `div` 512 + 1)
+                  .&&. B.concat (Held.slices from n h) === B.concat (map byte [0 .. n - 1])
+                | h <- [held, appended]
+              ]

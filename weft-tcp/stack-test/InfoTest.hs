@@ -53,7 +53,7 @@ listed = do
   let details = find ((== "10.9.0.2:4711") . infoPeer) sockets >>= infoConnection
   (infoOptions <$> details) @?= Just ["ts", "sack"]
   assertBool "a round trip was measured" (fmap infoRoundTrip details > Just 0)
-  assertBool (showSockets sockets) (all (`isInfixOf` showSockets sockets) ["ESTABLISHED", "LISTEN", "10.9.0.2:4711", "cwnd:", "retrans:0"])
+  assertBool (showSockets sockets) (all (`isInfixOf` showSockets sockets) ["ESTABLISHED", "LISTEN", "10.9.0.2:4711", "cwnd:", "retrans:0", "timers:keepalive/"])
   mine "4711" >>= (@?= [])
   where
     server :: IO () -> Thread ()
@@ -70,6 +70,7 @@ listed = do
     client ready = do
       ready
       withSocket (connectTcp (seconds 30) "10.9.0.2" "4711") $ \s -> do
+        setOption s KeepAlive 1
         first <- receive s 1
         sendAll s first
         -- All hundred bytes came in one segment; the byte is acknowledged at last.

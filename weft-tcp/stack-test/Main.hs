@@ -5,6 +5,7 @@
 -- joint in memory, with and without losses, and Linux's TCP beside them where there is a TUN device.
 module Main (main) where
 
+import BoundsTest qualified
 import ConformanceTest qualified
 import Data.Maybe (fromMaybe)
 import DatagramsTest qualified
@@ -32,7 +33,7 @@ everything = do
   -- The conformance tests take descriptors and raise signals.
   setEnv "TASTY_NUM_THREADS" "1"
   defaultMain . adjustOption limited $
-    testGroup "weft-tcp:stack" [HeldTest.tests, HandoverTest.tests, GenerationsTest.tests, TableTest.tests, JoinTest.tests, SocketsTest.tests, SmallTest.tests, DatagramsTest.tests, PairTest.tests, ShardsTest.tests, InfoTest.tests, interop, conformance]
+    testGroup "weft-tcp:stack" [HeldTest.tests, HandoverTest.tests, GenerationsTest.tests, TableTest.tests, JoinTest.tests, SocketsTest.tests, SmallTest.tests, BoundsTest.tests, DatagramsTest.tests, PairTest.tests, ShardsTest.tests, InfoTest.tests, interop, conformance]
   where
     limited = \case
       NoTimeout -> mkTimeout 120000000

@@ -55,7 +55,7 @@ tests =
       testCase "a router tells that a peer cannot be reached" unreachable,
       testCase "marks of congestion are echoed, and answered" marked,
       testCase "nobody listens" refusedThere,
-      testCase "a dump tells peer and state" dumped,
+      testCase "a dump tells all of a connection" dumped,
       testCase "an echo request is answered" echoed,
       testCase "bytes that were to be followed by more do not wait for ever" uncorked,
       testCase "what was closed at the end of a run arrives" lastWords,
@@ -213,7 +213,8 @@ refusedThere = do
 dumped :: IO ()
 dumped = do
   text <- twoStacks perfectLink perfectLink server client
-  assertBool text ("receive up to 10 bytes" `isInfixOf` text && "peer 10.9.0.2:80, state FIN-WAIT-2" `isInfixOf` text)
+  assertBool text ("receive up to 10 bytes" `isInfixOf` text && "peer 10.9.0.2:80, state FIN-WAIT-2, recv-q:0 send-q:0 ts sack wscale:" `isInfixOf` text)
+  forM_ ["rto:", "rtt:", "cwnd:", "snd_wnd:", "rcv_wnd:", "unacked:0", "lost:0", "retrans:0", "lastrcv:"] $ \what -> assertBool (what <> text) (what `isInfixOf` text)
   where
     server :: IO () -> Thread ()
     server ready = withSocket (listenTcp (Just serverName) "80" 16) $ \l -> do

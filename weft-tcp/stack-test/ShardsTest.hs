@@ -199,7 +199,7 @@ strays = do
     connectSock st s (toSockAddr AF_INET peer 80) Nothing Nothing 3 >>= gives (Right ())
     sent <- segments x
     [(i, segmentFlags a, segmentAck a) | (i, _, a) <- sent] @?= [(stackShard st, ack, Seq 501)]
-    closeSock st s Nothing 4 >>= gives (Right ())
+    closeSock st s Nothing 4 >>= gives (Right ()) . void
     arrives by 5 (segmentOf (Ports to from) rst (Seq 501) (segmentSeq first `advance` 1) B.empty)
     settle x
     void (segments x)
@@ -227,7 +227,7 @@ messages = do
     arrives by 2 (complaint own peer (Unreachable 3) sent)
     settle x
     connectSock st s (toSockAddr AF_INET peer 80) Nothing Nothing 3 >>= gives (Left (Just (errorNumber eCONNREFUSED)))
-    closeSock st s Nothing 4 >>= gives (Right ())
+    closeSock st s Nothing 4 >>= gives (Right ()) . void
 
 datagrams :: Assertion
 datagrams = do
@@ -254,7 +254,7 @@ listenerEnds = do
   settle x
   there <- tables x
   assertBool (show there) (all (> 0) there && sum there == 20)
-  closeSock st l Nothing 3 >>= gives (Right ())
+  closeSock st l Nothing 3 >>= gives (Right ()) . void
   settle x
   tables x >>= (@?= [0, 0])
 

@@ -111,7 +111,7 @@ waitsFrom port x stamp = do
   first <- begins port x stamp
   comesFrom port x 2 ack 101 (first `advance` 1) stamp B.empty
   s <- accepts x
-  closeSock (siteStack x) s Nothing 4 >>= gives (Right ())
+  closeSock (siteStack x) s Nothing 4 >>= gives (Right ()) . void
   comesFrom port x 5 (ack <> fin) 101 (first `advance` 2) stamp B.empty
   sentFrom x first >>= (@?= [(ack <> fin, 1, Seq 101), (ack, 2, Seq 102)])
   pure first

@@ -5,7 +5,7 @@
 module SmallTest (tests) where
 
 import Attempting
-import Control.Monad (forM_)
+import Control.Monad (forM_, void)
 import Data.ByteString qualified as B
 import Data.ByteString.Char8 qualified as Char8
 import Data.List (isInfixOf)
@@ -164,7 +164,7 @@ stillOpen = do
   reads' s x >>= (@?= Just (Char8.pack "abc"))
   reads' s x >>= (@?= Just B.empty)
   shutdownSock (siteStack x) s ShutdownSend Nothing 6 >>= gives (Left (Just (errorNumber eNOTCONN)))
-  closeSock (siteStack x) s Nothing 7 >>= gives (Right ())
+  closeSock (siteStack x) s Nothing 7 >>= gives (Right ()) . void
   siteSent x >>= (@?= []) . map segmentFlags
   counts x [0, 1, 1]
   where
@@ -181,7 +181,7 @@ sameFlow = do
   x <- site id
   let connects s = connectSock (siteStack x) s (toSockAddr AF_INET peer 4000) Nothing Nothing
   _ <- inTimeWait x
-  closeSock (siteStack x) (siteListener x) Nothing 6 >>= gives (Right ())
+  closeSock (siteStack x) (siteListener x) Nothing 6 >>= gives (Right ()) . void
   s <- opened (siteStack x) AF_INET
   bindSock (siteStack x) s (toSockAddr AF_INET own 80) >>= gives (Right ())
   connects s 7 >>= gives (Left (Just (errorNumber eADDRINUSE)))
@@ -274,7 +274,7 @@ listenerCloses :: IO ()
 listenerCloses = do
   x <- site id
   first <- begins 4000 x (Just 1000)
-  closeSock (siteStack x) (siteListener x) Nothing 2 >>= gives (Right ())
+  closeSock (siteStack x) (siteListener x) Nothing 2 >>= gives (Right ()) . void
   sentFrom x first >>= (@?= [(rst <> ack, 1, Seq 101)])
   counts x [0, 0, 0]
 

@@ -5,7 +5,7 @@
 module SocketsTest (tests) where
 
 import Attempting
-import Control.Monad (forM, forM_, replicateM)
+import Control.Monad (forM, forM_, replicateM, void)
 import Data.ByteString qualified as B
 import Data.IORef
 import Data.Map.Strict qualified as Map
@@ -78,7 +78,7 @@ notConnected = do
   finish st Nothing 1
   connectSock st s (here 81) Nothing Nothing 2 >>= gives (Left (Just (errorNumber eCONNREFUSED)))
   localOf st s >>= gives (Right (here 4000))
-  closeSock st s Nothing 3 >>= gives (Right ())
+  closeSock st s Nothing 3 >>= gives (Right ()) . void
   another <- opened st AF_INET
   bindSock st another (here 4000) >>= gives (Right ())
 
@@ -184,6 +184,10 @@ impossible = do
   answers <- mapM flagsOf =<< readIORef sent
   answers @?= [rst <> ack]
   counted st "tcp refused" >>= (@?= Just 1)
+  comes peer (Address4 0x0a090003)
+  counted st "tcp foreign" >>= (@?= Just 7)
+  arrives st 1 (buildPacket (Packet peer own 47 64 0 0 (B.replicate 20 0)))
+  counted st "tcp other protocols" >>= (@?= Just 1)
   where
     own = Address4 0x0a090002
     peer = Address4 0x0a090001
@@ -199,8 +203,8 @@ buffers :: IO ()
 buffers = do
   st <- stackOn noDevice []
   s <- opened st AF_INET
-  forM_ [SendBuffer, RecvBuffer] $ \option ->
-    forM_ [(1, 4096), (100000, 100000), (0x7fffffff, 0x40000000), (0x100000000, 0x40000000)] $ \(given, taken) -> do
+  forM_ [(SendBuffer, 4608), (RecvBuffer, 2304)] $ \(option, least) ->
+    forM_ [(1, least), (100000, 200000), (0x7fffffff, 0x80000000), (0x100000000, 0x80000000)] $ \(given, taken) -> do
       setSock st s option given Nothing 1 >>= gives (Right ())
       getSock st s option >>= gives (Right taken)
 

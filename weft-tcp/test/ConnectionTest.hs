@@ -3,9 +3,11 @@
 module ConnectionTest (tests) where
 
 import Data.Int (Int64)
+import Data.Maybe (fromMaybe)
 import Test.Tasty (TestTree, testGroup)
 import Test.Tasty.HUnit (testCase, (@?=))
 import Weft.Tcp.Connection
+import Weft.Tcp.Cookie
 import Weft.Tcp.Icmp (Trouble (..))
 import Weft.Tcp.Internal.Acked (measure)
 import Weft.Tcp.Internal.Tcb
@@ -39,12 +41,39 @@ tests =
   testGroup
     "connection"
     [ testCase "the timeout of RFC 6298" $ do
-        let t1 = measure 100000 open {rttSmooth = 0}
-            t2 = measure 300000 t1
+        let t1 = measure 1 100000 open {rttSmooth = 0}
+            t2 = measure 2 300000 t1
         (rttSmooth t1, rttVar t1, retransmissionTimeout t1) @?= (100000, 50000, 300000)
         -- 3/4 of 50 ms and 1/4 of 200; 7/8 of 100 ms and 1/8 of 300.
         (rttSmooth t2, rttVar t2, retransmissionTimeout t2) @?= (125000, 87500, 475000)
         retransmissionTimeout t2 {sndBackoff = 2} @?= 1900000,
+      testCase "the least round trip counts for five minutes" $ do
+        let second = 1000000
+            leasts = scanl (\t (at, sample) -> measure (at * second) sample t) open {rttSmooth = 0}
+        map rttLeast (drop 1 (leasts [(0, 20000), (100, 30000), (200, 10000), (500, 40000), (501, 40000), (502, 35000), (700, 50000), (803, 50000)]))
+          @?= [20000, 20000, 10000, 10000, 40000, 35000, 35000, 50000],
+      testCase "a SYN without a segment size stands for 536 bytes, 1,220 over version 6" $ do
+        let sizes settings = case passiveOpen settings (Seq 5000) 0 0 (segment 1000 0 syn 0) of
+              Just s -> (segmentSize (stepTcb s), fmap segmentSize (cookieAnswer settings (const 0) 0 0 (segment 1000 0 syn 0) >>= \a -> cookieOpen settings (const 0) 0 0 (segment 1001 0 ack 0) {segmentAck = segmentSeq a `advance` 1}))
+              Nothing -> error "no SYN"
+        sizes plain @?= (536, Just 536)
+        sizes plain {settingMss = 1440, settingHeaders = 60} @?= (1220, Just 1220),
+      testCase "after a SYN that was sent again the timeout is three seconds, or what timestamps say" $ do
+        let asked settings = next (activeOpen settings (Seq 5000) 0 0) 1000000 Due
+            answer options s = next s 1050000 (Arrived (segment 1000 5001 (syn <> ack) 0) {segmentOptions = options})
+            timeout s = deadline (stepTcb (next s 1060000 (Wrote 10))) - 1060000
+            stamped echo' = noOptions {optionTimestamps = Just (Timestamps 77 echo')}
+            stamping = plain {settingTimestamps = True}
+            first = stepTcb (answer (stamped 0) (asked stamping))
+            second = stepTcb (answer (stamped 1000) (asked stamping))
+        timeout (answer noOptions (asked plain)) @?= 3000000
+        -- The echo is of the second SYN, or of none.
+        rttSmooth first @?= 0
+        (rttSmooth second, retransmissionTimeout second) @?= (50000, 250000)
+        -- Of a listener.
+        let heard = fromMaybe (error "no SYN") (passiveOpen stamping (Seq 5000) 0 0 (segment 1000 0 syn 0) {segmentOptions = stamped 0})
+            told = next (next heard 1000000 Due) 1020000 (Arrived (segment 1001 5001 ack 0) {segmentOptions = stamped 1000})
+        rttSmooth (stepTcb told) @?= 20000,
       testCase "ten segments at first" $
         length (stepSegments (step 1 (Wrote 100000) open)) @?= 10,
       testCase "a reset with the exact number" $ do

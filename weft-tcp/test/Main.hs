@@ -2,6 +2,7 @@
 -- Description : Tests of weft-tcp
 module Main (main) where
 
+import CongestionTest qualified
 import ConnectionTest qualified
 import CookieTest qualified
 import HostileTest qualified
@@ -16,4 +17,4 @@ import WorldTest qualified
 import WrittenTest qualified
 
 main :: IO ()
-main = defaultMain (testGroup "weft-tcp" [ConnectionTest.tests, CookieTest.tests, HostileTest.tests, NeighboursTest.tests, NetsimTest.tests, PathMtuTest.tests, RangeTest.tests, SmallTest.tests, WireTest.tests, WorldTest.tests, WrittenTest.tests])
+main = defaultMain (testGroup "weft-tcp" [ConnectionTest.tests, CongestionTest.tests, CookieTest.tests, HostileTest.tests, NeighboursTest.tests, NetsimTest.tests, PathMtuTest.tests, RangeTest.tests, SmallTest.tests, WireTest.tests, WorldTest.tests, WrittenTest.tests])

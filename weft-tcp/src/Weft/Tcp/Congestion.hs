@@ -37,10 +37,10 @@ data Memory
     SlowStart !Rounds
   | -- | Bytes acknowledged since the window last grew (RFC 5681, section 3.1).
     Counted !Word32
-  | -- | CUBIC: the window before the last reduction, when this round of growth began
+  | -- | CUBIC: the window around which it grows, the window before the last reduction, when this round of growth began
     -- (microseconds; negative before the first acknowledgement of it), the window then, and the
     -- estimate of what Reno would have. Windows in segments.
-    Cubic !Double !Int64 !Double !Double
+    Cubic !Double !Double !Int64 !Double !Double
   deriving stock (Eq, Show)
 
 -- | Round trips in slow start; times in microseconds. The round ends when 'roundEnd' is
@@ -91,9 +91,9 @@ initialWindow mss = Window (min (10 * mss) (max (2 * mss) 14600)) maxBound NoMem
 grow :: Word32 -> Word32 -> Word32
 grow n w = min (2 ^ (30 :: Int)) (w + n)
 
--- RFC 5681, section 3.1: a byte for each byte acknowledged; bursts of acknowledgements are limited by
--- the sender. HyStart++ (RFC 9406, section 4.2) looks for a round trip that grows, and leaves slow
--- start when it goes on growing.
+-- RFC 5681, section 3.1: a byte for each byte acknowledged. That an acknowledgement counts for eight segments at most where there
+-- is no pacing, as RFC 9406, section 4.3, recommends, is not so here, nor in Linux (decision 100). HyStart++ (section 4.2) looks
+-- for a round trip that grows, and leaves slow start when it goes on growing.
 slowStart :: Acked -> Window -> Window
 slowStart a w
   -- A window that is not used up says nothing about the path (RFC 7661), and a connection that
@@ -164,27 +164,28 @@ cubic =
       let segments = fromIntegral (windowBytes w) / fromIntegral mss
           -- Section 4.7: fast convergence leaves room for a flow that comes.
           top = case windowMemory w of
-            Cubic earlier' _ _ _ | segments < earlier' -> segments * (1 + beta) / 2
+            Cubic earlier' _ _ _ _ | segments < earlier' -> segments * (1 + beta) / 2
             _ -> segments
           -- Section 4.6, of the window: one that is not used does not grow.
           after = max 2 (truncate (segments * beta)) * mss
-       in Window (choose after) after (Cubic top (-1) 0 0)
+       in Window (choose after) after (Cubic top segments (-1) 0 0)
     avoidance a w
       | ackedFlight a + ackedMss a <= windowBytes w = w
       | otherwise =
           let mss = fromIntegral (ackedMss a) :: Double
               now = fromIntegral (windowBytes w) / mss
-              (top, begun, from, reno) = case windowMemory w of
-                Cubic was b f r | b >= 0 -> (was, b, f, r)
-                Cubic was _ _ _ -> (was, ackedAt a, now, now)
-                _ -> (now, ackedAt a, now, now)
-              -- Equations 1 and 2, a round trip ahead; section 4.3 for the Reno-friendly region.
+              (top, prior, begun, from, reno) = case windowMemory w of
+                Cubic was p b f r | b >= 0 -> (was, p, b, f, r)
+                Cubic was p _ _ _ -> (was, p, ackedAt a, now, now)
+                _ -> (now, now, ackedAt a, now, now)
+              -- Equations 1 and 2, a round trip ahead; section 4.3 for the Reno-friendly region, which goes as far as
+              -- the window before the reduction, whatever fast convergence made of it.
               k = if top <= from then 0 else ((top - from) / 0.4) ** (1 / 3)
               t = fromIntegral (ackedAt a - begun + fromIntegral (ackedRtt a)) / 1e6
               target = max now (min (1.5 * now) (0.4 * (t - k) ^ (3 :: Int) + max top from))
-              alpha = if reno >= top then 1 else 3 * (1 - beta) / (1 + beta)
+              alpha = if reno >= prior then 1 else 3 * (1 - beta) / (1 + beta)
               reno' = reno + alpha * (fromIntegral (ackedBytes a) / mss) / now
               next = max reno' (now + (target - now) / now * (fromIntegral (ackedBytes a) / mss))
               -- However long the connection paused, no more than slow start would add.
               bytes = min (fromIntegral (windowBytes w) + fromIntegral (ackedBytes a)) (next * mss)
-           in Window (min (2 ^ (30 :: Int)) (max (windowBytes w) (truncate bytes))) (windowThreshold w) (Cubic top begun from reno')
+           in Window (min (2 ^ (30 :: Int)) (max (windowBytes w) (truncate bytes))) (windowThreshold w) (Cubic top prior begun from reno')

@@ -21,6 +21,7 @@ module Weft.Tcp.Connection
     -- * Going on
     step,
     deadline,
+    runningTimers,
     Input (..),
     Step (..),
     Answer (..),
@@ -124,6 +125,19 @@ deadline t
   | tcbState t == Closed = never
   | otherwise = timerAt t `min` ackAt t `min` maybe never fst (asking t) `min` givesUp t
 
+-- | The timers that run, of which 'deadline' is the first, by names for operators.
+runningTimers :: Tcb -> [(String, Instant)]
+runningTimers t = [(name, at) | tcbState t /= Closed, (name, at) <- [(first, timerAt t), ("ack", ackAt t), ("keepalive", maybe never fst (asking t)), ("give-up", givesUp t)], at /= never]
+  where
+    first
+      | tcbState t == FinWait2 = "fin-wait-2"
+      | tcbState t == TimeWait = "time-wait"
+      | not (synchronized (tcbState t)) = "syn"
+      | flight t == 0 = "window-probe"
+      | t `is` TimerReorder = "reordering"
+      | t `is` TimerProbe = "tail-probe"
+      | otherwise = "retransmit"
+
 -- When to give up (section 3.8.3). A peer that answers probes of its closed window is there; but a user
 -- that is gone does not wait for it for ever (RFC 6429).
 givesUp :: Tcb -> Instant
@@ -180,7 +194,7 @@ step now input t = case input of
     | otherwise -> Step t [] []
   where
     taken n = t {rcvRead = rcvRead t `advance` min n (readable t)}
-    -- With nothing outstanding before, the user's patience begins now.
+    -- Section 3.10.2. With nothing outstanding before, the user's patience begins now.
     wrote more n
       | t `is` FinQueued = Step t [] []
       | otherwise = unhurried (transmit now [] (put Unpushed more (put More more (started t {sndEnd = sndEnd t `advance` n}))))
@@ -227,6 +241,7 @@ mayFollow now t
   | tcbState t == TimeWait, t `is` TimestampsOn, timerAt t - settingTimeWait (tcbSettings t) + 1000000 <= now = Just (sndNxt t `advance` 65537)
   | otherwise = Nothing
 
+-- Section 3.10.5.
 aborted :: Instant -> Tcb -> Step
 aborted now t = Step t {tcbState = Closed, timerAt = never, ackAt = never} [resetSegment now t | tcbState t `notElem` [SynSent, TimeWait]] []
 
@@ -241,7 +256,7 @@ shut now t
       CloseWait -> LastAck
       s -> s
 
--- The peer learns of room that is worth it: the window is at least doubled (section 3.8.6.2.2 asks
+-- Section 3.10.3. The peer learns of room that is worth it: the window is at least doubled (section 3.8.6.2.2 asks
 -- for a segment or half of the buffer, which 'offer' sees to). And what is to be acknowledged is, if
 -- the user has taken everything and the peer may have no more to send.
 consumed :: Instant -> Tcb -> Step

@@ -22,7 +22,7 @@ import Data.List (find)
 import Data.Maybe (fromMaybe, isJust)
 import Data.Word (Word16, Word32, Word64, Word8)
 import Weft.Tcp.Connection
-import Weft.Tcp.Internal.Tcb (Mark (SynAgain), clockValue, put)
+import Weft.Tcp.Internal.Tcb (Mark (SynAgain), clockValue, put, unsaidSegment)
 import Weft.Tcp.Segment
 import Weft.Tcp.Sequence
 
@@ -43,7 +43,7 @@ cookieAnswer settings seal offset now s = do
   pure a {segmentOptions = o {optionTimestamps = stamped (clockValue now t) <$> optionTimestamps o}}
   where
     number = cookie seal (segmentSeq s) (now `div` step64) size
-    size = length (takeWhile (<= fromMaybe 536 (optionMss (segmentOptions s))) sizes) - 1
+    size = length (takeWhile (<= fromMaybe (unsaidSegment settings) (optionMss (segmentOptions s))) sizes) - 1
     shared = sharing settings s
     stamped clock x = x {timestampValue = if marked clock > clock then marked clock - 64 else marked clock}
     marked clock = (clock .&. complement 63) .|. shareBits shared

@@ -16,6 +16,7 @@ module Weft.Tcp.Info
     -- * For stacks
     publishing,
     infoOf,
+    describeConnection,
   )
 where
 
@@ -25,6 +26,7 @@ import Data.IORef
 import Data.Int (Int64)
 import Data.IntMap.Strict (IntMap)
 import Data.IntMap.Strict qualified as IntMap
+import Data.List (intercalate)
 import Data.Maybe (catMaybes)
 import Data.Word (Word16, Word32, Word8)
 import Network.Socket (Family (..))
@@ -87,7 +89,9 @@ data ConnectionInfo = ConnectionInfo
     -- | Segments that were sent again.
     infoRetransmitted :: !Word32,
     -- | Since something last came.
-    infoSilence :: !Int64
+    infoSilence :: !Int64,
+    -- | The timers that run, by name, and how long they still do.
+    infoTimers :: ![(String, Int64)]
   }
   deriving stock (Eq, Show)
 
@@ -159,7 +163,8 @@ connected now c b =
                 Fast _ -> Just "recovery"
                 Loss _ -> Just "loss",
               infoRetransmitted = bodyRetransmitted b,
-              infoSilence = max 0 (now - heardAt t)
+              infoSilence = max 0 (now - heardAt t),
+              infoTimers = [(name, max 0 (at - now)) | (name, at) <- runningTimers t]
             }
     }
   where
@@ -176,35 +181,48 @@ showSockets sockets = unlines (concatMap entry (heading : map columns sockets))
     heading = (["State", "Recv-Q", "Send-Q", "Local", "Peer"], [])
     columns s =
       ( [infoState s, show (infoReceiveQueue s), show (infoSendQueue s), infoLocal s, infoPeer s],
-        maybe [] details (infoConnection s) <> maybe [] (\left -> ["timer:" <> millis left]) (infoRemaining s)
+        details s <> maybe [] (\left -> ["timer:" <> millis left]) (infoRemaining s)
       )
     entry (cells, more) = dropEnd (concat (zipWith pad widths cells)) : ["    " <> unwords more | not (null more)]
     widths = [13, 8, 8, 24, 0]
     pad n text = text <> replicate (max 2 (n - length text)) ' '
     dropEnd = reverse . dropWhile (== ' ') . reverse
-    details i =
-      infoOptions i
-        <> [ "wscale:" <> show (fst (infoScales i)) <> "," <> show (snd (infoScales i)),
-             "rto:" <> millis (infoTimeout i),
-             "rtt:" <> millis (infoRoundTrip i) <> "/" <> millis (infoDeviation i),
-             "minrtt:" <> millis (infoLeast i),
-             "mss:" <> show (infoSegment i)
-           ]
-        <> ["mss_sought:" <> show size | Just size <- [infoSought i]]
-        <> ["cwnd:" <> show (infoWindow i)]
-        <> ["ssthresh:" <> show (infoThreshold i) | infoThreshold i /= maxBound]
-        <> [ "snd_wnd:" <> show (infoPeerWindow i),
-             "rcv_wnd:" <> show (infoOwnWindow i),
-             "unacked:" <> show (infoFlight i),
-             "lost:" <> show (infoLost i),
-             "retrans:" <> show (infoRetransmitted i)
-           ]
-        <> maybe [] (pure . ("repair:" <>)) (infoRepair i)
-        <> ["lastrcv:" <> millis (infoSilence i)]
-    millis :: (Integral n) => n -> String
-    millis n = case fromIntegral n `quotRem` (1000 :: Int64) of
-      (whole, 0) -> show whole
-      (whole, rest) -> show whole <> "." <> drop 1 (show (1000 + rest))
+
+-- | All that is known of a connection, in one line, for a dump.
+describeConnection :: Instant -> Conn -> Body -> String
+describeConnection now c b = unwords (("recv-q:" <> show (infoReceiveQueue s)) : ("send-q:" <> show (infoSendQueue s)) : details s)
+  where
+    s = connected now c b
+
+details :: SocketInfo -> [String]
+details s = case infoConnection s of
+  Nothing -> []
+  Just i ->
+    infoOptions i
+      <> [ "wscale:" <> show (fst (infoScales i)) <> "," <> show (snd (infoScales i)),
+           "rto:" <> millis (infoTimeout i),
+           "rtt:" <> millis (infoRoundTrip i) <> "/" <> millis (infoDeviation i),
+           "minrtt:" <> millis (infoLeast i),
+           "mss:" <> show (infoSegment i)
+         ]
+      <> ["mss_sought:" <> show size | Just size <- [infoSought i]]
+      <> ["cwnd:" <> show (infoWindow i)]
+      <> ["ssthresh:" <> show (infoThreshold i) | infoThreshold i /= maxBound]
+      <> [ "snd_wnd:" <> show (infoPeerWindow i),
+           "rcv_wnd:" <> show (infoOwnWindow i),
+           "unacked:" <> show (infoFlight i),
+           "lost:" <> show (infoLost i),
+           "retrans:" <> show (infoRetransmitted i)
+         ]
+      <> maybe [] (pure . ("repair:" <>)) (infoRepair i)
+      <> ["lastrcv:" <> millis (infoSilence i)]
+      <> ["timers:" <> intercalate "," [name <> "/" <> millis left | (name, left) <- infoTimers i] | not (null (infoTimers i))]
+
+-- Of microseconds.
+millis :: (Integral n) => n -> String
+millis n = case fromIntegral n `quotRem` (1000 :: Int64) of
+  (whole, 0) -> show whole
+  (whole, rest) -> show whole <> "." <> drop 1 (show (1000 + rest))
 
 -- | From now on, until the answer is run, this stack is one of 'socketsHere'.
 publishing :: Stack -> IO (IO ())

@@ -15,6 +15,7 @@ module Weft.Tcp.Internal.Acked
     reordered,
     updateWindow,
     measure,
+    echoed,
   )
 where
 
@@ -82,7 +83,7 @@ acknowledged now s t
       Just at -> Just $! fromIntegral (max 1 (min 600000000 (now - at)))
       Nothing | advances -> echoed now s t
       _ -> Nothing
-    timed = maybe id measure sample t
+    timed = maybe id (measure now) sample t
     -- RFC 6298, section 5.3: the timer starts anew; here also when something arrived that was sent
     -- after the first outstanding byte.
     restarts = advances || heardSacked heard && maybe False (\at -> maybe False (at >) (headTime board)) (heardTime heard) || heardSacked heard && t `is` TimerProbe
@@ -114,7 +115,7 @@ onEpisode f = \case
   Fast e -> Fast (f e)
   Loss e -> Loss (f e)
 
--- Does the segment echo a time of this end's clock, and what does that say?
+-- | Does the segment echo a time of this end's clock, and how long was the round trip by that?
 echoed :: Instant -> Segment -> Tcb -> Maybe Word32
 echoed now s t = case optionTimestamps (segmentOptions s) of
   Just x | t `is` TimestampsOn, timestampEcho x /= 0, let d = clockValue now t - timestampEcho x, d < 600000 -> Just $! max 1 d * 1000
@@ -372,16 +373,19 @@ scaled :: Segment -> Tcb -> Word32
 scaled s t = fromIntegral (segmentWindow s) `shiftL` fromIntegral (sndScale t)
 
 -- | One measurement of the round trip, in microseconds (RFC 6298, section 2). It ends a timeout that
--- was doubled (section 5).
-measure :: Word32 -> Tcb -> Tcb
-measure sample t
-  | rttSmooth t == 0 = t {sndBackoff = 0, rttSmooth = max 1 sample, rttVar = sample `unsafeShiftR` 1, rttLeast = max 1 sample}
+-- was doubled (section 5). The least one counts for five minutes, as in Linux (RFC 8985, section 6.2, step 1: a path may change).
+measure :: Instant -> Word32 -> Tcb -> Tcb
+measure now sample t
+  | rttSmooth t == 0 = t {sndBackoff = 0, rttSmooth = max 1 sample, rttVar = sample `unsafeShiftR` 1, rttLeast = max 1 sample, rttLeastAt = milliseconds}
   | otherwise =
       t
         { sndBackoff = 0,
           rttVar = rttVar t - (rttVar t `unsafeShiftR` 2) + (apart `unsafeShiftR` 2),
           rttSmooth = max 1 (rttSmooth t - (rttSmooth t `unsafeShiftR` 3) + (sample `unsafeShiftR` 3)),
-          rttLeast = min (rttLeast t) (max 1 sample)
+          rttLeast = if newLeast then max 1 sample else rttLeast t,
+          rttLeastAt = if newLeast then milliseconds else rttLeastAt t
         }
   where
+    newLeast = sample <= rttLeast t || milliseconds - rttLeastAt t > 300000
+    milliseconds = fromIntegral (now `quot` 1000) :: Word32
     apart = if sample > rttSmooth t then sample - rttSmooth t else rttSmooth t - sample

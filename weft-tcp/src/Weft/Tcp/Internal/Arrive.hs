@@ -60,8 +60,8 @@ agreed now s t =
     o = segmentOptions s
     scaling = settingScaling settings && isJust (optionScale o)
     timestamps = settingTimestamps settings && isJust (optionTimestamps o)
-    -- Without the option it is 536 (RFC 9293, section 3.7.1). In 32 bits: valgrind 3.24 has no 16-bit form of the sum.
-    payload = fromIntegral (max (fromIntegral leastSegment + 12) (fromIntegral (min (settingMss settings) (fromMaybe 536 (optionMss o)))) - (if timestamps then 12 else 0 :: Word32))
+    -- In 32 bits: valgrind 3.24 has no 16-bit form of the sum.
+    payload = fromIntegral (max (fromIntegral leastSegment + 12) (fromIntegral (min (settingMss settings) (fromMaybe (unsaidSegment settings) (optionMss o)))) - (if timestamps then 12 else 0 :: Word32))
 
 -- RFC 6928, section 2: SYNs that were lost, one after the other, are a sign of congestion.
 firstWindow :: Tcb -> Word16 -> Window
@@ -86,7 +86,14 @@ synSent now s t
     acks = segmentAck s == sndNxt t
     known = negotiated now s t
     opened x = (sampled x) {tcbState = if t `is` FinQueued then FinWait1 else Established, timerAt = never, sndBackoff = 0, progressAt = now}
-    sampled x = if t `is` SynAgain then x else measure (fromIntegral (min 600000000 (max 1 (now - sentAt t)))) x
+    sampled = handshakeMeasured now s (t `is` SynAgain) (sentAt t)
+
+-- The round trip of the handshake. Of a SYN that was sent again only an echoed timestamp says which one was answered (RFC
+-- 6298, section 3; RFC 7323, section 4.1).
+handshakeMeasured :: Instant -> Segment -> Bool -> Instant -> Tcb -> Tcb
+handshakeMeasured now s again began t
+  | again = maybe t (\sample -> measure now sample t) (echoed now s t)
+  | otherwise = measure now (fromIntegral (min 600000000 (max 1 (now - began)))) t
 
 failed :: Failure -> Tcb -> Step
 failed why t = Step t {tcbState = Closed, timerAt = never, ackAt = never} [] [Failed why]
@@ -146,7 +153,7 @@ handshaken now s t = case acking now s t' of
   Step t'' out answers -> Step t'' out (Opened : answers)
   where
     t' =
-      (if t `is` SynAgain then t else measure (fromIntegral (min 600000000 (max 1 (now - sentAt t)))) t)
+      (handshakeMeasured now s (t `is` SynAgain) (sentAt t) t)
         { tcbState = if t `is` FinQueued then FinWait1 else Established,
           sndUna = segmentAck s,
           tcbWindow = firstWindow t (sndMss t),

@@ -11,6 +11,7 @@ module Weft.Tcp.Internal.Tcb
   ( Instant,
     never,
     leastSegment,
+    unsaidSegment,
     State (..),
     Settings (..),
     KeepAlive (..),
@@ -18,7 +19,7 @@ module Weft.Tcp.Internal.Tcb
     defaultSettings,
     Recovery (..),
     Episode (..),
-    Tcb (Tcb, tcbState, tcbMarks, tcbSettings, sndMss, sndScale, rcvScale, tsOffset, challengeAt, rcvFin, rcvRound, rcvRoundAt, sndUna, sndNxt, sndEnd, sndSmall, sndWnd, sndMaxWnd, sndWl1, sndWl2, tcbScoreboard, timerAt, progressAt, sentAt, rcvNxt, rcvAdv, rcvRead, rcvAcked, tsRecent, rcvMss, rcvQuick, sndProbes, tcbReassembly, ackAt, heardAt, dataAt, rttSmooth, rttVar, rttLeast, tcbWindow, tcbRecovery, sndBackoff, sndRetries, sndDups, rcvGrown),
+    Tcb (Tcb, tcbState, tcbMarks, tcbSettings, sndMss, sndScale, rcvScale, tsOffset, challengeAt, rcvFin, rcvRound, rcvRoundAt, sndUna, sndNxt, sndEnd, sndSmall, sndWnd, sndMaxWnd, sndWl1, sndWl2, tcbScoreboard, timerAt, progressAt, sentAt, rcvNxt, rcvAdv, rcvRead, rcvAcked, tsRecent, rcvMss, rcvQuick, sndProbes, tcbReassembly, ackAt, heardAt, dataAt, rttSmooth, rttVar, rttLeast, rttLeastAt, tcbWindow, tcbRecovery, sndBackoff, sndRetries, sndDups, rcvGrown),
     Input (..),
     Answer (..),
     Failure (..),
@@ -63,6 +64,11 @@ import Weft.Tcp.Sequence
 -- 64 bytes are enough for all options.
 leastSegment :: Word16
 leastSegment = 52
+
+-- | The payload that a peer takes whose SYN does not say: RFC 9293, section 3.7.1 (MUST-15), by the version of IP. Linux takes 536
+-- for both.
+unsaidSegment :: Settings -> Word16
+unsaidSegment s = if settingHeaders s > 40 then 1220 else 536
 
 -- | The states of RFC 9293, section 3.3.2. LISTEN is no connection but a reason to make one.
 data State
@@ -161,12 +167,12 @@ data Sending = Sending !Seq !Seq !Seq !Seq !Word32 !Word32 !Seq !Seq !Scoreboard
 
 data Receiving = Receiving !Seq !Seq !Seq !Seq !Word32 !Word16 !Word8 !Word8 !Reassembly !Instant !Instant !Instant
 
-data Route = Route !Word32 !Word32 !Word32 {-# UNPACK #-} !Window !Recovery !Word8 !Word8 !Word8 !Word8
+data Route = Route !Word32 !Word32 !Word32 !Word32 {-# UNPACK #-} !Window !Recovery !Word8 !Word8 !Word8 !Word8
 
 {-# COMPLETE Tcb #-}
 
 -- | All fields of a connection. Note [Parts of a connection].
-pattern Tcb :: State -> Settings -> Word32 -> Seq -> Seq -> Seq -> Word32 -> Word32 -> Seq -> Seq -> Word16 -> Word16 -> Word8 -> Word8 -> Word8 -> Word8 -> Word8 -> Word8 -> Word8 -> Word8 -> Seq -> Word32 -> Seq -> Seq -> Seq -> Seq -> Seq -> Word32 -> Word32 -> Word32 -> Seq -> Word32 -> Word32 -> Word32 -> Window -> Recovery -> Scoreboard -> Reassembly -> Instant -> Instant -> Instant -> Instant -> Instant -> Instant -> Tcb
+pattern Tcb :: State -> Settings -> Word32 -> Seq -> Seq -> Seq -> Word32 -> Word32 -> Seq -> Seq -> Word16 -> Word16 -> Word8 -> Word8 -> Word8 -> Word8 -> Word8 -> Word8 -> Word8 -> Word8 -> Seq -> Word32 -> Seq -> Seq -> Seq -> Seq -> Seq -> Word32 -> Word32 -> Word32 -> Word32 -> Seq -> Word32 -> Word32 -> Word32 -> Window -> Recovery -> Scoreboard -> Reassembly -> Instant -> Instant -> Instant -> Instant -> Instant -> Instant -> Tcb
 pattern Tcb
   { -- As of RFC 9293, section 3.3.2.
     tcbState,
@@ -210,10 +216,12 @@ pattern Tcb
     rcvFin,
     -- The last number acknowledged.
     rcvAcked,
-    -- Microseconds; 0 before the first measurement. The last is the shortest of all.
+    -- Microseconds; 0 before the first measurement. The third is the shortest of the last minutes, and the fourth when it was
+    -- measured, in milliseconds that wrap.
     rttSmooth,
     rttVar,
     rttLeast,
+    rttLeastAt,
     -- The end of the last segment that was sent without being full.
     sndSmall,
     -- The peer's timestamp to echo (RFC 7323).
@@ -245,7 +253,7 @@ pattern Tcb
     (Agreed tcbSettings sndMss sndScale rcvScale tsOffset challengeAt rcvFin rcvRound rcvRoundAt)
     (Sending sndUna sndNxt sndEnd sndSmall sndWnd sndMaxWnd sndWl1 sndWl2 tcbScoreboard timerAt progressAt sentAt)
     (Receiving rcvNxt rcvAdv rcvRead rcvAcked tsRecent rcvMss rcvQuick sndProbes tcbReassembly ackAt heardAt dataAt)
-    (Route rttSmooth rttVar rttLeast tcbWindow tcbRecovery sndBackoff sndRetries sndDups rcvGrown)
+    (Route rttSmooth rttVar rttLeast rttLeastAt tcbWindow tcbRecovery sndBackoff sndRetries sndDups rcvGrown)
 {-# INLINE Tcb #-}
 
 -- | An event for a connection.
@@ -347,7 +355,8 @@ windowEdge t = sndUna t `advance` sndWnd t
 usable :: Tcb -> Word32
 usable t = if windowEdge t `before` sndNxt t then 0 else distance (sndNxt t) (windowEdge t)
 
--- | RFC 6298, sections 2 and 5.5.
+-- | RFC 6298, sections 2 and 5.5. Without a measurement after a handshake whose SYN was sent again it is three seconds (section
+-- 5.7), as in Linux.
 retransmissionTimeout :: Tcb -> Int64
 retransmissionTimeout t = doubled (sndBackoff t) t
 
@@ -360,7 +369,7 @@ doubled times t = min (settingMaximumRto s) (bounded `shiftL` min 12 (fromIntegr
   where
     s = tcbSettings t
     bounded
-      | rttSmooth t == 0 = 1000000
+      | rttSmooth t == 0 = if t `is` SynAgain && synchronized (tcbState t) then 3000000 else 1000000
       | otherwise = fromIntegral (rttSmooth t) + max (settingMinimumRto s) (4 * fromIntegral (rttVar t))
 
 -- | This end's timestamp: milliseconds and an offset that the peer does not know.

@@ -86,6 +86,7 @@ tcbForm =
       <*> field rttSmooth number32
       <*> field rttVar number32
       <*> field rttLeast number32
+      <*> field rttLeastAt number32
       <*> field sndSmall seqForm
       <*> field tsRecent number32
       <*> field tsOffset number32
@@ -158,7 +159,7 @@ timely now t =
   where
     board = tcbScoreboard t
     past = (<= now)
-    windowTimes = [at | w <- tcbWindow t : episodes (tcbRecovery t), Cubic _ at _ _ <- [windowMemory w]]
+    windowTimes = [at | w <- tcbWindow t : episodes (tcbRecovery t), Cubic _ _ at _ _ <- [windowMemory w]]
     episodes = \case
       Open -> []
       Reducing e -> [episodeBefore e]
@@ -233,14 +234,14 @@ windowForm = must (\w -> windowBytes w > 0 && windowBytes w <= 2 ^ (30 :: Int)) 
         [ Variant (\case NoMemory -> Just (); _ -> Nothing) (const NoMemory) (pure ()),
           Variant (\case SlowStart r -> Just r; _ -> Nothing) SlowStart rounds,
           Variant (\case Counted n -> Just n; _ -> Nothing) Counted number32,
-          Variant (\case m@Cubic {} -> Just m; _ -> Nothing) id (Cubic <$> field (cubicOf (\top _ _ _ -> top)) real <*> field (cubicOf (\_ at _ _ -> at)) time <*> field (cubicOf (\_ _ from _ -> from)) real <*> field (cubicOf (\_ _ _ reno -> reno)) real)
+          Variant (\case m@Cubic {} -> Just m; _ -> Nothing) id (Cubic <$> field (cubicOf (\top _ _ _ _ -> top)) real <*> field (cubicOf (\_ prior _ _ _ -> prior)) real <*> field (cubicOf (\_ _ at _ _ -> at)) time <*> field (cubicOf (\_ _ _ from _ -> from)) real <*> field (cubicOf (\_ _ _ _ reno -> reno)) real)
         ]
     rounds = Rounds <$> field roundEnd seqForm <*> field roundBefore number32 <*> field roundNow number32 <*> field roundSamples number32 <*> field roundsLeft number32 <*> field roundBaseline number32
 
-cubicOf :: (Double -> Int64 -> Double -> Double -> a) -> Memory -> a
+cubicOf :: (Double -> Double -> Int64 -> Double -> Double -> a) -> Memory -> a
 cubicOf f = \case
-  Cubic top at from reno -> f top at from reno
-  _ -> f 0 0 0 0
+  Cubic top prior at from reno -> f top prior at from reno
+  _ -> f 0 0 0 0 0
 
 recoveryForm :: Form Recovery Recovery
 recoveryForm =
@@ -329,6 +330,7 @@ moved d t =
     { tsOffset = tsOffset t - ticks,
       challengeAt = challengeAt t + ticks,
       rcvRoundAt = rcvRoundAt t + fromIntegral d,
+      rttLeastAt = if rttLeast t == 0 then 0 else rttLeastAt t + ticks,
       tcbWindow = window (tcbWindow t),
       tcbRecovery = recovery (tcbRecovery t),
       tcbScoreboard = scoreboard (tcbScoreboard t),
@@ -346,7 +348,7 @@ moved d t =
     known x = if x < 0 then x else x + d
     window w = w {windowMemory = memory (windowMemory w)}
     memory = \case
-      Cubic top at from reno -> Cubic top (known at) from reno
+      Cubic top prior at from reno -> Cubic top prior (known at) from reno
       other -> other
     recovery = \case
       Open -> Open

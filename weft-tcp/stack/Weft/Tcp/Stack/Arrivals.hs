@@ -22,6 +22,7 @@ import Weft.Tcp.Cookie
 import Weft.Tcp.Device (Device (deviceLoops))
 import Weft.Tcp.Icmp
 import Weft.Tcp.Internal.Small
+import Weft.Tcp.Options (deferrals)
 import Weft.Tcp.Packet
 import Weft.Tcp.Segment hiding (Malformed)
 import Weft.Tcp.Sequence hiding (isEmpty)
@@ -54,7 +55,7 @@ takeIn origin st here now bytes = case parsePacket bytes of
   Left Fragmented -> count st Fragments
   Left _ -> count st Malformed
   Right p
-    | not (isOwn st (packetTarget p) && possible p) -> pure ()
+    | not (isOwn st (packetTarget p) && possible p) -> count st Foreign
     | packetProtocol p == protocolTcp -> case if verified then parseVerified (packetPayload p) else parseSegment (packetSource p) (packetTarget p) (packetPayload p) of
         Left _ -> count st Malformed
         Right (ports, s, payload) | !marked <- classed (packetClass p) s -> segmentIn pass st here now p ports marked payload
@@ -68,7 +69,7 @@ takeIn origin st here now bytes = case parsePacket bytes of
             buildMessage (packetTarget p) (packetSource p) (EchoReply i n content)
         Right (Trouble what quote) -> mapM_ (troubleIn pass st here now what) (parseQuoted quote)
         Right _ -> pure ()
-    | otherwise -> pure ()
+    | otherwise -> count st OtherProtocols
   where
     verified = case origin of
       Device v -> v
@@ -127,7 +128,11 @@ segmentIn pass st here now p (Ports peerPort localPort) s payload = do
           count st SegmentsIn
           -- The end of a handshake has to come again while the connections before it are not accepted.
           full <- if segmentFlags s `has` rst then pure False else isFull (halfListener c)
-          if full then count st SynsDropped else advanceHalf st here now c (Arrived s) payload
+          deferred <- if segmentSpan s == 0 && not (segmentFlags s `has` rst) then isDeferred c else pure False
+          if
+            | full -> count st SynsDropped
+            | deferred -> pure ()
+            | otherwise -> advanceHalf st here now c (Arrived s) payload
         (_, Just c) -> do
           -- Without a listener TIME-WAIT stays.
           takers <- if mayReplace s (fromWaiting (waitTcb c)) then listenersAt st local localPort else pure []
@@ -153,6 +158,10 @@ segmentIn pass st here now p (Ports peerPort localPort) s payload = do
     refuse = forM_ (refusal s) $ \r -> do
       count st Refusals
       sendPacket st (loops st peer) local peer protocolTcp (buildSegment local peer (Ports localPort peerPort) r B.empty)
+
+-- By TCP_DEFER_ACCEPT an acknowledgement without data ends no handshake, at first.
+isDeferred :: HalfConn -> IO Bool
+isDeferred c = (\o -> fromIntegral (halfOpenBackoff (halfTcb c)) < deferrals (optValues o)) <$> readIORef (listenerOptions (halfListener c))
 
 -- A shard does not have this flow: it passes the packet on, unless it is the owner and another shard does not have the
 -- flow either, by the function.

@@ -37,7 +37,8 @@ import Weft.Tcp.Stack.Turn
 data Verdict a
   = Answer a
   | Refuse !Errno
-  | -- | Wait: where to leave the waiter, and until when.
+  | -- | Wait: where to leave the waiter, and until when. An attempt that has to wait at that time fails with
+    -- @ETIMEDOUT@.
     Again (Wake -> IO ()) !(Maybe Instant)
   | -- | An attempt in the turn of another shard.
     Elsewhere !Stack (Maybe Home -> Instant -> IO (Verdict a))
@@ -72,7 +73,8 @@ answering st what request again attempt continue home tcb = do
           done
             =<< waiting
               ( \place -> do
-                  timer <- at st limit (Expiry (Wake (homeWorker home) place (\_ -> failWith what eTIMEDOUT)))
+                  -- The attempt that is made then fails, unless it does not have to wait any more.
+                  timer <- at st limit (Expiry (Wake (homeWorker home) place again))
                   register (Wake (homeWorker home) place (oneShot (\_ -> internally (\there _ -> again () <$ forgetTimer st there timer))))
                   pure (forgetTimer st home timer)
               )

@@ -67,6 +67,7 @@ import Weft.Mask (uninterruptibleMask_)
 import Weft.Tcp.Connection qualified as Tcp
 import Weft.Tcp.Cookie (cookieLife)
 import Weft.Tcp.Device
+import Weft.Tcp.Info (describeConnection)
 import Weft.Tcp.Stack.Alarms
 import Weft.Tcp.Stack.Arrivals
 import Weft.Tcp.Stack.Ask
@@ -76,6 +77,7 @@ import Weft.Tcp.Stack.Counts
 import Weft.Tcp.Stack.Flow
 import Weft.Tcp.Stack.Listening
 import Weft.Tcp.Stack.Names
+import Weft.Tcp.Stack.Orphans (noOrphans)
 import Weft.Tcp.Stack.Shards
 import Weft.Tcp.Stack.Sockets
 import Weft.Tcp.Stack.State
@@ -116,6 +118,7 @@ newShards settings devices = do
         -- The remainder is the same for all.
         socks <- newTable (\n -> pure $! n `quot` several) (fromIntegral . sockNumber)
         next <- newIORef (firstSock several shard)
+        orphans <- newIORef noOrphans
         timers <- Timers.new
         soonest <- newIORef Tcp.never
         clock <- newIORef Nothing
@@ -127,7 +130,7 @@ newShards settings devices = do
         counts <- newCounts
         beyond <- newIORef 0
         shortage <- newShortage
-        pure (Stack settings device shard shards turn summon conns halves waits socks next ports opening timers soonest clock seen loop secret flooded dice quota shared counts beyond (tcpSpareMemory settings `quot` length devices) shortage starved report lost started)
+        pure (Stack settings device shard shards turn summon conns halves waits socks next ports opening orphans timers soonest clock seen loop secret flooded dice quota shared counts beyond (tcpSpareMemory settings `quot` length devices) shortage starved report lost started)
   shards <- mfix (\shards -> smallArrayFromList <$> zipWithM (newShard shards) [0 ..] devices)
   let first = indexSmallArray shards 0
   first <$ tcpOpened settings first
@@ -145,7 +148,7 @@ gauges st = do
   let now' = [("tcp connections", conns + halves + waits), ("tcp half-open", halves), ("tcp time-wait", waits), ("tcp sockets", socks), ("tcp bytes beyond buffers", beyond)]
   pure (Map.unionsWith (+) (Map.fromList [(Text.pack what, n) | (what, n) <- now' <> devices] : counted))
 
--- | For dumps: the peer of a socket of the stack, and the state of the connection.
+-- | For dumps: the peer of a socket of the stack, and all that is known of the connection, in one line.
 describeSocket :: Stack -> Socket -> IO (Maybe String)
 describeSocket any' s = do
   found <- lookupSock st s
@@ -158,7 +161,8 @@ describeSocket any' s = do
         let state = case (Tcp.tcbState (bodyTcb b), wait) of
               (Tcp.Closed, Just _) -> Tcp.TimeWait
               (other, _) -> other
-        pure (Just ("peer " <> showAddress (toSockAddr (sockFamily sock) (connPeer c) (connPeerPort c)) <> ", state " <> stateName state))
+        now <- readIORef (stackNow st)
+        pure (Just ("peer " <> showAddress (toSockAddr (sockFamily sock) (connPeer c) (connPeerPort c)) <> ", state " <> stateName state <> ", " <> describeConnection now c b))
       Listening l -> pure (Just (showAddress (toSockAddr (sockFamily sock) (listenerAddress l) (listenerPort l)) <> ", state LISTEN"))
       Datagrams ref -> do
         u <- readIORef ref
@@ -199,7 +203,10 @@ answer any' home inner tcb request k = case request of
   SendTo s b a | ours s -> to s ("send to " <> showAddress a) (\st -> sendToSock st s b a)
   SendFile s f o n | ours s -> sendingFile (shardOf any' s) request again s f o n home tcb k
   Shutdown s how | ours s -> to s "shutdown" (\st -> shutdownSock st s how)
-  CloseSocket s | ours s -> to s "close" (`closeSock` s)
+  CloseSocket s
+    | ours s ->
+        let !st = shardOf any' s
+         in ask st "close" request again (closeSock st s) home tcb (maybe (k ()) (\(c, limit) -> asking st "close" request (lingerConn c limit) k))
   GetOption s o | ours s -> to s "getsockopt" (\st _ _ -> getSock st s o)
   SetOption s o v | ours s -> to s "setsockopt" (\st -> setSock st s o v)
   LocalAddress s | ours s -> to s "getsockname" (\st _ _ -> localOf st s)
@@ -312,7 +319,7 @@ lingering st = do
           else resetAll st (const True) Nothing
   go
   where
-    unfinished b = bodyOwner b == Orphan && Tcp.tcbState (bodyTcb b) `elem` [Tcp.SynReceived, Tcp.FinWait1, Tcp.Closing, Tcp.LastAck]
+    unfinished b = isOrphan b && isUnfinished b
 
 -- | Attempts at the stack's sockets, of any shard; at others the kernel's underneath.
 attemptsWith :: Stack -> Home -> Attempts -> Attempts

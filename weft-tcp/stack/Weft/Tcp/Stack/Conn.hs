@@ -22,6 +22,7 @@ module Weft.Tcp.Stack.Conn
     waitToRead,
     restIfIdle,
     Owner (..),
+    isOrphan,
     HalfConn (..),
     WaitConn (..),
 
@@ -43,6 +44,7 @@ import Weft.Tcp.Packet (Address)
 import Weft.Tcp.Stack.Backlog (Backlog)
 import Weft.Tcp.Stack.Flow
 import Weft.Tcp.Stack.Held (Held, heldNothing, isEmpty)
+import Weft.Tcp.Stack.Options (SocketOptions (..), defaultOptions)
 import Weft.Tcp.Stack.Wake
 
 -- | A connection. Its addresses do not change, so that a look-up needs no more.
@@ -93,7 +95,7 @@ restIfIdle c =
       | Just resting <- restingOf (bodyTcb b),
         isEmpty (bodyOut b) && isEmpty (bodyIn b),
         null (bodyWriters b),
-        bodyOwner b == Owned && bodyTold b && not (bodyDeaf b),
+        bodyOwner b == Owned && bodyTold b,
         isNothing (bodyFailure b) ->
           writeIORef (connStage c) $! AtRest resting (bodyReaders b) (bodyOptions b) (bodyAlarm b) (bodyRetransmitted b)
     _ -> pure ()
@@ -121,8 +123,6 @@ data Body = Body
     bodyOwner :: !Owner,
     -- | Why it failed, until the user is told.
     bodyFailure :: !(Maybe Failure),
-    -- | The user will not read any more.
-    bodyDeaf :: !Bool,
     -- | The user was told that the connection is there.
     bodyTold :: !Bool,
     -- | How many segments were sent again.
@@ -144,7 +144,6 @@ newBody t owner options =
       bodyWriters = [],
       bodyOwner = owner,
       bodyFailure = Nothing,
-      bodyDeaf = False,
       bodyTold = False,
       bodyRetransmitted = 0,
       bodyBeyond = 0,
@@ -164,9 +163,15 @@ data Owner
     Unaccepted !Listener
   | -- | A socket.
     Owned
-  | -- | No owner any more.
-    Orphan
+  | -- | No owner any more: its number among the stack's orphans, or 0.
+    Orphan {-# UNPACK #-} !Int
   deriving stock (Eq)
+
+-- | Has a connection no owner any more?
+isOrphan :: Body -> Bool
+isOrphan b = case bodyOwner b of
+  Orphan _ -> True
+  _ -> False
 
 -- | A connection that a listener has answered, and no socket has.
 data HalfConn = HalfConn
@@ -201,20 +206,3 @@ data Listener = Listener
 
 instance Eq Listener where
   a == b = listenerBacklog a == listenerBacklog b
-
--- | The options of @setsockopt@.
-data SocketOptions = SocketOptions
-  { optNoDelay, optKeepAlive, optReuseAddr, optReusePort, optOnly6 :: !Bool,
-    -- | Closing resets.
-    optResets :: !Bool,
-    -- | In bytes; 0 is the stack's default.
-    optSendBuffer, optReceiveBuffer :: !Int,
-    -- | Takes no more bytes while this number was never sent; 0 for no limit.
-    optUnsent :: !Int,
-    -- | Others, which change nothing.
-    optOthers :: ![((Int, Int), Int)]
-  }
-
--- | As a new socket has them.
-defaultOptions :: SocketOptions
-defaultOptions = SocketOptions False False False False False False 0 0 0 []

@@ -23,10 +23,13 @@ data Counted
   | SegmentsOut
   | Malformed
   | Fragments
+  | Foreign
+  | OtherProtocols
   | Refusals
   | Retransmitted
   | SynsDropped
   | TimeWaitsDropped
+  | OrphansReset
   | CookiesSent
   | CookiesTaken
   | TimersFired
@@ -61,10 +64,13 @@ countedBy (Counts a) = Map.fromList <$> mapM (\c -> (Text.pack (name c),) <$> re
       SegmentsOut -> "tcp segments out"
       Malformed -> "tcp malformed"
       Fragments -> "tcp fragments"
+      Foreign -> "tcp foreign"
+      OtherProtocols -> "tcp other protocols"
       Refusals -> "tcp refused"
       Retransmitted -> "tcp retransmitted"
       SynsDropped -> "tcp SYNs dropped"
       TimeWaitsDropped -> "tcp time-waits dropped"
+      OrphansReset -> "tcp orphans reset"
       CookiesSent -> "tcp cookies sent"
       CookiesTaken -> "tcp cookies taken"
       TimersFired -> "tcp timers fired"

@@ -18,7 +18,7 @@ module Weft.Tcp.Stack.Engine
     openingStep,
     firstByte,
     settingsFor,
-    settingsWith,
+    settingsSized,
     freshNumbers,
     routeTo,
 
@@ -34,11 +34,11 @@ module Weft.Tcp.Stack.Engine
 where
 
 import Control.Monad (forM_, void, when)
+import Data.Bits ((.|.))
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.IORef
 import Data.List (find, foldl')
-import Data.Maybe (fromMaybe)
 import Data.Sequence qualified as Sequence
 import Data.Word (Word32)
 import Foreign.C.Error
@@ -49,6 +49,7 @@ import Weft.Tcp.Device
 import Weft.Tcp.Internal.Bytes (build)
 import Weft.Tcp.Internal.Small (waitingOf)
 import Weft.Tcp.Internal.Tcb
+import Weft.Tcp.Options
 import Weft.Tcp.Packet
 import Weft.Tcp.Segment hiding (Malformed)
 import Weft.Tcp.Sequence hiding (isEmpty)
@@ -58,6 +59,7 @@ import Weft.Tcp.Stack.Flow
 import Weft.Tcp.Stack.Held
 import Weft.Tcp.Stack.Memory
 import Weft.Tcp.Stack.Names
+import Weft.Tcp.Stack.Orphans (acknowledged, leave)
 import Weft.Tcp.Stack.State
 import Weft.Tcp.Stack.Table qualified as Table
 import Weft.Tcp.Stack.TimeWait
@@ -92,32 +94,25 @@ freshNumbers st flow now = do
 -- | The settings for connections to this peer. Connections with the same options share them, the last
 -- few of which are kept.
 settingsFor :: Stack -> SocketOptions -> Address -> IO Settings
-settingsFor st o = settingsWith st o (if fixed > 0 then (fixed, fixed) else (fromIntegral (settingReceiveBuffer base), fromIntegral (settingReceiveLimit base)))
-  where
-    fixed = optReceiveBuffer o
-    base = tcpConnections (stackSettings st)
+settingsFor st o = settingsSized st o Nothing
 
--- | With this first size of the receive buffer, and this limit.
-settingsWith :: Stack -> SocketOptions -> (Int, Int) -> Address -> IO Settings
-settingsWith st o buffers peer = do
+-- | 'settingsFor' with this first size of the receive buffer and this limit, if they are given.
+settingsSized :: Stack -> SocketOptions -> Maybe (Word32, Word32) -> Address -> IO Settings
+settingsSized st o buffers peer = do
   known <- readIORef (stackShared st)
   mtu <- if loops st peer then pure 65535 else min (fromIntegral (settingMss base) + headers) <$> deviceMtu (stackDevice st)
-  let key = (optNoDelay o || settingNoDelay base, optKeepAlive o, buffers, max 64 (mtu - headers), headers)
+  let key = (optValues o, buffers, max 64 (mtu - headers), headers)
   case lookup key known of
     Just shared -> pure shared
     Nothing | !shared <- made key -> shared <$ writeIORef (stackShared st) (take 8 ((key, shared) : known))
   where
     base = tcpConnections (stackSettings st)
     headers = 20 + headerLength peer
-    made (noDelay, keepAlive, (buffer, limit), segment, _) =
-      base
-        { settingMss = fromIntegral segment,
-          settingHeaders = fromIntegral headers,
-          settingNoDelay = noDelay,
-          settingKeepAlive = if keepAlive then Just (fromMaybe (KeepAlive 7200000000 75000000 9) (settingKeepAlive base)) else settingKeepAlive base,
-          settingReceiveBuffer = fromIntegral buffer,
-          settingReceiveLimit = fromIntegral limit
-        }
+    made (values, sized, segment, _) =
+      let optioned = settingsWith values base {settingMss = fromIntegral segment, settingHeaders = fromIntegral headers}
+       in case sized of
+            Just (first, limit) -> optioned {settingReceiveBuffer = first, settingReceiveLimit = limit}
+            Nothing -> optioned
 
 -- | Enter a connection into the table; no other has its addresses.
 newConn :: Stack -> Flow -> Step -> Owner -> SocketOptions -> IO Conn
@@ -173,7 +168,11 @@ settle st here c start payload before' t segments answers leaving
     -- Not the failure: then GHC knows that it is evaluated and forgets it at the next join, so that a connection's state is a thunk.
     heed !told !opened failure !out !came = \case
       [] -> conclude told opened failure out came
-      Acknowledged n : rest -> heed told opened failure (dropFront (fromIntegral n) out) came rest
+      Acknowledged n : rest -> do
+        case bodyOwner before' of
+          Orphan number -> modifyIORef' (stackOrphans st) (acknowledged number (fromIntegral n))
+          _ -> pure ()
+        heed told opened failure (dropFront (fromIntegral n) out) came rest
       Store ranges : rest -> heed True opened failure out (foldl' store came ranges) rest
       EndOfStream : rest -> heed True opened failure out came rest
       Failed why : rest -> heed True opened (Just why) out came rest
@@ -196,7 +195,7 @@ settle st here c start payload before' t segments answers leaving
               { bodyTcb = t,
                 -- Nothing more is sent, and what a user that has gone might have read is of no use.
                 bodyOut = if closed then heldNothing else out,
-                bodyIn = if closed && bodyOwner before' == Orphan then heldNothing else came,
+                bodyIn = if closed && isOrphan before' then heldNothing else came,
                 bodyReaders = if readersGo then [] else bodyReaders before',
                 bodyWriters = if writersGo then [] else bodyWriters before',
                 bodyFailure = failure,
@@ -207,7 +206,7 @@ settle st here c start payload before' t segments answers leaving
       forM_ segments $ \s -> do
         count st SegmentsOut
         when (isAgain s) (count st Retransmitted)
-      sendSegments st c out segments
+      sendSegments st c (bodyOptions b) out segments
       leaving
       when closed (retire st c b)
       when readersGo (wakeAll here (bodyReaders before'))
@@ -215,7 +214,7 @@ settle st here c start payload before' t segments answers leaving
     isAgain s = segmentLength s > 0 && segmentSeq s `before` sndNxt (bodyTcb before')
     -- The payload is part of what the device read: only its own bytes are kept.
     store h (Range from to)
-      | bodyOwner before' == Orphan = h
+      | isOrphan before' = h
       | otherwise =
           insertAt (rcvRead (bodyTcb before')) from (B.copy (B.take (fromIntegral (distance from to)) (B.drop (fromIntegral (distance start from)) payload))) h
 
@@ -230,11 +229,14 @@ retire st c b = do
   there <- Table.lookup (stackConns st) (connFlow c)
   when ((connStage <$> there) == Just (connStage c)) (Table.delete (stackConns st) (connFlow c))
   cancelAlarm st (bodyAlarm b)
+  case bodyOwner b of
+    Orphan number -> modifyIORef' (stackOrphans st) (leave number)
+    _ -> pure ()
   writeBody c b {bodyAlarm = NoAlarm}
 
 -- Segments of one step, in their order, and the bytes to send. A device that cuts gets those that belong together as one.
-sendSegments :: Stack -> Conn -> Held -> [Segment] -> IO ()
-sendSegments st (Conn {connFlow = Flow local localPort peer peerPort}) out = \case
+sendSegments :: Stack -> Conn -> SocketOptions -> Held -> [Segment] -> IO ()
+sendSegments st (Conn {connFlow = Flow local localPort peer peerPort}) options out = \case
   [] -> pure ()
   segments -> case deviceSendWhole (stackDevice st) of
     Just send | not loop -> forM_ (joined segments) $ \(cut, s) -> do
@@ -251,7 +253,7 @@ sendSegments st (Conn {connFlow = Flow local localPort peer peerPort}) out = \ca
     !ports = Ports localPort peerPort
     packetOf sums s =
       let !payload = slices (segmentSeq s) (fromIntegral (segmentLength s)) out
-       in build (packetBuilder (Packet local peer protocolTcp 64 (classOf s) 0 B.empty) (segmentBuilder sums local peer ports s payload))
+       in build (packetBuilder (Packet local peer protocolTcp 64 (optClass options .|. classOf s) 0 B.empty) (segmentBuilder sums local peer ports s payload))
 {-# OPAQUE sendSegments #-}
 
 -- | Segments that differ in their place only are one, whose payload is to be cut into pieces of this

@@ -5,7 +5,7 @@
 --
 -- Payload by its sequence number: what the peer has not acknowledged, or what came and was not
 -- read. Nothing is kept for a direction without such bytes. Pieces have memory of their own, of
--- exactly their length, never a part of what a device read.
+-- exactly their length, never a part of what a device read. Small neighbours are joined (Note [Small pieces]).
 module Weft.Tcp.Stack.Held
   ( Held,
     heldNothing,
@@ -29,6 +29,17 @@ import Data.Word (Word8)
 import Foreign.Marshal.Utils (copyBytes)
 import Foreign.Ptr (Ptr, castPtr, plusPtr)
 import Weft.Tcp.Sequence hiding (isEmpty)
+
+-- Note [Small pieces]
+-- ~~~~~~~~~~~~~~~~~~~
+-- A piece takes some 130 bytes beside its own. A peer that sends its window byte by byte, or a user that writes so,
+-- would have 256 KB take 34 MB. So no two pieces with one end in common have 'smallest' bytes or less together: of n
+-- bytes there are at most 2 n / 'smallest' pieces, and one for each gap, of which there are few
+-- ("Weft.Tcp.Internal.Reassembly"). A small piece costs a copy of less than 'smallest' bytes at most twice.
+
+-- Up to here neighbours are joined.
+smallest :: Int
+smallest = 512
 
 -- | Bytes: all idle connections share 'HeldNothing'.
 data Held
@@ -57,14 +68,16 @@ size = \case
   One _ b -> B.length b
   Held at _ m -> maybe 0 (\(k, b) -> k + B.length b - at) (IntMap.lookupMax m)
 
--- | At the end, which has this number. The piece is kept as it is.
+-- | At the end, which has this number.
 append :: Seq -> ByteString -> Held -> Held
 append end b h
   | B.null b = h
   | otherwise = case h of
       HeldNothing -> One end b
-      One from first -> Held 0 from (IntMap.fromDistinctAscList [(0, first), (B.length first, b)])
-      Held at from m -> Held at from (IntMap.insert (at + size h) b m)
+      One from first
+        | fits first b -> One from (first <> b)
+        | otherwise -> Held 0 from (IntMap.fromDistinctAscList [(0, first), (B.length first, b)])
+      Held at from m -> Held at from (enter (at + size h) b m)
 
 -- | At its number, which overlaps no other piece and is not before the first byte's, which is given
 -- first.
@@ -75,8 +88,25 @@ insertAt first s b h
       HeldNothing
         | s == first -> One s b
         | otherwise -> insertAt first s b (Held 0 first IntMap.empty)
-      One from piece -> insertAt first s b (Held 0 from (IntMap.singleton 0 piece))
-      Held at from m -> Held at from (IntMap.insert (at + fromIntegral (distance from s)) b m)
+      One from piece
+        | fits piece b, s == from `advance` fromIntegral (B.length piece) -> One from (piece <> b)
+        | otherwise -> insertAt first s b (Held 0 from (IntMap.singleton 0 piece))
+      Held at from m -> Held at from (enter (at + fromIntegral (distance from s)) b m)
+
+-- Are two neighbours small enough to be joined?
+fits :: ByteString -> ByteString -> Bool
+fits x y = B.length x + B.length y <= smallest
+
+-- A piece at its place, joined with its neighbours if they are small.
+enter :: Int -> ByteString -> IntMap ByteString -> IntMap ByteString
+enter k b m
+  | B.length b >= smallest = IntMap.insert k b m
+  | Just (l, a) <- IntMap.lookupLT k m, l + B.length a == k, fits a b = after l (a <> b) m
+  | otherwise = after k b m
+  where
+    after at piece pieces = case IntMap.lookupGE (k + B.length b) pieces of
+      Just (r, c) | r == k + B.length b, fits piece c -> IntMap.insert at (piece <> c) (IntMap.delete r pieces)
+      _ -> IntMap.insert at piece pieces
 
 -- | Without the given number at the front.
 dropFront :: Int -> Held -> Held

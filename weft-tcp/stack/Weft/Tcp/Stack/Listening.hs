@@ -29,13 +29,13 @@ import Weft.Internal.Core.SystemCall (Socket)
 import Weft.Internal.Data.Shortage (runShort)
 import Weft.Tcp.Connection
 import Weft.Tcp.Internal.Tcb (Tcb (tcbSettings))
+import Weft.Tcp.Options (retuned)
 import Weft.Tcp.Stack.Ask
 import Weft.Tcp.Stack.Backlog
 import Weft.Tcp.Stack.Effects
 import Weft.Tcp.Stack.Engine
 import Weft.Tcp.Stack.HalfOpen
 import Weft.Tcp.Stack.Names
-import Weft.Tcp.Stack.Options
 import Weft.Tcp.Stack.Ports
 import Weft.Tcp.Stack.Shards
 import Weft.Tcp.Stack.Sockets
@@ -93,7 +93,7 @@ acceptSock st s limit here now = onSock (shardOf st s) s $ \sock -> case sockRol
                 o <- readIORef (listenerOptions l)
                 socket <- newSock st (listenerFamily l) Stream (Connected c) o
                 settings <- settingsFor st o (connPeer c)
-                writeBody c b {bodyOwner = Owned, bodyTold = True, bodyOptions = o, bodyTcb = (bodyTcb b) {tcbSettings = onConnection o settings (tcbSettings (bodyTcb b))}}
+                writeBody c b {bodyOwner = Owned, bodyTold = True, bodyOptions = o, bodyTcb = (bodyTcb b) {tcbSettings = retuned (optValues o) settings (tcbSettings (bodyTcb b))}}
                 -- Others wait for the rest.
                 when more (wakeListener l here)
                 pure (Answer (socket, toSockAddr (listenerFamily l) (connPeer c) (connPeerPort c)))
@@ -128,5 +128,5 @@ closeListener st l here now canceled = do
       forM_ conns $ \c -> do
         b <- readBody c
         when (bodyOwner b == Unaccepted l) $ do
-          writeBody c b {bodyOwner = Orphan}
+          writeBody c b {bodyOwner = Orphan 0}
           advanceConn at' here' now' c Abort B.empty

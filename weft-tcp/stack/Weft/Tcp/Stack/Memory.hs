@@ -48,7 +48,7 @@ weighed st b
     closed = tcbState t == Closed
     beyond = incoming + outgoing
     incoming
-      | closed && bodyOwner b == Orphan = 0
+      | closed && isOrphan b = 0
       -- With gaps, as if there were none.
       | isComplete (tcbReassembly t) = distance (rcvRead t) (rcvNxt t) `over` settingReceiveBuffer (tcbSettings t)
       | otherwise = distance (rcvRead t) (rcvAdv t) `over` settingReceiveBuffer (tcbSettings t)

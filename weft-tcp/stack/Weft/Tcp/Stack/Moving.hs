@@ -14,7 +14,7 @@ module Weft.Tcp.Stack.Moving
   )
 where
 
-import Control.Monad (forM_, unless, void, when)
+import Control.Monad (forM_, unless, void)
 import Data.ByteString qualified as B
 import Data.IORef
 import Data.Maybe (catMaybes)
@@ -55,7 +55,7 @@ release st s here _ =
           case listeners of
             l : _
               | tcbState (bodyTcb b) `elem` [Established, CloseWait],
-                not (bodyDeaf b) -> do
+                not (bodyTcb b `is` ReadShut) -> do
                   _ <- markClosed (socketDescriptor s)
                   forgetSock st sock
                   disown here c (Unaccepted l)
@@ -88,7 +88,7 @@ freeze st now = do
       b <- readBody c
       let t = bodyTcb b
           moves = not (loops st (connPeer c)) && bodyOwner b /= Owned && tcbState t /= Closed
-          wanted = bodyOwner b /= Orphan
+          wanted = not (isOrphan b)
       pure $
         if moves
           then Just (Whole (connFlow c) wanted (settingReceiveBuffer (tcbSettings t)) (settingReceiveLimit (tcbSettings t)) (bodyRetransmitted b) t (map snd (heldPieces (bodyOut b))) (if wanted then heldPieces (bodyIn b) else []))
@@ -133,9 +133,9 @@ adopt st f here now = do
         l : _ -> readIORef (listenerOptions l)
         [] -> pure defaultOptions
       -- Its memory stays as large as the peer was told.
-      settings <- settingsWith st options (fromIntegral (wholeBuffer w), fromIntegral (wholeLimit w)) (flowPeer flow)
+      settings <- settingsSized st options (Just (wholeBuffer w, wholeLimit w)) (flowPeer flow)
       let t = readFor settings d (wholeTcb w)
-      c <- newConn st flow (Step t [] []) (case listeners of l : _ -> Unaccepted l; [] -> Orphan) options
+      c <- newConn st flow (Step t [] []) (case listeners of l : _ -> Unaccepted l; [] -> Orphan 0) options
       b <- readBody c
       alarm <- alarmFor st c NoAlarm t
       writeBody
@@ -148,6 +148,8 @@ adopt st f here now = do
           }
       case listeners of
         l : _ -> 1 <$ (push (listenerBacklog l) (stackShard st) c >>= wakeAll here)
-        [] -> 0 <$ when (wholeWanted w) (advanceConn st here now c Abort B.empty)
+        []
+          | wholeWanted w -> 0 <$ advanceConn st here now c Abort B.empty
+          | otherwise -> 0 <$ enterOrphan st here now c
     -- The number of the first byte that was not acknowledged; the SYN has one, too.
     firstOut t = if tcbState t == SynReceived then sndUna t `advance` 1 else sndUna t

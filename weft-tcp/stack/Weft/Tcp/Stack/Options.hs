@@ -3,58 +3,74 @@
 -- |
 -- Description : Options of a stack's sockets
 --
--- @getsockopt@ and @setsockopt@. Pure. Options of the transport that a stack does not
--- know are kept and read back; they change nothing.
-module Weft.Tcp.Stack.Options (readOption, writeOption, onConnection) where
+-- @getsockopt@ and @setsockopt@ by the table of "Weft.Tcp.Options". Pure. What is asked for often is kept beside the values.
+module Weft.Tcp.Stack.Options
+  ( SocketOptions (..),
+    defaultOptions,
+    readOption,
+    writeOption,
+    numbered,
+    isOfStreams,
+  )
+where
 
 import Data.Maybe (fromMaybe)
-import Foreign.C.Types (CInt)
+import Data.Word (Word8)
+import Foreign.C.Error
 import Network.Socket (SocketOption (..))
-import Weft.Internal.Os.Net (notSentLowAt)
-import Weft.Tcp.Connection (Settings (settingKeepAlive, settingMss, settingNoDelay, settingReceiveBuffer, settingReceiveLimit))
-import Weft.Tcp.Stack.State
+import Weft.Tcp.Connection (Settings)
+import Weft.Tcp.Options
 
--- | The value, but for what the socket's state says.
-readOption :: Settings -> Int -> SocketOption -> SocketOptions -> Int
-readOption settings sendBuffer option o
-  | option == NoDelay = flag (optNoDelay o)
-  | option == KeepAlive = flag (optKeepAlive o)
-  | option == ReuseAddr = flag (optReuseAddr o)
-  | option == ReusePort = flag (optReusePort o)
-  | option == IPv6Only = flag (optOnly6 o)
-  | option == Linger = flag (optResets o)
-  | option == SendBuffer = if optSendBuffer o > 0 then optSendBuffer o else sendBuffer
-  | option == RecvBuffer = if optReceiveBuffer o > 0 then optReceiveBuffer o else fromIntegral (settingReceiveBuffer settings)
-  | option == notSentLowAt = optUnsent o
-  | option == Type = 1
-  | otherwise = fromMaybe 0 (lookup (number option) (optOthers o))
+-- | The options of @setsockopt@.
+data SocketOptions = SocketOptions
+  { optValues :: !Values,
+    optReuseAddr, optReusePort, optOnly6 :: !Bool,
+    -- | In bytes; 0 is the stack's default.
+    optSendBuffer, optReceiveBuffer :: !Int,
+    -- | Takes no more bytes while this number was never sent; 0 for no limit.
+    optUnsent :: !Int,
+    -- | Receiving waits for this number of bytes.
+    optLowWater :: !Int,
+    -- | The class of packets, without the bits of ECN.
+    optClass :: !Word8
+  }
+
+-- | As a new socket has them.
+defaultOptions :: SocketOptions
+defaultOptions = ofValues noValues
+
+ofValues :: Values -> SocketOptions
+ofValues values =
+  SocketOptions
+    { optValues = values,
+      optReuseAddr = isSet (1, 2),
+      optReusePort = isSet (1, 15),
+      optOnly6 = isSet (41, 26),
+      -- Half of what Linux calls the size is for payload.
+      optSendBuffer = value 0 (1, 7) `div` 2,
+      optReceiveBuffer = value 0 (1, 8),
+      optUnsent = value 0 (6, 25),
+      optLowWater = value 1 (1, 18),
+      optClass = fromIntegral (value 0 (0, 1))
+    }
   where
-    flag b = if b then 1 else 0
+    isSet = (/= 0) . value 0
+    value usual option = fromMaybe usual (valueOf option values)
 
--- | With an option set. 'Linger' with 0 means that closing resets; there is no other lingering. Buffers
--- have 4 KB to 1 GB.
-writeOption :: SocketOption -> Int -> SocketOptions -> SocketOptions
-writeOption option v o
-  | option == NoDelay = o {optNoDelay = v /= 0}
-  | option == KeepAlive = o {optKeepAlive = v /= 0}
-  | option == ReuseAddr = o {optReuseAddr = v /= 0}
-  | option == ReusePort = o {optReusePort = v /= 0}
-  | option == IPv6Only = o {optOnly6 = v /= 0}
-  | option == Linger = o {optResets = v == 0}
-  | option == SendBuffer = o {optSendBuffer = size}
-  | option == RecvBuffer = o {optReceiveBuffer = size}
-  | option == notSentLowAt = o {optUnsent = max 0 v}
-  | otherwise = o {optOthers = (number option, v) : filter ((/= number option) . fst) (optOthers o)}
-  where
-    -- More than this has no order among sequence numbers ("Weft.Tcp.Sequence").
-    size = max 4096 (min (2 ^ (30 :: Int)) v)
+-- | The value, but for what the socket's state says, given the settings of connections and the room to send.
+readOption :: Settings -> Int -> SocketOption -> SocketOptions -> Either Errno Int
+readOption settings sendBuffer option o = case numbered option of
+  (1, 7) | optSendBuffer o == 0 -> Right (2 * sendBuffer)
+  number -> getValue settings number (optValues o)
 
-number :: SocketOption -> (Int, Int)
-number (SockOpt level name) = (fromIntegral (level :: CInt), fromIntegral (name :: CInt))
+-- | With an option set.
+writeOption :: SocketOption -> Int -> SocketOptions -> Either Errno SocketOptions
+writeOption option v o = ofValues <$> setValue (numbered option) v (optValues o)
 
--- | The change to the settings of an existing connection. Its buffer stays as it is unless the options give its size, which then
--- stays; the right edge of its window does not go back.
-onConnection :: SocketOptions -> Settings -> Settings -> Settings
-onConnection o new old
-  | settingMss new == settingMss old && (optReceiveBuffer o > 0 || settingReceiveBuffer new == settingReceiveBuffer old && settingReceiveLimit new == settingReceiveLimit old) = new
-  | otherwise = old {settingNoDelay = settingNoDelay new, settingKeepAlive = settingKeepAlive new}
+-- | Level and number, which are Linux's.
+numbered :: SocketOption -> Option
+numbered (SockOpt level name) = (fromIntegral level, fromIntegral name)
+
+-- | Is it an option of TCP, which sockets for datagrams do not have?
+isOfStreams :: SocketOption -> Bool
+isOfStreams = (== 6) . fst . numbered

@@ -23,6 +23,7 @@ module Weft.Tcp.Stack.Sockets
   )
 where
 
+import Control.Monad (forM_)
 import Data.ByteString qualified as B
 import Data.IORef
 import Data.Primitive.SmallArray (sizeofSmallArray)
@@ -34,6 +35,7 @@ import Weft.Internal.Os.Descriptor (Descriptor (..), newDescriptor)
 import Weft.Internal.Os.Net (acceptConn)
 import Weft.Tcp.Connection
 import Weft.Tcp.Internal.Tcb (Tcb (tcbSettings), receiveBuffer)
+import Weft.Tcp.Options
 import Weft.Tcp.Stack.Ask
 import Weft.Tcp.Stack.Datagrams
 import Weft.Tcp.Stack.Deliveries (receiveRoom)
@@ -108,8 +110,9 @@ getSock st s option = onSock st s $ \sock -> case sockRole sock of
     writeBody c b {bodyFailure = Nothing}
     pure (Answer (maybe 0 (number . failureErrno) (bodyFailure b)))
   Connected c
-    | option == RecvBuffer -> Answer . fromIntegral . receiveBuffer . bodyTcb <$> readBody c
-    | option == SendBuffer -> Answer <$> (readBody c >>= sendBufferOf st)
+    -- As Linux, which counts as much again for its own records.
+    | option == RecvBuffer -> Answer . (2 *) . fromIntegral . receiveBuffer . bodyTcb <$> readBody c
+    | option == SendBuffer -> Answer . (2 *) <$> (readBody c >>= sendBufferOf st)
   Datagrams ref
     | option == SoError -> do
         u <- readIORef ref
@@ -117,25 +120,33 @@ getSock st s option = onSock st s $ \sock -> case sockRole sock of
         pure (Answer (maybe 0 number (udpFailure u)))
     | option == Type -> pure (Answer 2)
     | option == RecvBuffer -> pure (Answer (receiveRoom (sockOptions sock)))
-  _ -> pure (Answer (readOption (tcpConnections (stackSettings st)) (tcpSendBuffer (stackSettings st)) option (sockOptions sock)))
+    | isOfStreams option -> pure (Refuse eNOPROTOOPT)
+  Connected c -> do
+    t <- bodyTcb <$> readBody c
+    pure (maybe (kept (tcbSettings t) sock) Answer (connectionValue (numbered option) t))
+  _ -> pure (kept (tcpConnections (stackSettings st)) sock)
   where
+    kept settings sock = either Refuse Answer (readOption settings (tcpSendBuffer (stackSettings st)) option (sockOptions sock))
     number (Errno e) = fromIntegral e
 
 -- | Set an option.
 setSock :: Stack -> Socket -> SocketOption -> Int -> Maybe Home -> Instant -> IO (Verdict ())
-setSock st s option v here now = onSock st s $ \sock -> do
-  let !o = writeOption option v (sockOptions sock)
-  Table.insert (stackSocks st) sock {sockOptions = o}
-  case sockRole sock of
-    Listening l -> writeIORef (listenerOptions l) o
-    Connected c -> do
-      b <- readBody c
-      settings <- settingsFor st o (connPeer c)
-      writeBody c b {bodyOptions = o}
-      -- Bytes that Nagle's algorithm held back are sent.
-      advanceConn st here now c (Tune (onConnection o settings (tcbSettings (bodyTcb b)))) B.empty
-    _ -> pure ()
-  pure (Answer ())
+setSock st s option v here now = onSock st s $ \sock -> case (sockRole sock, writeOption option v (sockOptions sock)) of
+  (Datagrams _, _) | isOfStreams option -> pure (Refuse eNOPROTOOPT)
+  (_, Left e) -> pure (Refuse e)
+  (role, Right o) -> do
+    Table.insert (stackSocks st) sock {sockOptions = o}
+    case role of
+      Listening l -> writeIORef (listenerOptions l) o
+      Connected c -> do
+        b <- readBody c
+        settings <- settingsFor st o (connPeer c)
+        -- What was received may be enough to read now.
+        writeBody c b {bodyOptions = o, bodyReaders = []}
+        wakeAll here (bodyReaders b)
+        forM_ (tuning (numbered option) v (retuned (optValues o) settings (tcbSettings (bodyTcb b)))) (\input -> advanceConn st here now c input B.empty)
+      _ -> pure ()
+    pure (Answer ())
 
 -- | The own address of a socket.
 localOf :: Stack -> Socket -> IO (Verdict SockAddr)

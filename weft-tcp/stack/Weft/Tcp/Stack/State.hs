@@ -52,10 +52,12 @@ import Weft.Internal.Data.Timers (Timers)
 import Weft.Internal.Os.Descriptor (Descriptor (..))
 import Weft.Tcp.Connection
 import Weft.Tcp.Device
+import Weft.Tcp.Options (Values)
 import Weft.Tcp.Packet (Address)
 import Weft.Tcp.Stack.Conn
 import Weft.Tcp.Stack.Counts
 import Weft.Tcp.Stack.Flow
+import Weft.Tcp.Stack.Orphans (Orphans)
 import Weft.Tcp.Stack.Table (Table)
 import Weft.Tcp.Stack.Table qualified as Table
 import Weft.Tcp.Stack.Turn (Turn)
@@ -86,6 +88,9 @@ data TcpSettings = TcpSettings
     tcpMostHalfOpen :: !Int,
     -- | How many connections may be in TIME-WAIT. Further ones are forgotten at once, and counted.
     tcpMostTimeWait :: !Int,
+    -- | How many connections that their users have closed may still send, or wait for the peer's end, and how many bytes they
+    -- may hold, each shard its part of both. Beyond either the oldest is reset, and counted.
+    tcpMostOrphans, tcpOrphanBytes :: !Int,
     -- | For how many microseconds the end of a run waits for what closed connections still have to
     -- send.
     tcpLinger :: !Int64,
@@ -120,6 +125,7 @@ data Stack = Stack
     stackPorts :: !(IORef (IntMap [Binding])),
     -- | Held by a shard that opens a connection, so that no two open the same. Common.
     stackOpening :: !(MVar ()),
+    stackOrphans :: !(IORef (Orphans Conn)),
     stackTimers :: !(Timers Alarm),
     -- | When the clock thread is to look next. Written atomically, read by any thread.
     stackSoonest :: !(IORef Instant),
@@ -138,9 +144,9 @@ data Stack = Stack
     -- | Until when the messages about closed ports that were sent use up what is allowed. Common; of two that
     -- are sent at once only one may count.
     stackQuota :: !(IORef Instant),
-    -- | The settings of connections, by the options that change them: no delay, keep-alive, receive
-    -- buffer and its limit, segment size, length of headers. Shared by all connections that have the same.
-    stackShared :: !(IORef [((Bool, Bool, (Int, Int), Int, Int), Settings)]),
+    -- | The settings of connections, by what changes them: options, sizes of the receive buffer that are not those of the options, segment size,
+    -- length of headers. Shared by all connections that have the same.
+    stackShared :: !(IORef [((Values, Maybe (Word32, Word32), Int, Int), Settings)]),
     stackCounts :: !Counts,
     -- | How many bytes its connections hold beyond their first sizes, and how many they may ("Weft.Tcp.Stack.Memory").
     stackBeyond :: !(IORef Int),

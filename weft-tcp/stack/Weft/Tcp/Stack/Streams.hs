@@ -79,7 +79,8 @@ shutdownSock st s how here now = onConn st s eNOTCONN (\_ ref -> shutDatagrams r
     then pure (Refuse eNOTCONN)
     else do
       when (how /= ShutdownSend) $ do
-        writeBody c b {bodyDeaf = True, bodyReaders = []}
+        writeBody c b {bodyReaders = []}
+        advanceConn st here now c ShutRead B.empty
         wakeAll here (bodyReaders b)
       when (how /= ShutdownReceive) (advanceConn st here now c Shutdown B.empty)
       pure (Answer ())
@@ -91,18 +92,26 @@ receiveSock st s to most here now
   | otherwise = onConn st s eNOTCONN (\sock ref -> fmap fst <$> receiveDatagram sock ref to most) $ \c b -> do
       let there = fromIntegral (readable (bodyTcb b))
           n = min most there
-      if n > 0
+      if n > 0 && (n >= most || isWorthReading b)
         then do
           copyFront to n (bodyIn b)
           short <- isShort st
           advanceFrom st here now c b {bodyIn = dropFront n (bodyIn b)} ((if short then ConsumedOnly else Consumed) (fromIntegral n)) B.empty
           pure (Answer n)
         else case bodyFailure b of
-          _ | bodyDeaf b -> pure (Answer 0)
+          _ | bodyTcb b `is` ReadShut -> pure (Answer 0)
           Just why -> Refuse (failureErrno why) <$ writeBody c b {bodyFailure = Nothing}
           Nothing
             | ended (bodyTcb b) -> pure (Answer 0)
             | otherwise -> pure (Again (waitToRead c) Nothing)
+
+-- Is there what a read waits for (@SO_RCVLOWAT@, but no more than half of the memory for it), or does no more come?
+isWorthReading :: Body -> Bool
+isWorthReading b = there > 0 && there >= min least (fromIntegral (settingReceiveBuffer (tcbSettings t)) `div` 2) || t `is` ReadShut || ended t
+  where
+    t = bodyTcb b
+    there = fromIntegral (readable t)
+    least = optLowWater (bodyOptions b)
 
 -- | 'receiveSock', and where it comes from.
 receiveFromSock :: Stack -> Socket -> Ptr Word8 -> Int -> Maybe Home -> Instant -> IO (Verdict (Int, SockAddr))
@@ -181,7 +190,7 @@ awaitReadableSock st s = onSock st s $ \sock -> case sockRole sock of
   Connected c -> do
     b <- readBody c
     pure $
-      if readable (bodyTcb b) > 0 || bodyDeaf b || ended (bodyTcb b)
+      if isWorthReading b
         then Answer ()
         else Again (waitToRead c) Nothing
   Datagrams ref -> awaitDatagram ref
