@@ -24,16 +24,20 @@ tests = testGroup "GHC's tests, beside lazy values" (onLibraries (\library -> if
 
 every :: Library t -> [TestTree]
 every library =
-  [ testCase name (limited (with library (test library)))
-    | (name, test) <-
-        [ ("conc007: of two values the one that has an end", chooses),
-          ("conc032: lazy values that fork, wait and kill", lazyForks),
-          ("conc038: a call that blocks, and a callback that waits", callsAndCallbacks),
-          ("T5866: a lazy value that waits for ever is left, and evaluated again", lazyRetry),
-          ("async001: a lazy value is left, whose handler throws on", lazyKilled),
-          ("a channel read lazily", contents)
-        ]
-  ]
+  -- Where threads are preempted it hangs in one of some hundred runs of all tests, and hardly ever by itself; the
+  -- cause is not known (docs/substrate.md).
+  testCase retried (limitedAgain retried (with library (lazyRetry library)))
+    : [ testCase name (limited (with library (test library)))
+        | (name, test) <-
+            [ ("conc007: of two values the one that has an end", chooses),
+              ("conc032: lazy values that fork, wait and kill", lazyForks),
+              ("conc038: a call that blocks, and a callback that waits", callsAndCallbacks),
+              ("async001: a lazy value is left, whose handler throws on", lazyKilled),
+              ("a channel read lazily", contents)
+            ]
+      ]
+  where
+    retried = "T5866: a lazy value that waits for ever is left, and evaluated again"
 
 -- The other is killed while it computes.
 chooses :: Library t -> Assertion
