@@ -24,8 +24,8 @@ tests = testGroup "GHC's tests, beside lazy values" (onLibraries (\library -> if
 
 every :: Library t -> [TestTree]
 every library =
-  -- Where threads are preempted it hangs in one of some hundred runs of all tests, and hardly ever by itself; the
-  -- cause is not known (docs/substrate.md).
+  -- Where threads are preempted it takes very long in one of some hundred runs of all tests, and hardly ever by itself;
+  -- the cause is not known (docs/substrate.md).
   testCase retried (limitedAgain retried (with library (lazyRetry library)))
     : [ testCase name (limited (with library (test library)))
         | (name, test) <-

@@ -69,7 +69,7 @@ os =
       outside = OS.outside
     }
 
--- | Within twenty seconds, or it fails.
+-- | Within two minutes, or it fails.
 limited :: IO () -> Assertion
 limited act = within act >>= maybe (assertFailure "it does not end") pure
 
@@ -80,11 +80,11 @@ limitedAgain what act =
     Just () -> pure ()
     Nothing -> hPutStrLn stderr (what ++ ": it did not end, which is a known fault, and is tried again") >> limited act
 
--- | In twenty seconds, if it ends.
+-- | In two minutes, if it ends.
 within :: IO () -> IO (Maybe ())
 within act = do
   end <- GHC.newEmptyMVar
   _ <- GHC.forkOS (try act >>= GHC.putMVar end)
-  timeout 20_000_000 (GHC.takeMVar end) >>= \case
+  timeout 120_000_000 (GHC.takeMVar end) >>= \case
     Just r -> either (throwIO :: SomeException -> IO (Maybe ())) (pure . Just) r
     Nothing -> pure Nothing
