@@ -17,7 +17,6 @@ module Weft.Internal.Core.Atomic
     swapAtomically,
     lookCell,
     swapCell,
-    swapCellAtomically,
     swapWord,
     change,
     changing,
@@ -88,10 +87,6 @@ swapCell :: forall (a :: UnliftedType). Home -> Cell a -> Seen a -> a -> IO Bool
 swapCell home cell (Seen seen) new
   | homeAlone home = True <$ writeCell cell new
   | otherwise = casCell cell seen new
-
--- | 'swapCell' from any OS thread, and also in user code.
-swapCellAtomically :: forall (a :: UnliftedType). Cell a -> Seen a -> a -> IO Bool
-swapCellAtomically cell (Seen seen) = casCell cell seen
 
 -- | 'swapFor' from any OS thread, and also in user code.
 swapAtomically :: MutVar RealWorld a -> Seen a -> a -> IO Bool

@@ -9,7 +9,7 @@
 -- A variable whose type says that its content is evaluated, since that type is unlifted. A
 -- reader need not check: a read of another variable is followed by a test, whose answer may be a
 -- thunk, so GHC saves all that it has at hand on the stack before the test. From any OS thread.
-module Weft.Internal.Data.Cell (Cell (..), newCell, readCell, writeCell, casCell) where
+module Weft.Internal.Data.Cell (Cell, newCell, readCell, writeCell, casCell) where
 
 import Control.Monad.Primitive (RealWorld)
 import Data.Kind (Type)
