@@ -32,6 +32,7 @@ import Weft.Socket
 import Weft.Tls.Client (Authorities (..), clientTls, secureWith)
 import Weft.Tls.Server (LoadError (..))
 
+-- | The command, for the program's parser.
 loadCommand :: Mod CommandFields (IO ())
 loadCommand = command "load" (info (putUnderLoad <$> loadOptions) (progDesc "Put an HTTP server under load, and measure how it takes it" <> failureCode 2))
 

@@ -65,12 +65,15 @@ parseSeconds text = case reads text :: [(Double, String)] of
   [(s, "")] | s >= 0 && s <= 1e8 -> Right (nanoseconds (round (s * 1e9)))
   _ -> Left (show text <> " is not a number of seconds")
 
+-- | A decimal number between two bounds.
 number :: Int -> Int -> ReadM Int
 number low high = eitherReader (parseNumber low high)
 
+-- | A number of seconds: 'parseSeconds'.
 secondsOf :: ReadM Duration
 secondsOf = eitherReader parseSeconds
 
+-- | The name of an event source.
 backend :: ReadM BackendChoice
 backend = eitherReader parseBackend
 

@@ -28,9 +28,11 @@ import Weft.Internal.Os.Report (reportToStderr, writeStderr)
 import Weft.Kernel (Kernel)
 import Weft.Timeline (timelineTo)
 
+-- | The command, for the program's parser.
 serveCommand :: Mod CommandFields (IO ())
 serveCommand = command "serve" (info (start <$> commandLine) (progDesc "Serve the files of a directory over HTTP/1.1" <> failureCode 2))
 
+-- | The parsed command line.
 data CommandLine = CommandLine
   { lineConfig :: !(Maybe FilePath),
     -- | Check the configuration instead of serving.

@@ -65,6 +65,7 @@ parseOwnTcp text = case break (== ',') text of
         (a, n) <- parseAddress own
         Attachment a n <$> if null router then Right Nothing else maybe (Left (show (drop 1 router) <> " is not the address of a router")) (Right . Just) (mfilter (sameFamily a) (parseHost (drop 1 router)))
 
+-- | The option's value.
 ownTcp :: ReadM OwnTcp
 ownTcp = eitherReader parseOwnTcp
 

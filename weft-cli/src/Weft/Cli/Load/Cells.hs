@@ -34,6 +34,7 @@ newCells n = do
   setByteArray memory 0 n (0 :: Int)
   pure (Cells memory)
 
+-- | The number of cells.
 cellCount :: Cells -> IO Int
 cellCount (Cells memory) = (`div` 8) <$> getSizeofMutableByteArray memory
 

@@ -59,14 +59,17 @@ bucketOf v = (e `unsafeShiftL` 10) + (v `unsafeShiftR` e)
     -- The number of bits above eleven.
     e = max 0 (53 - countLeadingZeros v)
 
+-- | The least value of a bucket.
 bucketLow :: Int -> Int
 bucketLow i
   | i < 2048 = i
   | otherwise = let e = (i `unsafeShiftR` 10) - 1 in (i - (e `unsafeShiftL` 10)) `unsafeShiftL` e
 
+-- | The largest value of a bucket.
 bucketHigh :: Int -> Int
 bucketHigh i = bucketLow (i + 1) - 1
 
+-- | An empty histogram.
 newHistogram :: IO Histogram
 newHistogram = do
   cells <- newCells (firstBucket + bucketOf largestValue + 1)
@@ -95,9 +98,11 @@ data Distribution = Distribution
   }
   deriving stock (Eq, Show)
 
+-- | No values.
 emptyDistribution :: Distribution
 emptyDistribution = Distribution IntMap.empty 0 0 0 0
 
+-- | Take a snapshot.
 freeze :: Histogram -> IO Distribution
 freeze (Histogram cells) = do
   size <- cellCount cells
@@ -112,6 +117,7 @@ freeze (Histogram cells) = do
   largest <- peekCell cells largestCell
   pure (if IntMap.null counts then emptyDistribution else Distribution counts (sum (IntMap.elems counts)) total least largest)
 
+-- | Add two snapshots.
 merge :: Distribution -> Distribution -> Distribution
 merge a b
   | distributionCount a == 0 = b

@@ -255,6 +255,7 @@ textReport report =
       (if open then ["  " <> padRight 10 "" <> padLeft 12 "latency" <> padLeft 12 "service", "  " <> padRight 10 "" <> padLeft 12 "since due" <> padLeft 12 "since sent"] else ["  " <> padRight 10 "" <> padLeft 12 "latency"])
         <> map (uncurry row) latencyRows
 
+-- | The rows of a table of latencies.
 latencyRows :: [(String, Distribution -> String)]
 latencyRows =
   [("least", showTime . distributionLeast), ("mean", showTime . round . mean), ("deviation", showTime . round . deviation)]

@@ -29,6 +29,7 @@ import Control.Monad (forM, void, when)
 import Weft.Cli.Load.Cells
 import Weft.Cli.Load.Histogram
 
+-- | The counters of one worker's connections.
 data Tally = Tally
   { tallyCells :: !Cells,
     -- | From the due time of a request to the end of its response.
@@ -51,6 +52,7 @@ data ErrorKind
     ResetError
   deriving stock (Eq, Ord, Show, Enum, Bounded)
 
+-- | The name of a kind in reports.
 errorText :: ErrorKind -> String
 errorText = \case
   ConnectError -> "connect"

@@ -43,6 +43,7 @@ import Weft.Http.Server
 import Weft.Http.Static
 import Weft.Policy (Policy, fifo)
 
+-- | The whole configuration.
 data Config = Config
   { configServer :: !ServerConfig,
     configLog :: !LogConfig,
@@ -56,6 +57,7 @@ data Config = Config
     configHosts :: !HostsConfig
   }
 
+-- | Where and how the service runs.
 data ServerConfig = ServerConfig
   { -- | Default: every address.
     confHost :: !(Maybe String),
@@ -99,6 +101,7 @@ data ServerConfig = ServerConfig
     confQuiet :: !Bool
   }
 
+-- | Logs.
 data LogConfig = LogConfig
   { -- | The access log; @-@ is standard output. Default: none.
     logAccess :: !(Maybe ByteString),
@@ -123,6 +126,7 @@ data Endpoint = Endpoint
 served :: (ServerSettings -> ServerSettings) -> ServerConfig -> ServerConfig
 served change config = config {confSettings = change (confSettings config)}
 
+-- | The treatment of excess connections.
 overloadOf :: ServerConfig -> Overload
 overloadOf config
   | confRefuses config = RefuseQuickly (confRetryAfter config)
@@ -141,6 +145,7 @@ data NamedFile = NamedFile
   }
   deriving stock (Eq, Show)
 
+-- | A directory that is served.
 data Site = Site
   { -- | The directory, and where it was named.
     siteRoot :: !(Maybe NamedFile),
@@ -156,6 +161,7 @@ data Site = Site
     siteFallbackExtensions :: !Bool
   }
 
+-- | The sites of hosts.
 data HostsConfig = HostsConfig
   { hostSites :: ![(HostPattern, String)],
     -- | The site of all others.
@@ -222,13 +228,16 @@ staticOf site = set <$> siteRoot site
           staticFallback = (`Fallback` siteFallbackExtensions site) <$> siteFallback site
         }
 
+-- | Change all sites.
 everySite :: (Site -> Site) -> Config -> Config
 everySite change config =
   config {configSite = change (configSite config), configSites = fmap change <$> configSites config}
 
+-- | The name of the site of the table @[site]@.
 defaultSiteName :: String
 defaultSiteName = "site"
 
+-- | The site of a name.
 siteNamed :: Config -> String -> Maybe Site
 siteNamed config name
   | name == defaultSiteName = Just (configSite config)

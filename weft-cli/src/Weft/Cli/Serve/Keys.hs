@@ -48,6 +48,7 @@ data Section a = Section
     sectionChange :: (a -> a) -> Config -> Config
   }
 
+-- | A section, whatever it changes.
 data SomeSection = forall a. SomeSection (Section a)
 
 -- | All sections; relative paths start at the directory of the file of this name.

@@ -48,6 +48,7 @@ import Weft.Cli.Serve.Toml
 -- | Reads the value of a key, or answers its errors.
 type Reader a = Place -> Node -> Either [Problem] a
 
+-- | A kind of values.
 data Kind v = Kind
   { -- | For the manual and for messages: @a number from 1 to 256@.
     kindWants :: !String,
@@ -83,6 +84,7 @@ key :: String -> [String] -> Kind v -> String -> String -> (v -> a -> a) -> Key 
 key name options kind def meaning set =
   Key name (kindWants kind) def meaning (\place node -> set <$> kindReader kind place node) options (fmap set <$> kindArgument kind)
 
+-- | The option of a setting, if it has one.
 keyOption :: Key a -> Maybe (Parser (IO (a -> a)))
 keyOption k = case keyArgument k of
   Just argument | not (null (keyOptions k)) -> Just (parser argument)
@@ -133,9 +135,11 @@ nearest given names = case sortOn fst [(d, name) | name <- names, let d = away n
     -- Names in another style are equal.
     toPlain c = if c == '_' then '-' else toLower c
 
+-- | The result, if there are no errors.
 faultless :: ([Problem], a) -> Either [Problem] a
 faultless (problems, a) = if null problems then Right a else Left problems
 
+-- | One error.
 wrong :: Place -> String -> Either [Problem] a
 wrong place said = Left [Problem place said]
 
@@ -181,6 +185,7 @@ octets = Kind "a number of bytes" reader (Just (Argument "BYTES" (fmap pure . pa
       StringNode s -> either (wrong place) Right (parseBytes s)
       node -> mismatch "a number of bytes, or a string such as \"64Mi\"" place node
 
+-- | A number of seconds.
 duration :: Kind Duration
 duration = Kind wants reader (Just (Argument "SECONDS" (fmap pure . parseSeconds)))
   where
@@ -198,19 +203,23 @@ choice values = text (listed " or " (map show names)) (intercalate "|" names) (\
     problem = if length names == 2 then " is neither " <> intercalate " nor " names else " is not one of " <> listed " and " names
     listed final given = intercalate ", " (init given) <> final <> last given
 
+-- | A kind of values for files only.
 fileOnly :: String -> (String -> Reader v) -> Kind v
 fileOnly wants reader = Kind wants (reader wants) Nothing
 
+-- | An array.
 arrayOf :: Reader a -> String -> Reader [a]
 arrayOf one wants place = \case
   ArrayNode nodes -> together (map (one place) nodes)
   node -> mismatch wants place node
 
+-- | An array, or a single element.
 oneOrMore :: Reader a -> Reader [a]
 oneOrMore one place node = case node of
   ArrayNode _ -> arrayOf one "" place node
   _ -> pure <$> one place node
 
+-- | A table.
 subTable :: (Table -> Either [Problem] a) -> Reader a
 subTable use place = \case
   SubTable table -> use table

@@ -41,6 +41,7 @@ import Toml.Position (Position (..))
 data Place = Place !Int !Int
   deriving stock (Eq, Ord, Show)
 
+-- | An error, and its position.
 data Problem = Problem !Place !String
   deriving stock (Eq, Ord, Show)
 
@@ -58,6 +59,7 @@ data Table = Table
   }
   deriving stock (Show)
 
+-- | A key, its position, and its value.
 data Item = Item
   { itemKey :: !String,
     itemPlace :: !Place,
@@ -65,6 +67,7 @@ data Item = Item
   }
   deriving stock (Show)
 
+-- | The value of a key.
 data Node
   = IntegerNode !Integer
   | FloatNode !Double
@@ -93,6 +96,7 @@ kindOf = \case
 -- | The parts of a dotted key.
 type KeyPath = [(Place, String)]
 
+-- | Read a document.
 parseToml :: ByteString -> Either Problem Table
 parseToml bytes = do
   text <- first (\_ -> Problem (notUtf8 bytes) "this is not UTF-8, as TOML has to be") (T.decodeUtf8' (fromMaybe bytes (B.stripPrefix "\xef\xbb\xbf" bytes)))

@@ -23,6 +23,7 @@ import Weft.Tcp.Device.Tun (systemEnd)
 import Weft.Tcp.Neighbours (Attachment (..))
 import Weft.Tcp.Stack.Names (showHost)
 
+-- | The command, for the program's parser.
 tcpCommand :: Mod CommandFields (IO ())
 tcpCommand = command "tcp" (info (hsubparser (list <> capture <> setup)) (progDesc "Look after a TCP of its own" <> failureCode 2))
   where

@@ -29,6 +29,7 @@ import Weft.Http.Internal.Address (addressOf, addressPiece, unmapped)
 import Weft.Http.Internal.Piece
 import Weft.Socket (SockAddr)
 
+-- | The facts of a log line.
 data Line = Line
   { lineClient :: !SockAddr,
     -- | Seconds since 1970-01-01 UTC.

@@ -29,6 +29,7 @@ data LogTarget
     LogFile !ByteString
   deriving stock (Eq, Show)
 
+-- | An open target.
 data LogOutput
   = ToStdout
   | -- | The path, and the permissions of a new file.

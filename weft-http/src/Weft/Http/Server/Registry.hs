@@ -166,6 +166,7 @@ changed server change = do
      in (open {openRoom = [], openNone = if isInUse open then openNone open else []}, openRoom open <> none)
   for_ wake (\w -> deliver w (Answered ()))
 
+-- | How many are open.
 connectionCount :: Server -> IO Int
 connectionCount server = openCount <$> readIORef (serverConnections server)
 
@@ -194,6 +195,7 @@ awaitRoom server = do
 mostConnections :: Server -> Int
 mostConnections = max 1 . serverMaxConnections . serverSettings
 
+-- | Is the server on its way out?
 isDraining :: Server -> IO Bool
 isDraining server =
   readIORef (serverStage server) >>= \case

@@ -67,6 +67,7 @@ data Shortcut
   | AtHandFirst !AtHand
   | PlainFirst
 
+-- | For sessions of this server.
 newContext :: Server -> Context
 newContext server = Context server quiet shortcut
   where
@@ -81,6 +82,7 @@ newContext server = Context server quiet shortcut
           _ -> NoShortcut
       | otherwise = NoShortcut
 
+-- | Tell the operator.
 report :: Context -> String -> Thread ()
 report context = liftIO . serverReport (serverSettings (contextServer context))
 

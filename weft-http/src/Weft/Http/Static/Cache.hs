@@ -78,6 +78,7 @@ data Contents a = Contents
     contentsFiles :: !ClockQueue
   }
 
+-- | A value in a cache.
 data CacheEntry a = CacheEntry
   { keptValue :: !a,
     keptKind :: !Kind,
@@ -261,5 +262,6 @@ cacheBytes cache = lineUsed . contentsMemory <$> readIORef (cacheState cache)
 cacheFiles :: Cache a -> IO Int
 cacheFiles cache = lineCount . contentsFiles <$> readIORef (cacheState cache)
 
+-- | The number of entries.
 cacheCount :: Cache a -> IO Int
 cacheCount cache = HashMap.size . contentsMap <$> readIORef (cacheState cache)
