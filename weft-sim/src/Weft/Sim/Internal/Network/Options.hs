@@ -19,6 +19,7 @@ import Weft.Sim.Internal.Network.Types
 import Weft.Sim.Internal.Words
 import Weft.Sim.Internal.World
 
+-- | The value of an option, as @getsockopt@ has it.
 readOption :: Network -> Sock -> SocketOption -> IO (Either Errno Int)
 readOption net s (SockOpt level name) = case (level, name) of
   (1, 3) -> pure . Right $ case sockType s of
@@ -70,6 +71,7 @@ knows s level = case level of
   where
     family = sockFamily s
 
+-- | Set an option, as @setsockopt@ does.
 writeOption :: Sock -> SocketOption -> Int -> IO (Either Errno ())
 writeOption s (SockOpt level name) value = case (level, name) of
   _ | not (knows s level) -> pure (Left (if sockFamily s == AF_UNIX then eOPNOTSUPP else eNOPROTOOPT))
