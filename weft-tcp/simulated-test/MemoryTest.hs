@@ -26,6 +26,7 @@ import Weft.Tcp.Stack (TcpSettings (..))
 import Weft.Tcp.Stack.Calls (gauges)
 import Weft.Test.Loopback (toEnd)
 import Weft.Time
+import Weft.Timeout (timeout)
 
 tests :: TestTree
 tests =
@@ -41,7 +42,8 @@ tests =
         same @?= [524288, 524288]
         take 1 small @?= [40000],
       testCase "memory that is used up bounds what is taken, and nothing is lost" shortage,
-      testCase "a connection that is half closed holds nothing" halfClosed
+      testCase "a connection that is half closed holds nothing" halfClosed,
+      testCase "what is read after a reset is counted once" readAfterReset
     ]
 
 -- 100 Mbit/s, a tenth of a second there and back.
@@ -65,11 +67,10 @@ upload :: (Socket -> Thread ()) -> Thread (Int, [Int])
 upload options = do
   (receiving, (begun, sending)) <- withServer serve (`connected` (\s -> options s >> talking s))
   ended <- now
-  pure (durationMilliseconds (between begun ended), [receiving, sending])
+  pure (durationMilliseconds (begun `since` ended), [receiving, sending])
   where
     size = 8_000_000
     durationMilliseconds d = fromIntegral (durationNanoseconds d `div` 1_000_000)
-    between a b = nanoseconds (fromIntegral (instantNanoseconds b - instantNanoseconds a))
     serve l = options l >> withSocket (fst <$> accept l) (\s -> receiveAll s size >> getOption s RecvBuffer <* sendAll s "x")
     talking s = do
       begun <- now
@@ -94,6 +95,26 @@ halfClosed = do
         (\l -> withSocket (fst <$> accept l) $ \s -> toEnd s >> sleep (seconds 1) >> liftIO (readIORef stacks >>= mapM gauges))
         (\there -> connected there (\s -> sendAll s "x" >> shutdown s ShutdownSend >> toEnd s))
   map (Map.lookup "tcp bytes beyond buffers") seen @?= [Just 0, Just 0]
+
+-- | Its buffer has grown and is full when the peer resets it. What has come is read afterwards.
+readAfterReset :: IO ()
+readAfterReset = do
+  stacks <- newIORef []
+  let opened s = s {tcpOpened = \st -> modifyIORef' stacks (st :)}
+      beyond = sum . map (fromMaybe 0 . Map.lookup "tcp bytes beyond buffers") <$> (readIORef stacks >>= mapM gauges)
+  ((while, after'), _) <-
+    result (long calmIp {ipTcp = opened}) $
+      withServer
+        ( \l -> withSocket (fst <$> accept l) $ \s -> do
+            receiveAll s 2_000_000
+            sleep (seconds 30)
+            while <- liftIO beyond
+            _ <- try @_ @IOError (receiveAll s maxBound)
+            (,) while <$> liftIO beyond
+        )
+        (\there -> connected there (\s -> timeout (seconds 20) (sendAll s (B.replicate 40_000_000 7)) >> setOption s Linger 0))
+  assertBool (show while) (while > 0)
+  after' @?= 0
 
 -- | Two connections, whose buffers grow before the server's users stop reading for a while.
 shortage :: IO ()

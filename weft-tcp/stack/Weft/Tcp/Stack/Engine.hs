@@ -190,19 +190,21 @@ settle st here c start payload before' t segments answers leaving
           then pure False
           else if closed || opened || t `is` FinQueued then pure True else isRoomy st before' {bodyTcb = t, bodyOut = out}
       alarm <- alarmFor st c (bodyAlarm before') t
-      let !b =
-            before'
-              { bodyTcb = t,
-                -- Nothing more is sent, and what a user that has gone might have read is of no use.
-                bodyOut = if closed then heldNothing else out,
-                bodyIn = if closed && isOrphan before' then heldNothing else came,
-                bodyReaders = if readersGo then [] else bodyReaders before',
-                bodyWriters = if writersGo then [] else bodyWriters before',
-                bodyFailure = failure,
-                bodyRetransmitted = again,
-                bodyAlarm = alarm
-              }
-      weighed st b >>= writeBody c
+      b <-
+        weighed
+          st
+          before'
+            { bodyTcb = t,
+              -- Nothing more is sent, and what a user that has gone might have read is of no use.
+              bodyOut = if closed then heldNothing else out,
+              bodyIn = if closed && isOrphan before' then heldNothing else came,
+              bodyReaders = if readersGo then [] else bodyReaders before',
+              bodyWriters = if writersGo then [] else bodyWriters before',
+              bodyFailure = failure,
+              bodyRetransmitted = again,
+              bodyAlarm = alarm
+            }
+      writeBody c b
       forM_ segments $ \s -> do
         count st SegmentsOut
         when (isAgain s) (count st Retransmitted)
