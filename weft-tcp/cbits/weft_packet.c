@@ -60,6 +60,19 @@ static int has_address(int has4, uint32_t four, int has6, const struct in6_addr 
     freeifaddrs(all);
     return has;
 }
+
+/* As much memory as is allowed, up to this. */
+static void give_room(int fd, int forced, int option, int room)
+{
+    if (setsockopt(fd, SOL_SOCKET, forced, &room, sizeof room) < 0) setsockopt(fd, SOL_SOCKET, option, &room, sizeof room);
+}
+
+/* Have frames come that are for this group of version 6, by the last four bytes of its address. */
+static int join_group(int fd, int index, uint32_t last)
+{
+    struct packet_mreq m = {.mr_ifindex = index, .mr_type = PACKET_MR_MULTICAST, .mr_alen = 6, .mr_address = {0x33, 0x33, last >> 24, last >> 16, last >> 8, last}};
+    return setsockopt(fd, SOL_PACKET, PACKET_ADD_MEMBERSHIP, &m, sizeof m);
+}
 #endif
 
 /* A socket for the frames of an interface that may concern an address of version 4, one of version 6, whose halves these are, or
@@ -102,14 +115,12 @@ int weft_packet_open(const char *name, int has4, uint32_t four, int has6, uint64
         BPF_STMT(BPF_RET | BPF_K, 0x40000),
     };
     struct sock_fprog filter = {sizeof code / sizeof *code, code};
-    struct packet_mreq asked = {.mr_ifindex = index, .mr_type = PACKET_MR_MULTICAST, .mr_alen = 6, .mr_address = {0x33, 0x33, 0xff, low >> 16, low >> 8, low}}, all = {.mr_ifindex = index, .mr_type = PACKET_MR_MULTICAST, .mr_alen = 6, .mr_address = {0x33, 0x33, 0, 0, 0, 1}};
     struct sockaddr_ll to = {.sll_family = AF_PACKET, .sll_protocol = htons(ETH_P_ALL), .sll_ifindex = index};
-    int one = 1, room = 4 << 20;
-    /* As much as is allowed. */
-    if (setsockopt(fd, SOL_SOCKET, SO_RCVBUFFORCE, &room, sizeof room) < 0) setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &room, sizeof room);
-    if (setsockopt(fd, SOL_SOCKET, SO_SNDBUFFORCE, &room, sizeof room) < 0) setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &room, sizeof room);
+    int one = 1;
+    give_room(fd, SO_RCVBUFFORCE, SO_RCVBUF, 4 << 20);
+    give_room(fd, SO_SNDBUFFORCE, SO_SNDBUF, 4 << 20);
     if (setsockopt(fd, SOL_PACKET, PACKET_VNET_HDR, &one, sizeof one) < 0 || setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &filter, sizeof filter) < 0
-        || (has6 && setsockopt(fd, SOL_PACKET, PACKET_ADD_MEMBERSHIP, &asked, sizeof asked) < 0) || (has6 && setsockopt(fd, SOL_PACKET, PACKET_ADD_MEMBERSHIP, &all, sizeof all) < 0) || bind(fd, (struct sockaddr *)&to, sizeof to) < 0) {
+        || (has6 && (join_group(fd, index, group) < 0 || join_group(fd, index, 1) < 0)) || bind(fd, (struct sockaddr *)&to, sizeof to) < 0) {
         int e = errno;
         close(fd);
         return -e;
@@ -153,8 +164,8 @@ int weft_packet_watch(const char *name)
     int fd = socket(AF_PACKET, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0) return -errno;
     struct sockaddr_ll to = {.sll_family = AF_PACKET, .sll_protocol = htons(ETH_P_ALL), .sll_ifindex = index};
-    int one = 1, room = 16 << 20;
-    if (setsockopt(fd, SOL_SOCKET, SO_RCVBUFFORCE, &room, sizeof room) < 0) setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &room, sizeof room);
+    int one = 1;
+    give_room(fd, SO_RCVBUFFORCE, SO_RCVBUF, 16 << 20);
     if (setsockopt(fd, SOL_SOCKET, SO_TIMESTAMPNS, &one, sizeof one) < 0 || bind(fd, (struct sockaddr *)&to, sizeof to) < 0) {
         int e = errno;
         close(fd);

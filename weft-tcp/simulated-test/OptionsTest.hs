@@ -177,7 +177,7 @@ timed body = do
   before <- now
   a <- body
   later <- now
-  pure (fromIntegral (instantNanoseconds later - instantNanoseconds before) / 1e9, a)
+  pure (toSeconds (before `since` later), a)
 
 near :: Double -> Double -> Bool
 near wanted lasted = abs (wanted - lasted) < 0.5

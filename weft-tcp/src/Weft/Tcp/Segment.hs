@@ -292,7 +292,7 @@ segmentBuilder sums source target ports s payload = Builder whole $ \p -> do
   put16 p 16 0
   put16 p 18 (segmentUrgent s)
   putOptions (p `plusPtr` 20) (segmentOptions s)
-  copied (p `plusPtr` size) payload
+  putPieces (p `plusPtr` size) payload
   put16 p 16 =<< case sums of
     AllSummed -> checksum . (around <>) <$> sumMemory p whole
     PseudoHeaderSummed -> pure (complement (checksum around))
@@ -306,6 +306,3 @@ segmentBuilder sums source target ports s payload = Builder whole $ \p -> do
     lengthen !n = \case
       [] -> n
       piece : rest -> lengthen (n + B.length piece) rest
-    copied p = \case
-      [] -> pure ()
-      piece : rest -> putBytes p piece >> copied (p `plusPtr` B.length piece) rest

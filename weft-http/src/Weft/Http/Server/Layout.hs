@@ -98,7 +98,7 @@ same fields known = samePointer fields known || go fields known
 longest :: Int
 longest = 4096
 
--- | The same fields, with no memory of others.
+-- | Equal fields, whose strings keep no larger memory.
 kept :: [Field] -> [Field]
 kept !fields
   | all isLiteralField fields = fields

@@ -85,15 +85,14 @@ synSent now s t
     f = segmentFlags s
     acks = segmentAck s == sndNxt t
     known = negotiated now s t
-    opened x = (sampled x) {tcbState = if t `is` FinQueued then FinWait1 else Established, timerAt = never, sndBackoff = 0, progressAt = now}
-    sampled = handshakeMeasured now s (t `is` SynAgain) (sentAt t)
+    opened x = (handshakeMeasured now s x) {tcbState = if t `is` FinQueued then FinWait1 else Established, timerAt = never, sndBackoff = 0, progressAt = now}
 
 -- The round trip of the handshake. Of a SYN that was sent again only an echoed timestamp says which one was answered (RFC
 -- 6298, section 3; RFC 7323, section 4.1).
-handshakeMeasured :: Instant -> Segment -> Bool -> Instant -> Tcb -> Tcb
-handshakeMeasured now s again began t
-  | again = maybe t (\sample -> measure now sample t) (echoed now s t)
-  | otherwise = measure now (fromIntegral (min 600000000 (max 1 (now - began)))) t
+handshakeMeasured :: Instant -> Segment -> Tcb -> Tcb
+handshakeMeasured now s t
+  | t `is` SynAgain = maybe t (\sample -> measure now sample t) (echoed now s t)
+  | otherwise = measure now (fromIntegral (min 600000000 (max 1 (now - sentAt t)))) t
 
 failed :: Failure -> Tcb -> Step
 failed why t = Step t {tcbState = Closed, timerAt = never, ackAt = never} [] [Failed why]
@@ -153,7 +152,7 @@ handshaken now s t = case acking now s t' of
   Step t'' out answers -> Step t'' out (Opened : answers)
   where
     t' =
-      (handshakeMeasured now s (t `is` SynAgain) (sentAt t) t)
+      (handshakeMeasured now s t)
         { tcbState = if t `is` FinQueued then FinWait1 else Established,
           sndUna = segmentAck s,
           tcbWindow = firstWindow t (sndMss t),

@@ -29,7 +29,7 @@ module Weft.Tcp.Internal.Bytes
     put16,
     put32,
     put64,
-    putBytes,
+    putPieces,
   )
 where
 
@@ -132,7 +132,7 @@ networkOrder swap x = case targetByteOrder of
 
 -- | A copy of these.
 bytes :: ByteString -> Builder
-bytes b = Builder (B.length b) (`putBytes` b)
+bytes b = Builder (B.length b) (\p -> putPieces p [b])
 {-# INLINE bytes #-}
 
 -- | Write one byte, at a place and an offset in bytes.
@@ -155,7 +155,10 @@ put64 :: Ptr Word8 -> Int -> Word64 -> IO ()
 put64 p i x = pokeByteOff p i (networkOrder byteSwap64 x)
 {-# INLINE put64 #-}
 
--- | Copy bytes to a place.
-putBytes :: Ptr Word8 -> ByteString -> IO ()
-putBytes p b = B.unsafeUseAsCStringLen b (\(q, n) -> copyBytes p (castPtr q) n)
-{-# INLINE putBytes #-}
+-- | Copy bytes to a place, one piece after the other.
+putPieces :: Ptr Word8 -> [ByteString] -> IO ()
+putPieces !p = \case
+  [] -> pure ()
+  b : rest -> do
+    B.unsafeUseAsCStringLen b (\(q, n) -> copyBytes p (castPtr q) n)
+    putPieces (p `plusPtr` B.length b) rest

@@ -15,7 +15,7 @@ where
 
 import Control.Monad (when)
 import Data.ByteString (ByteString)
-import Data.ByteString.Internal qualified as B (createAndTrim')
+import Data.ByteString qualified as B
 import Data.Int (Int64)
 import Data.Time.Clock.System (SystemTime (..))
 import Data.Word (Word8)
@@ -24,8 +24,7 @@ import Foreign.C.String (CString, withCString)
 import Foreign.C.Types (CInt (..), CLong (..))
 import Foreign.ForeignPtr (ForeignPtr, mallocForeignPtrBytes, withForeignPtr)
 import Foreign.Marshal.Alloc (alloca)
-import Foreign.Marshal.Utils (copyBytes)
-import Foreign.Ptr (Ptr)
+import Foreign.Ptr (Ptr, castPtr)
 import Foreign.Storable (peek)
 import GHC.IO.Exception (IOException (..))
 import Weft (Thread, liftIO, throwM)
@@ -81,7 +80,7 @@ nextWatched w = withForeignPtr (watchRoom w) $ \room -> alloca $ \time -> alloca
           _ | n > 0 -> do
             ns <- peek time
             out <- peek outgoing
-            (packet, ()) <- B.createAndTrim' (fromIntegral n) (\to -> (0, fromIntegral n, ()) <$ copyBytes to room (fromIntegral n))
+            packet <- B.packCStringLen (castPtr room, fromIntegral n)
             pure . Just $ Watched (MkSystemTime (ns `div` 1000000000) (fromIntegral (ns `mod` 1000000000))) (if out /= 0 then watchOutgoing w else other (watchOutgoing w)) packet
           _ | n == 0 -> go
           e

@@ -22,12 +22,11 @@ where
 
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
-import Data.ByteString.Unsafe qualified as B
 import Data.IntMap.Strict (IntMap)
 import Data.IntMap.Strict qualified as IntMap
 import Data.Word (Word8)
-import Foreign.Marshal.Utils (copyBytes)
-import Foreign.Ptr (Ptr, castPtr, plusPtr)
+import Foreign.Ptr (Ptr)
+import Weft.Tcp.Internal.Bytes (putPieces)
 import Weft.Tcp.Sequence hiding (isEmpty)
 
 -- Note [Small pieces]
@@ -152,11 +151,5 @@ heldPieces (Held at from m) = [(from `advance` fromIntegral (k - at), b) | (k, b
 copyFront :: Ptr Word8 -> Int -> Held -> IO ()
 copyFront to n h = case h of
   HeldNothing -> pure ()
-  One from _ -> go to (slices from n h)
-  Held _ from _ -> go to (slices from n h)
-  where
-    go p = \case
-      [] -> pure ()
-      b : rest -> do
-        B.unsafeUseAsCStringLen b (\(q, k) -> copyBytes p (castPtr q) k)
-        go (p `plusPtr` B.length b) rest
+  One from _ -> putPieces to (slices from n h)
+  Held _ from _ -> putPieces to (slices from n h)
