@@ -91,6 +91,7 @@ acknowledged now s t
       (if restarts then put TimerReorder False . put TimerProbe False else id)
         timed
           { sndUna = if advances then a else sndUna t,
+            sndFirst = if advances then later (sndFirst t) (a `retreat` (2 ^ (30 :: Int))) else sndFirst t,
             sndDups = dups,
             tcbScoreboard = if a == sndNxt t && not (boardReordered board3) && isNothing (boardProbe board3) then emptied board3 else board3,
             sndRetries = if advances then 0 else sndRetries t,

@@ -105,8 +105,8 @@ acceptable now outdated s t
       if f `has` ack && segmentAck s == sndNxt t then handshaken now s {segmentFlags = ack, segmentSeq = rcvNxt t, segmentLength = 0, segmentWindow = segmentWindow s `unsafeShiftR` fromIntegral (sndScale t)} (put AckNow True t) else Step t [synSegment now t] []
   -- RFC 7323, section 5.3: a segment older than the last one in order. After 24 days of
   -- silence the comparison says nothing (section 5.5).
-  | old && not (f `has` rst) = if segmentSpan s > 0 then reply else challenge now t
-  | not inWindow = if f `has` rst then ignore else if segmentSpan s > 0 then reply else challenge now t
+  | old && not (f `has` rst) = refused
+  | not inWindow = if f `has` rst then ignore else refused
   -- RFC 5961, section 3.2.
   | f `has` rst =
       if segmentSeq s /= rcvNxt t
@@ -124,6 +124,8 @@ acceptable now outdated s t
   where
     f = segmentFlags s
     ignore = Step t [] []
+    -- Of a SYN wherever it is RFC 5961, section 4.2, speaks.
+    refused = if segmentSpan s > 0 && not (f `has` syn) then reply else challenge now t
     reply = let Departing !x !t' = acknowledgement now (repeated s restarted) in Step t' [x] []
     -- The peer's FIN again (section 3.10.7.4, eighth): this end's acknowledgement of it was lost.
     restarted = if tcbState t == TimeWait && f `has` fin && segmentEnd s == rcvNxt t && not old then waiting now t else t
@@ -165,8 +167,8 @@ handshaken now s t = case acking now s t' of
 -- Fifth: the acknowledgement.
 acking :: Instant -> Segment -> Tcb -> Step
 acking now s t
-  -- RFC 5961, section 5.2: neither of the future nor of long ago.
-  | sndNxt t `before` a || a `before` (sndUna t `retreat` sndMaxWnd t) = challenge now t
+  -- RFC 5961, section 5.2: neither of the future nor of long ago, nor of what was there before the connection.
+  | sndNxt t `before` a || a `before` later (sndFirst t) (sndUna t `retreat` sndMaxWnd t) = challenge now t
   | otherwise =
       let t0 = recent t
           !(Heeded user t1) = if a `before` sndUna t then Heeded 0 t0 else acknowledged now s t0

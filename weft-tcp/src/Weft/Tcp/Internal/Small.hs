@@ -29,6 +29,7 @@ module Weft.Tcp.Internal.Small
   )
 where
 
+import Data.Bits (clearBit, setBit, testBit)
 import Data.Word (Word16, Word32, Word8)
 import Weft.Tcp.Congestion
 import Weft.Tcp.Internal.Growth
@@ -72,6 +73,7 @@ blank settings iss offset now =
       rttVar = 0,
       rttLeast = 0,
       rttLeastAt = 0,
+      sndFirst = iss `advance` 1,
       sndSmall = iss,
       tsRecent = 0,
       tsOffset = offset,
@@ -98,7 +100,7 @@ scaleFor buffer = fromIntegral (length (takeWhile (< buffer) (take 14 (iterate (
 data Waiting = Waiting
   { waitingSettings :: !Settings,
     waitingMarks :: !Word32,
-    waitingSndNxt, waitingRcvNxt, waitingRcvAdv :: !Seq,
+    waitingSndNxt, waitingSndFirst, waitingRcvNxt, waitingRcvAdv :: !Seq,
     waitingSndMaxWnd, waitingTsRecent, waitingTsOffset, waitingChallengeAt :: !Word32,
     waitingSndScale, waitingRcvScale :: !Word8,
     waitingUntil :: !Instant
@@ -113,6 +115,7 @@ waitingOf t
           { waitingSettings = tcbSettings t,
             waitingMarks = tcbMarks t,
             waitingSndNxt = sndNxt t,
+            waitingSndFirst = sndFirst t,
             waitingRcvNxt = rcvNxt t,
             waitingRcvAdv = rcvAdv t,
             waitingSndMaxWnd = sndMaxWnd t,
@@ -134,6 +137,7 @@ fromWaiting w =
       sndUna = waitingSndNxt w,
       -- The FIN has the last number.
       sndEnd = waitingSndNxt w `retreat` 1,
+      sndFirst = waitingSndFirst w,
       sndMaxWnd = waitingSndMaxWnd w,
       sndWl1 = waitingRcvNxt w,
       sndWl2 = waitingSndNxt w,
@@ -228,13 +232,18 @@ data Resting = Resting
     restingScoreboard :: !Scoreboard,
     restingHeardAt, restingDataAt, restingSentAt :: !Instant,
     restingMarks :: !Word32,
-    restingSndNxt, restingSndWl1, restingRcvNxt, restingRcvAdv :: !Seq,
+    restingSndNxt, restingSndFirst, restingRcvNxt, restingRcvAdv :: !Seq,
     restingSndWnd, restingSndMaxWnd, restingWindow, restingThreshold :: !Word32,
     restingRttSmooth, restingRttVar, restingRttLeast, restingRttLeastAt :: !Word32,
     restingTsRecent, restingTsOffset, restingChallengeAt :: !Word32,
     restingSndMss, restingRcvMss :: !Word16,
     restingSndScale, restingRcvScale, restingRcvQuick, restingRcvGrown :: !Word8
   }
+
+-- A bit among the marks: the peer's window was told by a segment with the next number. Of segments before that number no
+-- window is taken, so which of them told it (@sndWl1@) says nothing more.
+windowIsOfNow :: Int
+windowIsOfNow = 31
 
 -- | The record of a connection at rest.
 restingOf :: Tcb -> Maybe Resting
@@ -260,9 +269,9 @@ restingOf t
             restingHeardAt = heardAt t,
             restingDataAt = dataAt t,
             restingSentAt = sentAt t,
-            restingMarks = tcbMarks t,
+            restingMarks = (if sndWl1 t == rcvNxt t then (`setBit` windowIsOfNow) else id) (tcbMarks t),
             restingSndNxt = sndNxt t,
-            restingSndWl1 = sndWl1 t,
+            restingSndFirst = sndFirst t,
             restingRcvNxt = rcvNxt t,
             restingRcvAdv = rcvAdv t,
             restingSndWnd = sndWnd t,
@@ -294,13 +303,13 @@ rested r =
   Tcb
     { tcbState = Established,
       tcbSettings = restingSettings r,
-      tcbMarks = restingMarks r,
+      tcbMarks = restingMarks r `clearBit` windowIsOfNow,
       sndUna = restingSndNxt r,
       sndNxt = restingSndNxt r,
       sndEnd = restingSndNxt r,
       sndWnd = restingSndWnd r,
       sndMaxWnd = restingSndMaxWnd r,
-      sndWl1 = restingSndWl1 r,
+      sndWl1 = if restingMarks r `testBit` windowIsOfNow then restingRcvNxt r else restingRcvNxt r `retreat` 1,
       sndWl2 = restingSndNxt r,
       sndMss = restingSndMss r,
       rcvMss = restingRcvMss r,
@@ -323,6 +332,7 @@ rested r =
       rttVar = restingRttVar r,
       rttLeast = restingRttLeast r,
       rttLeastAt = restingRttLeastAt r,
+      sndFirst = restingSndFirst r,
       sndSmall = restingSndNxt r,
       tsRecent = restingTsRecent r,
       tsOffset = restingTsOffset r,

@@ -19,7 +19,7 @@ module Weft.Tcp.Internal.Tcb
     defaultSettings,
     Recovery (..),
     Episode (..),
-    Tcb (Tcb, tcbState, tcbMarks, tcbSettings, sndMss, sndScale, rcvScale, tsOffset, challengeAt, rcvFin, rcvRound, rcvRoundAt, sndUna, sndNxt, sndEnd, sndSmall, sndWnd, sndMaxWnd, sndWl1, sndWl2, tcbScoreboard, timerAt, progressAt, sentAt, rcvNxt, rcvAdv, rcvRead, rcvAcked, tsRecent, rcvMss, rcvQuick, sndProbes, tcbReassembly, ackAt, heardAt, dataAt, rttSmooth, rttVar, rttLeast, rttLeastAt, tcbWindow, tcbRecovery, sndBackoff, sndRetries, sndDups, rcvGrown),
+    Tcb (Tcb, tcbState, tcbMarks, tcbSettings, sndMss, sndScale, rcvScale, tsOffset, challengeAt, rcvFin, rcvRound, rcvRoundAt, sndUna, sndNxt, sndEnd, sndSmall, sndWnd, sndMaxWnd, sndWl1, sndWl2, tcbScoreboard, timerAt, progressAt, sentAt, rcvNxt, rcvAdv, rcvRead, rcvAcked, tsRecent, rcvMss, rcvQuick, sndProbes, tcbReassembly, ackAt, heardAt, dataAt, rttSmooth, rttVar, rttLeast, rttLeastAt, sndFirst, tcbWindow, tcbRecovery, sndBackoff, sndRetries, sndDups, rcvGrown),
     Input (..),
     Answer (..),
     Failure (..),
@@ -167,12 +167,12 @@ data Sending = Sending !Seq !Seq !Seq !Seq !Word32 !Word32 !Seq !Seq !Scoreboard
 
 data Receiving = Receiving !Seq !Seq !Seq !Seq !Word32 !Word16 !Word8 !Word8 !Reassembly !Instant !Instant !Instant
 
-data Route = Route !Word32 !Word32 !Word32 !Word32 {-# UNPACK #-} !Window !Recovery !Word8 !Word8 !Word8 !Word8
+data Route = Route !Word32 !Word32 !Word32 !Word32 !Seq {-# UNPACK #-} !Window !Recovery !Word8 !Word8 !Word8 !Word8
 
 {-# COMPLETE Tcb #-}
 
 -- | All fields of a connection. Note [Parts of a connection].
-pattern Tcb :: State -> Settings -> Word32 -> Seq -> Seq -> Seq -> Word32 -> Word32 -> Seq -> Seq -> Word16 -> Word16 -> Word8 -> Word8 -> Word8 -> Word8 -> Word8 -> Word8 -> Word8 -> Word8 -> Seq -> Word32 -> Seq -> Seq -> Seq -> Seq -> Seq -> Word32 -> Word32 -> Word32 -> Word32 -> Seq -> Word32 -> Word32 -> Word32 -> Window -> Recovery -> Scoreboard -> Reassembly -> Instant -> Instant -> Instant -> Instant -> Instant -> Instant -> Tcb
+pattern Tcb :: State -> Settings -> Word32 -> Seq -> Seq -> Seq -> Word32 -> Word32 -> Seq -> Seq -> Word16 -> Word16 -> Word8 -> Word8 -> Word8 -> Word8 -> Word8 -> Word8 -> Word8 -> Word8 -> Seq -> Word32 -> Seq -> Seq -> Seq -> Seq -> Seq -> Word32 -> Word32 -> Word32 -> Word32 -> Seq -> Seq -> Word32 -> Word32 -> Word32 -> Window -> Recovery -> Scoreboard -> Reassembly -> Instant -> Instant -> Instant -> Instant -> Instant -> Instant -> Tcb
 pattern Tcb
   { -- As of RFC 9293, section 3.3.2.
     tcbState,
@@ -222,6 +222,9 @@ pattern Tcb
     rttVar,
     rttLeast,
     rttLeastAt,
+    -- No acknowledgement of numbers before this one was ever right: the first number after the SYN, or, later, one a gigabyte
+    -- before 'sndUna'.
+    sndFirst,
     -- The end of the last segment that was sent without being full.
     sndSmall,
     -- The peer's timestamp to echo (RFC 7323).
@@ -253,7 +256,7 @@ pattern Tcb
     (Agreed tcbSettings sndMss sndScale rcvScale tsOffset challengeAt rcvFin rcvRound rcvRoundAt)
     (Sending sndUna sndNxt sndEnd sndSmall sndWnd sndMaxWnd sndWl1 sndWl2 tcbScoreboard timerAt progressAt sentAt)
     (Receiving rcvNxt rcvAdv rcvRead rcvAcked tsRecent rcvMss rcvQuick sndProbes tcbReassembly ackAt heardAt dataAt)
-    (Route rttSmooth rttVar rttLeast rttLeastAt tcbWindow tcbRecovery sndBackoff sndRetries sndDups rcvGrown)
+    (Route rttSmooth rttVar rttLeast rttLeastAt sndFirst tcbWindow tcbRecovery sndBackoff sndRetries sndDups rcvGrown)
 {-# INLINE Tcb #-}
 
 -- | An event for a connection.

@@ -87,6 +87,7 @@ tcbForm =
       <*> field rttVar number32
       <*> field rttLeast number32
       <*> field rttLeastAt number32
+      <*> field sndFirst seqForm
       <*> field sndSmall seqForm
       <*> field tsRecent number32
       <*> field tsOffset number32
@@ -189,6 +190,7 @@ waitingForm =
     Waiting defaultSettings
       <$> field waitingMarks number32
       <*> field waitingSndNxt seqForm
+      <*> field waitingSndFirst seqForm
       <*> field waitingRcvNxt seqForm
       <*> field waitingRcvAdv seqForm
       <*> field waitingSndMaxWnd number32

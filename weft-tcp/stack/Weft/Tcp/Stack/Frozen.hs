@@ -43,7 +43,7 @@ import Weft.Tcp.Stack.Flow
 
 -- | The version of all that is written. Another version is refused.
 formatVersion :: Int
-formatVersion = 4
+formatVersion = 5
 
 -- | A part of a stack's state.
 data Record
