@@ -127,7 +127,7 @@ alike kept start begun = go start begun (small begun) (Run False False False [])
           input = case m of
             Comes s a f n v ->
               let o = if t `is` TimestampsOn then noOptions {optionTimestamps = Just (Timestamps (tsRecent t + fromIntegral v) 0)} else noOptions
-               in Arrived (Segment (rcvNxt t `advance` fromIntegral s) (sndNxt t `advance` fromIntegral a) f 5000 0 o (fromIntegral n))
+               in Arrived (Segment (rcvNxt t `advance` fromIntegral s) (sndNxt t `advance` fromIntegral a) f (if odd (s + a) then 5000 else 3000) 0 o (fromIntegral n))
             Passes _ -> Due
             Message -> Icmp (TooBig 600) (sndUna t)
           Step t' out answers = step now' input t

@@ -238,10 +238,10 @@ acknowledgement now t = segmentNow now (takenSeq t) ack t
 
 -- A number that the peer takes: after its window shrank, 'sndNxt' may not be. But an edge that is
 -- less than the unit of windows before 'sndNxt' was rounded, and the peer may have all before
--- 'sndNxt' by now, and take no older number.
+-- 'sndNxt' by now, and take no older number. A peer that answers a SYN has that at least.
 takenSeq :: Tcb -> Seq
 takenSeq t
-  | windowEdge t `before` sndNxt t && distance (windowEdge t) (sndNxt t) >= 1 `unsafeShiftL` fromIntegral (sndScale t) = windowEdge t
+  | windowEdge t `before` sndNxt t && distance (windowEdge t) (sndNxt t) >= 1 `unsafeShiftL` fromIntegral (sndScale t) = later (sndFirst t) (windowEdge t)
   | otherwise = sndNxt t
 
 -- | A segment that makes the peer answer: its number was acknowledged already.

@@ -255,6 +255,7 @@ restingOf t
     sndSmall t `upTo` sndUna t,
     rcvRead t == rcvNxt t,
     rcvAcked t == rcvNxt t,
+    sndWl1 t `upTo` rcvNxt t,
     timerAt t == never,
     ackAt t == never,
     not (any (t `is`) [FinQueued, FinSeen, AckNow]),
