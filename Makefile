@@ -35,7 +35,7 @@ SCRIPTS =
 ARGS =
 
 .PHONY: help setup build serve test lint format docs check-setup check-ghc view-timeline \
-  test-interop soak fuzz fuzz-http fuzz-tcp reuses packetdrill explore explore-tcp kv bench bench-yield bench-timers bench-http bench-http-figures bench-substrate figures gate \
+  test-interop soak fuzz fuzz-http fuzz-tcp reuses packetdrill differential explore explore-tcp kv bench bench-yield bench-timers bench-http bench-http-figures bench-substrate figures gate \
   setup-build setup-bench setup-gate setup-figures setup-interop servers storm select program peers clean
 
 help: ## list the targets
@@ -78,6 +78,10 @@ reuses: setup ## close descriptors while two threads wait and reuse the numbers,
 
 packetdrill: setup-build ## weft-tcp against scripts of packets, where packetdrill is there [SCRIPTS=weft-tcp/packetdrill/scripts]
 	@exec tools/packetdrill $(SCRIPTS)
+
+differential: setup-build ## weft-tcp and Linux, given the same random calls and packets (as root) [ARGS='--seed 0 --scripts 600']
+	@tools/packetdrill build
+	@exec python3 weft-tcp/packetdrill/differential.py dist-newstyle/packetdrill/weft.so $(ARGS)
 
 lint: setup ## hlint, and is everything laid out as ormolu would?
 	@tools/lint
