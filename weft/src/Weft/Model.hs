@@ -30,11 +30,16 @@
 module Weft.Model (runModel) where
 
 import Control.Exception (SomeException, evaluate, throw, try)
+import Data.Primitive.Array (indexArray)
 import Data.Primitive.MutVar (newMutVar, readMutVar)
 import Data.Sequence (Seq (..), (|>))
 import Data.Sequence qualified as Seq
+import Weft.Internal.Core.Policy (fifo)
+import Weft.Internal.Core.Primitive (Behaviour (..), behaviourOf)
 import Weft.Internal.Core.SystemCall (SystemCall)
 import Weft.Internal.Core.Trace
+import Weft.Internal.Data.Cell (newCell)
+import Weft.Internal.Run.Door (Door (..), newDoors)
 
 -- | Run a thread and all that it forks until all have ended. The result says which threads an
 -- exception ended, and which exception, in the order in which it happened.
@@ -42,10 +47,13 @@ import Weft.Internal.Core.Trace
 -- The function answers the system calls of all threads. One that is not answered yet ('Nothing')
 -- is made again when it is its thread's turn again: only that thread waits.
 --
--- An operation that needs a worker, as on an 'Weft.MVar.MVar', is not in the model: the run ends
+-- A thread of the model does not wait for another, as for an 'Weft.MVar.MVar' to be filled: the run ends
 -- with an 'IOError' that says so.
 runModel :: (forall a. SystemCall a -> IO (Maybe a)) -> Thread () -> IO [(Int, SomeException)]
-runModel answer program = do
+runModel answer program = nowhere >>= \home -> runOn home answer program
+
+runOn :: Home -> (forall a. SystemCall a -> IO (Maybe a)) -> Thread () -> IO [(Int, SomeException)]
+runOn home answer program = do
   main <- identify 1
   schedule 2 (Seq.singleton (newTcb main rootContext, toTrace program))
   where
@@ -80,7 +88,7 @@ runModel answer program = do
         -- Questions and changes of the thread's own control block, masks among them.
         Perform operation argument rest -> do
           variable <- newMutVar tcb
-          tried <- primitiveAct operation (Here noWorker variable) argument rest
+          tried <- behaviourAct (behaviourOf operation) (Here home variable) argument rest
           after <- readMutVar variable
           case tried of
             Got a -> schedule new ((after, rest a) :<| others)
@@ -101,7 +109,13 @@ firstNode action = either Throw id <$> try (action >>= evaluate)
 -- | The identity with this number. A request to one that has ended is not done: no thread can
 -- cancel a thread of the model.
 identify :: Int -> IO Identity
-identify n = Identity n <$> newMutVar Ended
+identify n = Identity n <$> newCell Ended
+
+-- | A worker on which nothing can be left to do.
+nowhere :: IO Home
+nowhere = do
+  home <- doorHome . (`indexArray` 0) <$> newDoors fifo (\_ -> noWorker) 1
+  pure home {homePost = \_ -> noWorker, homeReady = \_ _ _ -> noWorker, homeStart = \_ _ -> noWorker}
 
 noWorker :: a
 noWorker = throw (userError "Weft.Model: an operation that only a worker can perform")

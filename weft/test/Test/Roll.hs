@@ -1,3 +1,5 @@
+{-# LANGUAGE UnliftedDatatypes #-}
+
 -- |
 -- Description : The roll of waiters, against a set
 --
@@ -7,15 +9,15 @@
 module Test.Roll (tests) where
 
 import Control.Monad (foldM, forM_, replicateM, unless)
-import Control.Monad.Primitive (RealWorld)
 import Data.List (sort)
 import Data.Map.Strict (Map)
 import Data.Map.Strict qualified as Map
-import Data.Primitive.MutVar
+import GHC.Exts (UnliftedType)
 import System.Mem (performMinorGC)
 import Test.Tasty (TestTree, testGroup)
 import Test.Tasty.HUnit (testCase, (@?=))
 import Test.Tasty.QuickCheck
+import Weft.Internal.Data.Cell
 import Weft.Internal.Data.Roll
 
 tests :: TestTree
@@ -50,20 +52,26 @@ instance Arbitrary Command where
     _ -> []
 
 -- | A number, or nothing any more.
-type Content = Maybe Int
+type Content :: UnliftedType
+data Content = Lasts Int | Over
+
+lasts :: Content -> Bool
+lasts = \case
+  Lasts _ -> True
+  Over -> False
 
 -- | The entries that last, and the next number.
-data State = State !(Map Int (MutVar RealWorld Content)) !Int
+data State = State !(Map Int (Cell Content)) !Int
 
 begin :: Roll Content -> State -> IO State
 begin roll (State live n) = do
-  var <- newMutVar (Just n)
-  enter roll var (makeRoom (/= Nothing) roll)
+  var <- newCell (Lasts n)
+  enter roll var (makeRoom lasts roll)
   pure (State (Map.insert n var live) (n + 1))
 
 end :: Roll Content -> State -> Int -> IO State
 end roll (State live n) k = do
-  forM_ (Map.lookup k live) $ \var -> writeMutVar var Nothing >> leave roll (tidy (/= Nothing) roll)
+  forM_ (Map.lookup k live) $ \var -> writeCell var Over >> leave roll (tidy lasts roll)
   pure (State (Map.delete k live) n)
 
 perform :: Roll Content -> State -> Command -> IO State
@@ -75,7 +83,11 @@ perform roll state = \case
 
 -- | The entries of the roll in its order, and their number.
 contents :: Roll Content -> IO ([Int], Int)
-contents = foldRoll (\(found, n) content -> pure (maybe found (: found) content, n + 1)) ([], 0)
+contents = foldRoll visit ([], 0)
+  where
+    visit (found, n) = \case
+      Lasts k -> pure (k : found, n + 1)
+      Over -> pure (found, n + 1)
 
 propModel :: [Command] -> Property
 propModel commands = ioProperty $ do
@@ -100,9 +112,9 @@ unitBurst :: IO ()
 unitBurst = do
   roll <- newRoll
   vars <- replicateM 10_000 $ do
-    var <- newMutVar (Just 0)
-    var <$ enter roll var (makeRoom (/= Nothing) roll)
-  forM_ vars $ \var -> writeMutVar var Nothing >> leave roll (tidy (/= Nothing) roll)
+    var <- newCell (Lasts 0)
+    var <$ enter roll var (makeRoom lasts roll)
+  forM_ vars $ \var -> writeCell var Over >> leave roll (tidy lasts roll)
   (found, n) <- contents roll
   unless (n < 512) (n @?= 0)
   found @?= []

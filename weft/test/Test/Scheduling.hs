@@ -14,7 +14,6 @@ import Control.Monad (forM, forM_, forever, replicateM, replicateM_, unless, voi
 import Data.IORef
 import Data.List (minimumBy, permutations, sort)
 import Data.Ord (comparing)
-import Data.Primitive.MutVar (newMutVar)
 import Policies (lastInFirstOut)
 import System.IO.Unsafe (unsafePerformIO)
 import Test.QuickCheck.Monadic (monadicIO)
@@ -26,11 +25,11 @@ import Test.Tasty.HUnit
 import Test.Tasty.QuickCheck hiding (label)
 import Weft hiding (myThreadId)
 import Weft.Channel (Channel, newChannel, tryReceive)
-import Weft.Internal.Core.Cancel (surelyNotCondemned)
 import Weft.Internal.Core.Policy (newReadyQueue, popAny, push, size)
 import Weft.Internal.Core.Ring
 import Weft.Internal.Core.SystemCall (Socket (..))
-import Weft.Internal.Core.Trace (Context (..), Identity (..), Status (..), Trace (Done, Parked), internal, newTcb, rootContext, tcbNumber)
+import Weft.Internal.Core.Trace (Context (..), Identity (..), Status (..), Trace (Done, Parked), newTcb, rootContext, tcbNumber)
+import Weft.Internal.Data.Cell (newCell)
 import Weft.Internal.Data.Inbox
 import Weft.Internal.Os.Descriptor (newDescriptor)
 import Weft.Kernel
@@ -90,11 +89,6 @@ litmus =
           say "waited"
         | fuel <- [1 .. 8]
       ],
-    testCase "a look at the mark of a status tells which thread is condemned" . runWith one $ do
-      free <- internal $ \home _ -> forM [Going home, Waiting home (pure ()), Condemned home mempty, Ended] $ \status -> do
-        var <- newMutVar $! status
-        surelyNotCondemned var
-      liftIO (free @?= [True, True, False, True]),
     allowed "a child does not run before its parent waits" [["parent", "child"]] one $ \say -> do
       fork_ (say "child")
       say "parent"
@@ -331,5 +325,5 @@ inboxStress = do
 
 -- | An identity with this number, of no thread that runs.
 numbered :: Int -> Identity
-numbered n = unsafePerformIO (Identity n <$> newMutVar Ended)
+numbered n = unsafePerformIO (Identity n <$> newCell Ended)
 {-# NOINLINE numbered #-}

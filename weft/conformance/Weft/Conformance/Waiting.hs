@@ -25,9 +25,9 @@ where
 import Control.Exception (SomeException, toException)
 import Control.Monad (forM_, void)
 import Data.IORef
-import Data.Primitive.MutVar (readMutVar)
 import Weft
 import Weft.Internal.Core.Trace (Identity (..), Status (..), ThreadId (..))
+import Weft.Internal.Data.Cell (readCell)
 import Weft.Kernel (Outcome (..), Waiter, deliver, suspend)
 
 -- | A value that comes once, and the threads that wait for it.
@@ -94,10 +94,11 @@ hasEnded = hasStatus (\case Ended -> True; _ -> False)
 isCondemned :: ThreadId -> IO Bool
 isCondemned = hasStatus (\case Condemned _ _ -> True; _ -> False)
 
+{- HLINT ignore hasStatus "Avoid lambda" -}
 hasStatus :: (Status -> Bool) -> ThreadId -> IO Bool
 hasStatus holds (ThreadId identity) = case identity of
   Nobody -> pure False
-  Identity _ status -> holds <$> readMutVar status
+  Identity _ status -> readCell status (\found -> pure (holds found))
 
 -- | Cancel a thread, and wait for its end.
 cancelAndWait :: ThreadId -> Thread ()

@@ -9,7 +9,6 @@ import Control.Exception qualified as Exception
 import Control.Monad (forM, forM_, replicateM, replicateM_, when)
 import Data.IORef
 import Data.List (nub)
-import Data.Primitive.MutVar (readMutVar)
 import GHC.Clock (getMonotonicTimeNSec)
 import Network.Socket qualified as Network
 import System.Exit (ExitCode (..))
@@ -22,6 +21,7 @@ import Test.Tasty
 import Test.Tasty.HUnit
 import Weft
 import Weft.Internal.Core.Trace (Home (..), Identity (..), Status (..), Tcb (..), internal)
+import Weft.Internal.Data.Cell (readCell)
 import Weft.Internal.Run.Worker (worthMoving)
 import Weft.Socket (accept, closeSocket, listenTcp, withSocket)
 
@@ -128,7 +128,7 @@ acceptorsMove backend = do
     -- Where the thread runs, and where a cancellation would look for it.
     placed home tcb = case tcbIdentity tcb of
       Nobody -> pure (homeWorker home, homeWorker home)
-      Identity _ status -> (homeWorker home,) . livesAt home <$> readMutVar status
+      Identity _ status -> readCell status (\s -> pure (homeWorker home, livesAt home s))
     livesAt home = \case
       Going there -> homeWorker there
       Waiting there _ -> homeWorker there

@@ -95,7 +95,7 @@ newWorkers count kernel watcher = do
             homeReady = becomes,
             homeStart = \tcb resume -> readIORef started >>= mapM_ (\w -> startThread (indexArray (workerSchedulers w) index) tcb resume),
             homeIdentify = \tcb -> readIORef started >>= maybe (pure tcb) (\w -> numbered (indexArray (workerSchedulers w) index) tcb),
-            homeGoing = Going (indexArray homes index),
+            homeGoing = goingAt (indexArray homes index),
             homeParked = parked,
             homeClock = clock,
             homeBirths = births,

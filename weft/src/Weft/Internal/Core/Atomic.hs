@@ -7,15 +7,14 @@
 -- Description : Replacing an immutable state in one atomic step
 --
 -- Threads synchronize on variables that hold an immutable value and change by compare-and-swap.
--- All functions but 'look', 'lookCell' and 'swapAtomically' are for workers, outside user code: Note [The
--- only worker].
+-- All functions but 'look' and 'swapAtomically' are for workers, outside user code: Note [The only worker].
+-- "Weft.Internal.Data.Cell" has those for any OS thread and a content of an unlifted type.
 module Weft.Internal.Core.Atomic
   ( newShared,
     Seen,
     look,
     swapFor,
     swapAtomically,
-    lookCell,
     swapCell,
     swapWord,
     change,
@@ -27,10 +26,9 @@ where
 
 import Control.Monad (unless)
 import Control.Monad.Primitive (RealWorld)
-import Data.Kind (Type)
 import Data.Primitive.MutVar
 import Data.Primitive.PrimVar
-import GHC.Exts (Any, TYPE, UnliftedType, casMutVar#, unsafeCoerce#)
+import GHC.Exts (Any, UnliftedType, casMutVar#)
 import GHC.IO (IO (..))
 import Unsafe.Coerce (unsafeCoerce)
 import Weft.Internal.Core.Trace (Home (..))
@@ -47,12 +45,14 @@ import Weft.Internal.Data.Cell
 -- Without optimisation, and in interpreted code, an application (of a coercion, of the
 -- constructor of a newtype) makes a new thunk, which the variable never holds. So the pointer is
 -- read as a `Seen`, and passed as the variable that it was read into.
+--
+-- An unlifted value is no thunk, but its coercion to a lifted type is one where it is passed. So
+-- the pointer read from a cell stays unlifted ('SeenIn').
 
 newShared :: a -> IO (MutVar RealWorld a)
 newShared !a = newMutVar a
 
 -- | The very pointer that was read.
-type Seen :: TYPE r -> Type
 newtype Seen a = Seen Any
 
 -- | Read a variable: its value, and the witness for 'swapFor'.
@@ -60,10 +60,6 @@ look :: forall a r. MutVar RealWorld a -> (Seen a -> a -> IO r) -> IO r
 look ref use = do
   seen <- readMutVar (unsafeCoerce ref :: MutVar RealWorld (Seen a))
   use seen (unsafeCoerce seen)
-
--- | Read a cell: its value, and the witness for 'swapCell'.
-lookCell :: forall (a :: UnliftedType) r. Cell a -> (Seen a -> a -> IO r) -> IO r
-lookCell cell use = readCell cell (\a -> use (Seen (unsafeCoerce# a)) a)
 
 -- Note [The only worker]
 -- ~~~~~~~~~~~~~~~~~~~~~~
@@ -82,9 +78,9 @@ swapFor home ref seen !new
   | homeAlone home = True <$ writeMutVar ref new
   | otherwise = swapAtomically ref seen new
 
--- | 'swapFor' of a cell.
-swapCell :: forall (a :: UnliftedType). Home -> Cell a -> Seen a -> a -> IO Bool
-swapCell home cell (Seen seen) new
+-- | 'swapFor' of a cell, after 'lookCell'.
+swapCell :: forall (a :: UnliftedType). Home -> Cell a -> SeenIn a -> a -> IO Bool
+swapCell home cell seen new
   | homeAlone home = True <$ writeCell cell new
   | otherwise = casCell cell seen new
 

@@ -1,5 +1,4 @@
 {-# LANGUAGE MagicHash #-}
-{-# LANGUAGE UnboxedTuples #-}
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
@@ -25,7 +24,7 @@ module Weft.Internal.Core.Cancel
     orClosing,
 
     -- * For schedulers
-    surelyNotCondemned,
+    notCondemned,
     cancelledNow,
     newIdentity,
     closingIdentity,
@@ -40,15 +39,13 @@ where
 import Control.Exception (Exception (..), SomeException, asyncExceptionFromException, asyncExceptionToException)
 import Control.Monad.Primitive (RealWorld)
 import Data.IORef (readIORef)
-import Data.Primitive.MutVar
 import Data.Primitive.PrimVar
 import Data.Sequence (Seq (..))
 import Data.Sequence qualified as Seq
-import GHC.Exts (addr2Int#, andI#, anyToAddr#, isTrue#, oneShot, readMutVar#, (/=#))
-import GHC.IO (IO (..))
+import GHC.Exts (isTrue#, oneShot, reallyUnsafePtrEquality#)
 import System.IO.Unsafe (unsafePerformIO)
-import Weft.Internal.Core.Standing (samePointer)
 import Weft.Internal.Core.Trace
+import Weft.Internal.Data.Cell
 
 -- Note [Cancellation]
 -- ~~~~~~~~~~~~~~~~~~~
@@ -106,13 +103,14 @@ condemnFrom :: Home -> ThreadId -> Cancellation -> IO ()
 condemnFrom _ (ThreadId Nobody) _ = pure ()
 condemnFrom here (ThreadId (Identity _ status)) cancellation = arrive here status cancellation
 
-seek :: MutVar RealWorld Status -> Cancellation -> IO ()
-seek status cancellation = readMutVar status >>= mapM_ (\home -> homePost home (arrive home status cancellation)) . homeOf
+seek :: Cell Status -> Cancellation -> IO ()
+seek status cancellation = readCell status $ \found ->
+  mapM_ (\home -> homePost home (arrive home status cancellation)) (homeOf found)
 
 -- | A cancellation has come to this worker.
-arrive :: Home -> MutVar RealWorld Status -> Cancellation -> IO ()
+arrive :: Home -> Cell Status -> Cancellation -> IO ()
 arrive here status cancellation =
-  readMutVar status >>= \case
+  readCell status $ \case
     Ended -> pure ()
     found | homeOf found /= Just here -> seek status cancellation
     found -> do
@@ -120,9 +118,9 @@ arrive here status cancellation =
       if not valid
         then pure ()
         else case found of
-          Condemned home others -> writeMutVar status $! Condemned home (others :|> cancellation)
-          Waiting home abort -> (writeMutVar status $! Condemned home (Seq.singleton cancellation)) >> abort
-          _ -> writeMutVar status $! Condemned here (Seq.singleton cancellation)
+          Condemned home others -> writeCell status (Condemned home (others :|> cancellation))
+          Waiting home abort -> writeCell status (Condemned home (Seq.singleton cancellation)) >> abort
+          _ -> writeCell status (Condemned here (Seq.singleton cancellation))
 
 homeOf :: Status -> Maybe Home
 homeOf = \case
@@ -149,14 +147,13 @@ interruptible tcb !abort = case tcbIdentity tcb of
   Identity _ status
     | stateMasking (tcbState tcb) == MaskedUninterruptible -> pure ()
     | otherwise ->
-        readMutVar status >>= \case
-          -- Forced before the write, which would store a thunk otherwise.
-          Going home -> writeMutVar status $! Waiting home abort
-          Waiting home _ -> writeMutVar status $! Waiting home abort
+        readCell status $ \case
+          Going home -> writeCell status (Waiting home abort)
+          Waiting home _ -> writeCell status (Waiting home abort)
           Condemned home several ->
             applying several >>= \case
-              Empty -> writeMutVar status $! Waiting home abort
-              left -> (writeMutVar status $! Condemned home left) >> abort
+              Empty -> writeCell status (Waiting home abort)
+              left -> writeCell status (Condemned home left) >> abort
           Ended -> pure ()
 {-# INLINE interruptible #-}
 
@@ -164,14 +161,13 @@ interruptible tcb !abort = case tcbIdentity tcb of
 interruptibleAgain :: Tcb -> Status -> IO Bool
 interruptibleAgain tcb waiting = case tcbIdentity tcb of
   Nobody -> pure True
-  Identity _ status -> do
-    found <- readMutVar status
-    if samePointer found waiting
+  Identity _ status -> readCell status $ \found ->
+    if isTrue# (reallyUnsafePtrEquality# found waiting)
       then pure True
       else case found of
         Condemned _ _ -> pure False
         Ended -> pure False
-        _ -> True <$ writeMutVar status waiting
+        _ -> True <$ writeCell status waiting
 {-# INLINE interruptibleAgain #-}
 
 -- | The exception to raise in this thread now, if there is one; it is then no
@@ -180,21 +176,26 @@ takeInterruption :: Tcb -> IO (Maybe SomeException)
 takeInterruption tcb = case tcbIdentity tcb of
   Nobody -> pure Nothing
   Identity _ status ->
-    readMutVar status >>= \case
+    readCell status $ \case
       Condemned home several ->
         applying several >>= \case
           Cancellation e _ :<| later -> do
             rest <- applying later
-            Just e <$ (writeMutVar status $! if null rest then homeGoing home else Condemned home rest)
-          Empty -> Nothing <$ (writeMutVar status $! homeGoing home)
+            Just e <$ if null rest then goes status home else writeCell status (Condemned home rest)
+          Empty -> Nothing <$ goes status home
       _ -> pure Nothing
+
+-- | It is Going, at this home.
+goes :: Cell Status -> Home -> IO ()
+goes status home = case homeGoing home of
+  SharedStatus going -> writeCell status going
 
 -- | The exception that 'takeInterruption' would take; it stays pending.
 interruption :: Tcb -> IO (Maybe SomeException)
 interruption tcb = case tcbIdentity tcb of
   Nobody -> pure Nothing
   Identity _ status ->
-    readMutVar status >>= \case
+    readCell status $ \case
       Condemned _ several ->
         applying several >>= \case
           Cancellation e _ :<| _ -> pure (Just e)
@@ -230,23 +231,12 @@ closingNumbers :: PrimVar RealWorld Int
 closingNumbers = unsafePerformIO (newPrimVar 0)
 {-# NOINLINE closingNumbers #-}
 
--- Note [The tag of a status]
--- ~~~~~~~~~~~~~~~~~~~~~~~~
--- Every operation first checks whether its thread is condemned. To GHC the variable may hold a
--- thunk, whose evaluation may take any time, so the scheduler would save its registers: twenty
--- instructions. But the variable holds evaluated values only, and GHC tags a pointer to such a
--- value with the number of its constructor (from 1, for a type of at most six), so the pointer
--- itself answers. A pointer may lack the tag (0); then the value is examined.
-
--- | Is there surely no cancellation on its way? A test sees to it that this is true
--- of no status that is 'Condemned': Note [The tag of a status].
-surelyNotCondemned :: MutVar RealWorld Status -> IO Bool
-surelyNotCondemned (MutVar status) = IO $ \s -> case readMutVar# status s of
-  (# s1, f #) -> case anyToAddr# f s1 of
-    (# s2, a #) ->
-      let mark = andI# (addr2Int# a) 7#
-       in (# s2, isTrue# (andI# (mark /=# 0#) (mark /=# 3#)) #)
-{-# INLINE surelyNotCondemned #-}
+-- | Is no cancellation on its way?
+notCondemned :: Cell Status -> IO Bool
+notCondemned status = readCell status $ \case
+  Condemned _ _ -> pure False
+  _ -> pure True
+{-# INLINE notCondemned #-}
 
 cancelledNow :: Tcb -> IO (Maybe SomeException)
 cancelledNow tcb
@@ -255,20 +245,19 @@ cancelledNow tcb
 {-# OPAQUE cancelledNow #-}
 
 newIdentity :: Home -> Int -> IO Identity
-newIdentity home number = do
-  let !going = homeGoing home
-  Identity number <$> newMutVar going
+newIdentity home number = case homeGoing home of
+  SharedStatus going -> Identity number <$> newCell going
 
 endFate :: Identity -> IO ()
 endFate = \case
   Nobody -> pure ()
-  Identity _ status -> writeMutVar status Ended
+  Identity _ status -> writeCell status Ended
 
 -- | A ready thread is about to move to another home. On its old one.
 moveTo :: Home -> Identity -> IO ()
 moveTo home = \case
   Nobody -> pure ()
-  Identity _ status -> modifyMutVar' status $ \case
-    Condemned _ several -> Condemned home several
-    Ended -> Ended
-    _ -> homeGoing home
+  Identity _ status -> readCell status $ \case
+    Condemned _ several -> writeCell status (Condemned home several)
+    Ended -> pure ()
+    _ -> goes status home

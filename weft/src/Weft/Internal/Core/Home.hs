@@ -55,7 +55,7 @@ data Home = Home
     -- the worker only.
     homeIdentify :: !(Tcb -> IO Tcb),
     -- | The status of its threads that are not cancelled, shared.
-    homeGoing :: Status,
+    homeGoing :: SharedStatus,
     -- | Its parked threads ("Weft.Internal.Core.Park"), whatever they offer and wait for. On the
     -- worker only.
     homeParked :: !(Roll (Parked Any Any)),

@@ -47,8 +47,7 @@ module Weft.Internal.Core.Park
 where
 
 import Control.Exception (SomeException, toException)
-import Control.Monad (join, when)
-import Data.Primitive.MutVar
+import Control.Monad (when)
 import Data.Primitive.PrimVar
 import GHC.Exts (oneShot)
 import Unsafe.Coerce (unsafeCoerce)
@@ -56,6 +55,7 @@ import Weft.Internal.Core.Atomic
 import Weft.Internal.Core.Cancel
 import Weft.Internal.Core.SystemCall hiding (Waiter)
 import Weft.Internal.Core.Trace
+import Weft.Internal.Data.Cell
 import Weft.Internal.Data.Roll qualified as Roll
 
 -- Note [Where a parked thread is]
@@ -132,9 +132,9 @@ identified home tcb = case tcbIdentity tcb of
 
 -- | Make the thread's entry in the list of parked threads. The thread has a number.
 takePlace :: Home -> Tcb -> BlockedOn -> o -> (a -> Trace) -> IO (ParkedThread o a)
-takePlace !home !tcb (BlockedOn _ request) o k = do
+takePlace !home !tcb blockedOn o k = do
   since <- readPrimVar (homeClock home)
-  place <- newShared (Occupied home tcb request since o k)
+  place <- newCell (Occupied home tcb blockedOn since o k)
   Roll.enter (homeParked home) (unsafeCoerce place) (makeRoomAt home)
   pure (ParkedThread place)
 {-# NOINLINE takePlace #-}
@@ -183,14 +183,14 @@ forgotten home tcb waiter forget = withdraw tcb waiter (forget home)
 -- | Is it in the queue still, and not answered and not cancelled?
 stillWaits :: ParkedThread o a -> IO Bool
 stillWaits (ParkedThread place) =
-  readMutVar place >>= \case
+  readCell place $ \case
     Occupied {} -> pure True
     OneOf _ whole _ -> stillWaits whole
     _ -> pure False
 
 offered :: ParkedThread o a -> IO (Maybe o)
 offered (ParkedThread place) =
-  readMutVar place >>= \case
+  readCell place $ \case
     Occupied _ _ _ _ o _ -> pure (Just o)
     OneOf o whole _ -> (\waits -> if waits then Just o else Nothing) <$> stillWaits whole
     _ -> pure Nothing
@@ -204,9 +204,9 @@ data Claimed a
 
 -- | Take the right to answer; to be followed by 'letGo'.
 claim :: Home -> ParkedThread o a -> IO (Claimed a)
-claim here (ParkedThread place) = look place $ \seen -> \case
+claim here (ParkedThread place) = lookCell place $ \seen -> \case
   Occupied home tcb _ _ _ k -> do
-    won <- swapFor here place seen Vacant
+    won <- swapCell here place seen Vacant
     -- It changes once.
     pure (if won then Claimed home tcb k else WaitOver)
   OneOf _ whole use -> claimWhole here whole use
@@ -215,9 +215,12 @@ claim here (ParkedThread place) = look place $ \seen -> \case
 
 -- | 'claim' of a place that any OS thread may answer, on its own home.
 claimAtomically :: ParkedThread o a -> IO (Claimed a)
-claimAtomically (ParkedThread place) = atomicModifyMutVar' place $ \case
-  Occupied home tcb _ _ _ k -> (Vacant, Claimed home tcb k)
-  other -> (other, WaitOver)
+claimAtomically (ParkedThread place) = lookCell place $ \seen -> \case
+  Occupied home tcb _ _ _ k -> do
+    won <- casCell place seen Vacant
+    -- It changes once.
+    pure (if won then Claimed home tcb k else WaitOver)
+  _ -> pure WaitOver
 
 -- | Claim a thread that waits for several things, for an answer to one of them.
 claimWhole :: Home -> ParkedThread () Resume -> (a -> Trace) -> IO (Claimed a)
@@ -247,9 +250,9 @@ letGo here claimed@(Claimed home _ _) resume
 answer :: Home -> ParkedThread o a -> a -> IO Bool
 answer here waiter@(ParkedThread place) a
   | homeAlone here =
-      readMutVar place >>= \case
+      readCell place $ \case
         Occupied _ tcb _ _ _ k -> do
-          writeMutVar place Vacant
+          writeCell place Vacant
           departed here
           homeReady here Woken tcb (oneShot (\_ -> k a))
           pure True
@@ -263,7 +266,7 @@ answer here waiter@(ParkedThread place) a
 
 refuse :: Home -> ParkedThread o a -> SomeException -> IO Bool
 refuse here waiter@(ParkedThread place) e =
-  readMutVar place >>= \case
+  readCell place $ \case
     OneOf _ whole _ -> answer here whole (oneShot (\_ -> Throw e))
     _ ->
       claim here waiter >>= \case
@@ -278,14 +281,12 @@ resumed resume = resume ()
 -- | Let the thread go on so, from any OS thread. False if it was answered before, or was
 -- cancelled; then nothing happens.
 answerFromAnywhere :: ParkedThread () Resume -> Resume -> IO Bool
-answerFromAnywhere (ParkedThread place) resume = join (atomicModifyMutVar' place answering)
-  where
-    answering = \case
-      Occupied home tcb request since _ k ->
-        ( Answering tcb request since,
-          True <$ homePost home (publish place Vacant >> arrive Woken (Claimed home tcb k) resume)
-        )
-      other -> (other, pure False)
+answerFromAnywhere (ParkedThread place) resume = lookCell place $ \seen -> \case
+  Occupied home tcb blockedOn since _ k -> do
+    won <- casCell place seen (Answering tcb blockedOn since)
+    when won $ homePost home (writeCell place Vacant >> arrive Woken (Claimed home tcb k) resume)
+    pure won
+  _ -> pure False
 
 -- | 'answerFromAnywhere' on the thread's home: the thread is ready at once.
 answerHere :: Why -> ParkedThread () Resume -> Resume -> IO ()
@@ -295,8 +296,8 @@ visitParked :: Home -> (Wait -> r -> IO r) -> r -> IO r
 visitParked home f start = Roll.foldRoll visit start (homeParked home)
   where
     visit r = \case
-      Occupied _ tcb request since _ _ -> f (Wait tcb request since) r
-      Answering tcb request since -> f (Wait tcb request since) r
+      Occupied _ tcb (BlockedOn _ request) since _ _ -> f (Wait tcb request since) r
+      Answering tcb (BlockedOn _ request) since -> f (Wait tcb request since) r
       _ -> pure r
 
 -- | From any OS thread, where it may be slightly old.

@@ -1,3 +1,4 @@
+{-# LANGUAGE UnliftedDatatypes #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- |
@@ -6,12 +7,13 @@
 -- The types only; "Weft.Internal.Core.Park" has the operations.
 module Weft.Internal.Core.Parking (ParkedThread (..), Parked (..), BlockedOn (..)) where
 
-import Control.Monad.Primitive (RealWorld)
-import Data.Primitive.MutVar (MutVar)
+import Data.Kind (Type)
+import GHC.Exts (UnliftedType)
 import {-# SOURCE #-} Weft.Internal.Core.Home (Home)
 import Weft.Internal.Core.SystemCall (SystemCall)
 import Weft.Internal.Core.Tcb (Resume, Tcb)
 import {-# SOURCE #-} Weft.Internal.Core.Trace (Trace)
+import Weft.Internal.Data.Cell (Cell)
 
 -- | The object that a thread waits for, made once for each: its number in the run, and a
 -- system call that says it.
@@ -21,17 +23,18 @@ data BlockedOn = forall r. BlockedOn !Int (SystemCall r)
 -- It is at the same time the thread's entry in a queue, and in the list of all that are
 -- parked on its home; when the wait is over nothing of the thread is held by it.
 -- "Weft.Internal.Core.Park" has its operations.
-newtype ParkedThread o a = ParkedThread (MutVar RealWorld (Parked o a))
+newtype ParkedThread o a = ParkedThread (Cell (Parked o a))
   deriving newtype (Eq)
 
+type Parked :: Type -> Type -> UnliftedType
 data Parked o a
-  = -- | A thread that waits: where it lives, its control block, what it asked for and since
-    -- when, what it offers, how it goes on.
-    forall r. Occupied !Home !Tcb !(SystemCall r) {-# UNPACK #-} !Int o (a -> Trace)
+  = -- | A thread that waits: where it lives, its control block, what it waits for (evaluated only
+    -- where someone looks) and since when, what it offers, how it goes on.
+    Occupied !Home !Tcb BlockedOn {-# UNPACK #-} !Int o (a -> Trace)
   | -- | It was answered or has withdrawn.
     Vacant
   | -- | It was answered from outside, and the message is on its way to the thread's home.
-    forall r. Answering !Tcb !(SystemCall r) {-# UNPACK #-} !Int
+    Answering !Tcb BlockedOn {-# UNPACK #-} !Int
   | -- | One of several places of a thread that waits for the first of several things
     -- ("Weft.Internal.Sync.Choice"): what it offers here, the place of the thread itself, which
     -- decides whether it still waits, and how it goes on if it is answered here.

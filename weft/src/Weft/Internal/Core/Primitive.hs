@@ -10,10 +10,13 @@
 -- its object ("Weft.Internal.Sync.Mutex", "Weft.Internal.Core.Self", ...). See Note [Primitives].
 module Weft.Internal.Core.Primitive
   ( Primitive (..),
+    Behaviour (..),
     primitive,
-    Tried (..),
-    Fast (..),
     onlyAlone,
+    behaviourOf,
+    primitiveLooks,
+    primitiveSight,
+    Tried (..),
     VariableState (..),
 
     -- * Where it runs
@@ -52,42 +55,58 @@ import Weft.Internal.Data.Cell (Cell)
 -- code. Most answer at once, so the action returns a plain result; one that waits is given the
 -- continuation, and parks its thread with it.
 --
+-- The cases that are worth 30 instructions are data: the scheduler does them itself, in the same
+-- step. In all others it calls the action, which knows them, too. They are for objects of a run
+-- with one worker ('onlyAlone'): a plain read and a plain write suffice there.
+--
 -- An operation also says, in words and numbers, what it touches. A simulation reads that before
 -- the scheduler runs the node: so the action is the same in production and in simulation.
 
 -- | An operation of the library itself, from a @p@ to an @a@.
-data Primitive p a = Primitive
-  { -- | Tried first.
-    primitiveFast :: !(Fast p a),
-    primitiveAct :: !(Here -> p -> (a -> Trace) -> IO (Tried a)),
+data Primitive p a where
+  -- | No fast case.
+  Plain :: {-# UNPACK #-} !(Behaviour p a) -> Primitive p a
+  -- | The word is 0: it becomes twice the thread's number.
+  Hold :: {-# UNPACK #-} !(PrimVar RealWorld Int) -> !(Behaviour () ()) -> Primitive () ()
+  -- | The word is twice the thread's number: it becomes 0.
+  LetGo :: {-# UNPACK #-} !(PrimVar RealWorld Int) -> !(Behaviour () ()) -> Primitive () ()
+  -- | The slot is full: it becomes empty.
+  TakeOut :: {-# UNPACK #-} !(Cell (VariableState r a)) -> !(Behaviour () a) -> Primitive () a
+  -- | The slot is empty: it becomes full.
+  PutIn :: {-# UNPACK #-} !(Cell (VariableState r a)) -> !(Behaviour a ()) -> Primitive a ()
+
+-- | What an operation does where it has no fast case, or that does not apply.
+data Behaviour p a = Behaviour
+  { behaviourAct :: !(Here -> p -> (a -> Trace) -> IO (Tried a)),
     -- | Does the thread look for a cancellation first? All do but those that give back.
-    primitiveLooks :: !Bool,
+    behaviourLooks :: !Bool,
     -- | For the probe. Made of what the library has evaluated; not strict, because
     -- most runs never look.
-    primitiveSight :: Sight a
+    behaviourSight :: Sight a
   }
 
+-- | One without a fast case.
 primitive :: (Here -> p -> (a -> Trace) -> IO (Tried a)) -> Bool -> Sight a -> Primitive p a
-primitive = Primitive NoFast
+primitive act looks sight = Plain (Behaviour act looks sight)
 
--- | The cases that are worth 30 instructions: the scheduler does them itself, in the same
--- step. In all others it calls the action, which knows them, too. Only for objects of a run
--- with one worker ('onlyAlone'): a plain read and a plain write suffice there.
-data Fast :: Type -> Type -> Type where
-  NoFast :: Fast p a
-  -- | The word is 0: it becomes twice the thread's number.
-  Hold :: {-# UNPACK #-} !(PrimVar RealWorld Int) -> Fast () ()
-  -- | The word is twice the thread's number: it becomes 0.
-  LetGo :: {-# UNPACK #-} !(PrimVar RealWorld Int) -> Fast () ()
-  -- | The slot is full: it becomes empty.
-  TakeOut :: {-# UNPACK #-} !(Cell (VariableState r a)) -> Fast () a
-  -- | The slot is empty: it becomes full.
-  PutIn :: {-# UNPACK #-} !(Cell (VariableState r a)) -> Fast a ()
-
--- | This fast case, if the run of the object has one worker: Note [The only worker] in
+-- | With this fast case, if the run of the object has one worker: Note [The only worker] in
 -- "Weft.Internal.Core.Atomic".
-onlyAlone :: Home -> Fast p a -> Fast p a
-onlyAlone home fast = if homeAlone home then fast else NoFast
+onlyAlone :: Home -> (Behaviour p a -> Primitive p a) -> Behaviour p a -> Primitive p a
+onlyAlone home fast = if homeAlone home then fast else Plain
+
+behaviourOf :: Primitive p a -> Behaviour p a
+behaviourOf = \case
+  Plain operation -> operation
+  Hold _ operation -> operation
+  LetGo _ operation -> operation
+  TakeOut _ operation -> operation
+  PutIn _ operation -> operation
+
+primitiveLooks :: Primitive p a -> Bool
+primitiveLooks = behaviourLooks . behaviourOf
+
+primitiveSight :: Primitive p a -> Sight a
+primitiveSight = behaviourSight . behaviourOf
 
 -- | The content of a place for a value: "Weft.Internal.Sync.MVar".
 type VariableState :: Type -> Type -> UnliftedType
@@ -105,8 +124,8 @@ data VariableState r a
 -- | Where an operation runs. Unlifted, so that code need not check whether it is evaluated.
 type Here :: UnliftedType
 data Here = Here
-  { -- | The worker. Not strict: "Weft.Model" has none.
-    hereHome :: Home,
+  { -- | The worker.
+    hereHome :: !Home,
     -- | The control block of the thread that runs, or ran last. Written at every dispatch
     -- and whenever it is replaced, so that it names the thread to blame when an
     -- exception arrives out of an effect or out of pure code.

@@ -142,13 +142,14 @@ popRing ring@(ReadyRing ints chunks) empty found = do
     else do
       chunk <- readChunk chunks headChunk
       let slot = slotOf number
-      tcb <- readSmallArray chunk slot
+      -- Read at its type: GHC would evaluate an 'Any' by an unknown call.
+      tcb <- readSmallArray (unsafeCoerce chunk) slot
       resume <- readSmallArray chunk (slot + 1)
       writeSmallArray chunk slot nothing
       writeSmallArray chunk (slot + 1) nothing
       writePrimArray ints taken (number + 1)
       when (slot == linkSlot - 2) (advance ring chunk)
-      found (unsafeCoerce tcb) (unsafeCoerce resume)
+      found tcb (unsafeCoerce resume)
 {-# INLINE popRing #-}
 
 -- | The head chunk is empty: go on with the next.

@@ -53,7 +53,7 @@ import Data.Primitive.PrimArray
 import Data.Primitive.PrimVar (readPrimVar, writePrimVar)
 import Weft.Internal.Core.Cancel
 import Weft.Internal.Core.Policy
-import Weft.Internal.Core.Primitive (Fast (..), VariableState (..))
+import Weft.Internal.Core.Primitive (Behaviour (..), Primitive (..), VariableState (..))
 import Weft.Internal.Core.Ring (popRing)
 import Weft.Internal.Core.Scheduler.Anonymous
 import Weft.Internal.Core.Scheduler.Fork
@@ -203,28 +203,23 @@ step !s = run
     does tcb trace !fuel = case trace of
       Effect io -> again >> performed tcb io >>= \t -> run tcb t (fuel - 1)
       Yield k -> unlessCancelled tcb fuel (toTheEnd s tcb k)
-      Perform op p k -> case tcbIdentity tcb of
-        Nobody -> performs s op p k fuel
-        Identity n status ->
-          -- 'performCondemned' only performs an operation that does not look.
-          let looking free = do
-                yes <- surelyNotCondemned status
-                if yes then free else performCondemned s tcb op p k fuel
-              act = performs s op p k fuel
-           in case primitiveFast op of
-                NoFast -> looking act
-                Hold word -> looking $ do
-                  found <- readPrimVar word
-                  if found == 0 then writePrimVar word (2 * n) >> go tcb (k ()) fuel else act
-                LetGo word -> do
-                  found <- readPrimVar word
-                  if found == 2 * n then writePrimVar word 0 >> go tcb (k ()) fuel else act
-                TakeOut slot -> looking . readCell slot $ \case
-                  Full a -> writeCell slot Empty >> go tcb (k a) fuel
-                  _ -> act
-                PutIn slot -> looking . readCell slot $ \case
-                  Empty -> writeCell slot (Full p) >> go tcb (k ()) fuel
-                  _ -> act
+      Perform op p k -> case op of
+        Plain operation -> looking tcb operation p k fuel $ \_ -> performs s operation p k fuel
+        Hold word operation -> looking tcb operation p k fuel $ \n -> do
+          found <- readPrimVar word
+          if found == 0 then writePrimVar word (2 * n) >> go tcb (k ()) fuel else performs s operation p k fuel
+        -- It does not look.
+        LetGo word operation -> case tcbIdentity tcb of
+          Nobody -> performs s operation p k fuel
+          Identity n _ -> do
+            found <- readPrimVar word
+            if found == 2 * n then writePrimVar word 0 >> go tcb (k ()) fuel else performs s operation p k fuel
+        TakeOut slot operation -> looking tcb operation p k fuel $ \_ -> readCell slot $ \case
+          Full a -> writeCell slot Empty >> go tcb (k a) fuel
+          _ -> performs s operation p k fuel
+        PutIn slot operation -> looking tcb operation p k fuel $ \_ -> readCell slot $ \case
+          Empty -> writeCell slot (Full p) >> go tcb (k ()) fuel
+          _ -> performs s operation p k fuel
       Call _ request k -> case tcbIdentity tcb of
         Nobody -> ask s tcb request k fuel
         Identity _ status -> unlessCondemned tcb status fuel (ask s tcb request k fuel)
@@ -240,6 +235,15 @@ step !s = run
       Done -> ended s tcb
       Enter io -> enters s tcb trace io fuel
 
+    -- A fast case, given the thread's number, if no cancellation is on its way.
+    looking :: Tcb -> Behaviour p a -> p -> (a -> Trace) -> Int -> (Int -> IO ()) -> IO ()
+    looking tcb operation p k fuel fast = case tcbIdentity tcb of
+      Nobody -> performs s operation p k fuel
+      Identity n status -> do
+        free <- notCondemned status
+        if free then fast n else performCondemned s tcb operation p k fuel
+    {-# INLINE looking #-}
+
     unlessCancelled tcb fuel act = case tcbIdentity tcb of
       Nobody -> act
       Identity _ status -> unlessCondemned tcb status fuel act
@@ -247,7 +251,7 @@ step !s = run
 
     -- A cancelled thread stops at its next system call.
     unlessCondemned tcb status fuel act = do
-      free <- surelyNotCondemned status
+      free <- notCondemned status
       if free then act else cancelledNow tcb >>= maybe act (\e -> raise s tcb e fuel)
     {-# INLINE unlessCondemned #-}
 
@@ -288,9 +292,9 @@ enters !s !tcb node io !fuel = do
   io (schedulerUnentered s) >>= \trace -> step s tcb trace (fuel - 1)
 {-# NOINLINE enters #-}
 
-performs :: Scheduler -> Primitive p a -> p -> (a -> Trace) -> Int -> IO ()
-performs !s !op p k !fuel =
-  primitiveAct op (schedulerHere s) p k >>= \case
+performs :: Scheduler -> Behaviour p a -> p -> (a -> Trace) -> Int -> IO ()
+performs !s !operation p k !fuel =
+  behaviourAct operation (schedulerHere s) p k >>= \case
     Got a -> do
       tcb <- currentThread s
       enterUser (lineOf s)
@@ -312,12 +316,12 @@ follow !s !tried k !fuel = case tried of
 {-# NOINLINE follow #-}
 
 -- | An operation of a thread with a pending cancellation; the thread may be masked.
-performCondemned :: Scheduler -> Tcb -> Primitive p a -> p -> (a -> Trace) -> Int -> IO ()
-performCondemned !s !tcb !op p k !fuel = do
-  cancelled <- if primitiveLooks op then cancelledNow tcb else pure Nothing
+performCondemned :: Scheduler -> Tcb -> Behaviour p a -> p -> (a -> Trace) -> Int -> IO ()
+performCondemned !s !tcb !operation p k !fuel = do
+  cancelled <- if behaviourLooks operation then cancelledNow tcb else pure Nothing
   case cancelled of
     Just e -> raise s tcb e fuel
-    Nothing -> performs s op p k fuel
+    Nothing -> performs s operation p k fuel
 {-# NOINLINE performCondemned #-}
 
 ask :: Scheduler -> Tcb -> SystemCall a -> (a -> Trace) -> Int -> IO ()

@@ -25,7 +25,6 @@ where
 
 import Control.Monad.Primitive (RealWorld)
 import Data.Primitive.ByteArray (MutableByteArray, readByteArray, writeByteArray)
-import Data.Primitive.MutVar (MutVar)
 import Data.Word (Word64, Word8)
 import Foreign.Ptr (Ptr, ptrToIntPtr)
 import Foreign.Ptr qualified as Ptr (IntPtr (..))
@@ -84,7 +83,7 @@ data Kept
   = NothingKept
   | -- | Which worker keeps it, the thread, its continuation (lazy, because evaluating it is the
     -- thread's own affair), its status while it waits, and where.
-    Kept !Int !Tcb (Arrival -> Trace) !Status {-# UNPACK #-} !Place
+    Kept !Int !Tcb (Arrival -> Trace) Status {-# UNPACK #-} !Place
 
 -- | Where a waiter stands: the bytes of the descriptor's slot.
 data Place = Place
@@ -119,7 +118,7 @@ sameThread (Tcb i a) (Tcb j b) =
     && samePointer (stateContext a) (stateContext b)
   where
     sameIdentity = case (i, j) of
-      (Identity _ (s :: MutVar RealWorld Status), Identity _ t) -> s == t
+      (Identity _ s, Identity _ t) -> s == t
       (Nobody, Nobody) -> True
       _ -> False
 

@@ -1,3 +1,4 @@
+{-# LANGUAGE UnliftedDatatypes #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- |
@@ -25,18 +26,20 @@ module Weft.Internal.Core.Tcb
     ThreadId (..),
     threadNumber,
     Status (..),
+    SharedStatus (..),
+    goingAt,
     Cancellation (..),
   )
 where
 
 import Control.Exception (SomeException)
-import Control.Monad.Primitive (RealWorld)
 import Data.IORef (IORef)
-import Data.Primitive.MutVar (MutVar)
 import Data.Sequence (Seq)
+import GHC.Exts (UnliftedType)
 import Weft.Internal.Core.Context
 import {-# SOURCE #-} Weft.Internal.Core.Home (Home)
 import {-# SOURCE #-} Weft.Internal.Core.Trace (Trace)
+import Weft.Internal.Data.Cell (Cell)
 import Weft.Internal.Os.Masked (Masking (..))
 
 -- | The control block of a thread: who it is, and its state.
@@ -107,7 +110,7 @@ data Identity
   = -- | An anonymous thread that has not been asked for its number.
     Nobody
   | -- | Its number, and what is to become of it.
-    Identity {-# UNPACK #-} !Int {-# UNPACK #-} !(MutVar RealWorld Status)
+    Identity {-# UNPACK #-} !Int {-# UNPACK #-} !(Cell Status)
 
 identityNumber :: Identity -> Int
 identityNumber = \case
@@ -116,17 +119,25 @@ identityNumber = \case
 
 -- | Whether a thread runs, waits, is condemned or has ended. Only its home worker changes this (see
 -- "Weft.Internal.Core.Cancel").
+type Status :: UnliftedType
 data Status
   = -- | Nothing in particular.
     Going !Home
   | -- | It waits, or waited, in a way that a cancellation may interrupt; the action
-    -- asks for the end of the wait and does nothing if that has ended. It is evaluated, but
-    -- not by the constructor: GHC would make a thunk of one with a function in such a field.
+    -- asks for the end of the wait and does nothing if that has ended.
     Waiting !Home (IO ())
   | -- | Cancellations that it has not noticed yet, oldest first; at least one.
     Condemned !Home !(Seq Cancellation)
   | -- | It has ended.
     Ended
+
+-- | The status of many threads. Lifted, since a home has its own within.
+data SharedStatus = SharedStatus Status
+
+-- | For a home that is being made: a function of its own, or GHC would evaluate the home where it is made.
+goingAt :: Home -> SharedStatus
+goingAt !home = SharedStatus (Going home)
+{-# NOINLINE goingAt #-}
 
 -- | An exception on its way to a thread, and whether it still applies: the thread
 -- that asked for it may have set the reference to false, on the thread's worker.

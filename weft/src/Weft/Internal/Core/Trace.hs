@@ -57,7 +57,8 @@ import GHC.Stack (CallStack, emptyCallStack)
 import Weft.Internal.Core.Context
 import Weft.Internal.Core.Home
 import Weft.Internal.Core.Parking
-import Weft.Internal.Core.Primitive hiding (Fast (..), VariableState (..), onlyAlone)
+import Weft.Internal.Core.Primitive (Primitive)
+import Weft.Internal.Core.Primitive hiding (Behaviour (..), Primitive (..), VariableState (..), behaviourOf, onlyAlone)
 import Weft.Internal.Core.SystemCall (Arrival, Intake, SystemCall (ReceiveStanding))
 import Weft.Internal.Core.Tcb
 

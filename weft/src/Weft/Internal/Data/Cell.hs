@@ -1,5 +1,6 @@
 {-# LANGUAGE MagicHash #-}
 {-# LANGUAGE UnboxedTuples #-}
+{-# LANGUAGE UnliftedNewtypes #-}
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
@@ -9,7 +10,7 @@
 -- A variable whose type says that its content is evaluated, since that type is unlifted. A
 -- reader need not check: a read of another variable is followed by a test, whose answer may be a
 -- thunk, so GHC saves all that it has at hand on the stack before the test. From any OS thread.
-module Weft.Internal.Data.Cell (Cell, newCell, readCell, writeCell, casCell) where
+module Weft.Internal.Data.Cell (Cell (..), newCell, readCell, writeCell, SeenIn, lookCell, casCell) where
 
 import Control.Monad.Primitive (RealWorld)
 import Data.Kind (Type)
@@ -33,10 +34,19 @@ readCell (Cell var) use = IO $ \s -> case readMutVar# var s of (# s1, a #) -> ca
 writeCell :: forall (a :: UnliftedType). Cell a -> a -> IO ()
 writeCell (Cell var) a = IO $ \s -> case writeMutVar# var a s of s1 -> (# s1, () #)
 
--- | Replace the content if it is still the object that this pointer was read as. A full memory
--- barrier.
-casCell :: forall (a :: UnliftedType). Cell a -> Any -> a -> IO Bool
-casCell (Cell var) seen new = IO $ \s -> case casMutVar# (unsafeCoerce# var :: MutVar# RealWorld Any) seen (unsafeCoerce# new) s of
+-- | The very pointer that was read from a cell. Unlifted like the content: GHC would pass a
+-- coercion to a lifted type as a thunk where it does not optimise, and in interpreted code.
+type SeenIn :: UnliftedType -> UnliftedType
+newtype SeenIn a = SeenIn (Any :: UnliftedType)
+
+-- | Read, and go on with the witness for 'casCell' and the content.
+lookCell :: forall (a :: UnliftedType) r. Cell a -> (SeenIn a -> a -> IO r) -> IO r
+lookCell cell use = readCell cell (\a -> use (SeenIn (unsafeCoerce# a)) a)
+{-# INLINE lookCell #-}
+
+-- | Replace the content if it is still what was seen. A full memory barrier.
+casCell :: forall (a :: UnliftedType). Cell a -> SeenIn a -> a -> IO Bool
+casCell (Cell var) seen new = IO $ \s -> case casMutVar# (unsafeCoerce# var :: MutVar# RealWorld (SeenIn a)) seen (SeenIn (unsafeCoerce# new)) s of
   (# s1, 0#, _ #) -> (# s1, True #)
   (# s1, _, _ #) -> (# s1, False #)
 {-# INLINE casCell #-}

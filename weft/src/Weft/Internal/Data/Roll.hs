@@ -15,12 +15,14 @@ module Weft.Internal.Data.Roll (Roll, newRoll, enter, makeRoom, leave, tidy, liv
 import Control.Monad (when)
 import Control.Monad.Primitive (RealWorld)
 import Data.Foldable (foldlM)
+import Data.Kind (Type)
 import Data.Primitive.MutVar
 import Data.Primitive.PrimArray
 import Data.Primitive.SmallArray
-import GHC.Exts (Any, Int (..), MutVar#, SmallArray#, SmallMutableArray#, indexSmallArray#, readSmallArray#, unsafeCoerce#, writeSmallArray#)
+import GHC.Exts (Any, Int (..), MutVar#, SmallArray#, SmallMutableArray#, UnliftedType, indexSmallArray#, readSmallArray#, unsafeCoerce#, writeSmallArray#)
 import GHC.IO (IO (..))
 import Unsafe.Coerce (unsafeCoerce)
+import Weft.Internal.Data.Cell
 
 -- Note [The roll]
 -- ~~~~~~~~~~~~~~~
@@ -43,6 +45,7 @@ import Unsafe.Coerce (unsafeCoerce)
 -- Full pages are frozen, so that the collector looks at them again only when they hold
 -- something younger (Note [Why chunks, and why frozen ones] in "Weft.Internal.Data.Slots").
 
+type Roll :: UnliftedType -> Type
 data Roll a = Roll
   { -- | How many are in the open page, how many last, how many are in full pages, below
     -- The number of live entries below which the full pages are swept.
@@ -67,7 +70,7 @@ perPage = 64
 spare :: Int
 spare = 4 * perPage
 
-newRoll :: IO (Roll a)
+newRoll :: forall (a :: UnliftedType). IO (Roll a)
 newRoll = do
   ints <- newPrimArray 4
   setPrimArray ints 0 4 0
@@ -79,7 +82,7 @@ nothing = unsafeCoerce ()
 {-# NOINLINE nothing #-}
 
 -- | Add a variable. The action calls 'makeRoom'.
-enter :: Roll a -> MutVar RealWorld a -> IO () -> IO ()
+enter :: forall (a :: UnliftedType). Roll a -> Cell a -> IO () -> IO ()
 enter (Roll ints open _) var full = do
   n <- readPrimArray ints filled
   put open n var
@@ -90,7 +93,7 @@ enter (Roll ints open _) var full = do
 {-# INLINE enter #-}
 
 -- | One variable is dead, and says so already. The action calls 'tidy'.
-leave :: Roll a -> IO () -> IO ()
+leave :: forall (a :: UnliftedType). Roll a -> IO () -> IO ()
 leave (Roll ints _ _) few = do
   l <- readPrimArray ints lasting
   writePrimArray ints lasting (l - 1)
@@ -99,22 +102,22 @@ leave (Roll ints _ _) few = do
 {-# INLINE leave #-}
 
 -- | The number of live entries. From any OS thread, where it may be slightly old.
-living :: Roll a -> IO Int
+living :: forall (a :: UnliftedType). Roll a -> IO Int
 living (Roll ints _ _) = readPrimArray ints lasting
 
-put :: SmallMutableArray RealWorld Any -> Int -> MutVar RealWorld a -> IO ()
-put (SmallMutableArray array) (I# i) (MutVar var) = IO $ \s -> case writeSmallArray# (ofVariables array) i var s of s' -> (# s', () #)
+put :: forall (a :: UnliftedType). SmallMutableArray RealWorld Any -> Int -> Cell a -> IO ()
+put (SmallMutableArray array) (I# i) (Cell var) = IO $ \s -> case writeSmallArray# (ofVariables array) i var s of s' -> (# s', () #)
 {-# INLINE put #-}
 
-get :: SmallMutableArray RealWorld Any -> Int -> IO (MutVar RealWorld a)
-get (SmallMutableArray array) (I# i) = IO $ \s -> case readSmallArray# (ofVariables array) i s of (# s', var #) -> (# s', MutVar var #)
+get :: forall (a :: UnliftedType). SmallMutableArray RealWorld Any -> Int -> IO (Cell a)
+get (SmallMutableArray array) (I# i) = IO $ \s -> case readSmallArray# (ofVariables array) i s of (# s', var #) -> (# s', Cell var #)
 {-# INLINE get #-}
 
-ofVariables :: SmallMutableArray# RealWorld Any -> SmallMutableArray# RealWorld (MutVar# RealWorld a)
+ofVariables :: forall (a :: UnliftedType). SmallMutableArray# RealWorld Any -> SmallMutableArray# RealWorld (MutVar# RealWorld a)
 ofVariables = unsafeCoerce#
 
 -- | The open page is full: keep its live entries.
-makeRoom :: (a -> Bool) -> Roll a -> IO ()
+makeRoom :: forall (a :: UnliftedType). (a -> Bool) -> Roll a -> IO ()
 makeRoom lasts roll@(Roll ints open full) = do
   kept <- sift lasts open
   if 2 * kept <= perPage
@@ -131,13 +134,13 @@ makeRoom lasts roll@(Roll ints open full) = do
 {-# INLINE makeRoom #-}
 
 -- | Sweep the full pages when only a quarter of their entries is live.
-setThreshold :: Roll a -> IO ()
+setThreshold :: forall (a :: UnliftedType). Roll a -> IO ()
 setThreshold (Roll ints _ _) = do
   n <- readPrimArray ints inFull
   writePrimArray ints threshold (if n <= spare then -1 else n `div` 4)
 
 -- | Move the live entries of a page to its front; answers their number.
-sift :: (a -> Bool) -> SmallMutableArray RealWorld Any -> IO Int
+sift :: forall (a :: UnliftedType). (a -> Bool) -> SmallMutableArray RealWorld Any -> IO Int
 sift lasts page = go 0 0
   where
     go :: Int -> Int -> IO Int
@@ -145,12 +148,11 @@ sift lasts page = go 0 0
       | i == perPage = pure kept
       | otherwise = do
           var <- get page i
-          a <- readMutVar var
-          if lasts a then put page kept var >> go (i + 1) (kept + 1) else go (i + 1) kept
+          readCell var $ \a -> if lasts a then put page kept var >> go (i + 1) (kept + 1) else go (i + 1) kept
 {-# INLINE sift #-}
 
 -- | Remove the dead entries from the full pages.
-tidy :: (a -> Bool) -> Roll a -> IO ()
+tidy :: forall (a :: UnliftedType). (a -> Bool) -> Roll a -> IO ()
 tidy lasts roll@(Roll ints _ full) = do
   pages <- readMutVar full
   scratch <- newSmallArray perPage nothing
@@ -166,31 +168,31 @@ tidy lasts roll@(Roll ints _ full) = do
           | i == entries page = pure (done, kept)
           | otherwise = do
               let var = entry page i
-              a <- readMutVar var
-              if not (lasts a)
-                then go (i + 1) (done, kept)
-                else do
-                  put scratch kept var
-                  if kept + 1 < perPage
-                    then go (i + 1) (done, kept + 1)
-                    else freezeSmallArray scratch 0 perPage >>= \new -> go (i + 1) (Page new : done, 0)
+              readCell var $ \a ->
+                if not (lasts a)
+                  then go (i + 1) (done, kept)
+                  else do
+                    put scratch kept var
+                    if kept + 1 < perPage
+                      then go (i + 1) (done, kept + 1)
+                      else freezeSmallArray scratch 0 perPage >>= \new -> go (i + 1) (Page new : done, 0)
 {-# INLINE tidy #-}
 
 -- | Fold over all variables, dead ones included.
-foldRoll :: (r -> a -> IO r) -> r -> Roll a -> IO r
+foldRoll :: forall (a :: UnliftedType) r. (r -> a -> IO r) -> r -> Roll a -> IO r
 foldRoll f start (Roll ints open full) = do
   n <- readPrimArray ints filled
   pages <- readMutVar full
   foldlM frozen start pages >>= \r -> foldlM (\r' i -> get open i >>= visit r') r [0 .. n - 1]
   where
-    visit r var = readMutVar var >>= f r
+    visit r var = readCell var (f r)
     frozen r page = foldlM (\r' i -> visit r' (entry page i)) r [0 .. entries page - 1]
 
 entries :: Page -> Int
 entries (Page page) = sizeofSmallArray page
 
-entry :: Page -> Int -> MutVar RealWorld a
-entry (Page (SmallArray page)) (I# i) = case indexSmallArray# (frozenVariables page) i of (# var #) -> MutVar var
+entry :: forall (a :: UnliftedType). Page -> Int -> Cell a
+entry (Page (SmallArray page)) (I# i) = case indexSmallArray# (frozenVariables page) i of (# var #) -> Cell var
 
-frozenVariables :: SmallArray# Any -> SmallArray# (MutVar# RealWorld a)
+frozenVariables :: forall (a :: UnliftedType). SmallArray# Any -> SmallArray# (MutVar# RealWorld a)
 frozenVariables = unsafeCoerce#

@@ -43,14 +43,14 @@ receiveStanding env !tcb request !intake k =
 {-# OPAQUE receiveStanding #-}
 
 receiveLooking :: Env -> Tcb -> SystemCall Arrival -> Intake -> (Arrival -> Trace) -> Tcb -> Status -> Place -> IO Trace
-receiveLooking env !tcb request !intake k !thread !status !place
+receiveLooking env !tcb request !intake k !thread status !place
   | sameThread thread tcb = receiveAgain env tcb request intake k status place
   | otherwise = receiveAnew env tcb request intake k
 {-# OPAQUE receiveLooking #-}
 
 -- | The thread and its continuation are those of the waiter that is kept.
 receiveAgain :: Env -> Tcb -> SystemCall Arrival -> Intake -> (Arrival -> Trace) -> Status -> Place -> IO Trace
-receiveAgain env !tcb request !intake k !status !place = do
+receiveAgain env !tcb request !intake k status !place = do
   offset <- intakeOffset intake
   let Buffer memory size = intakeBuffer intake
   free <- interruptibleAgain tcb status

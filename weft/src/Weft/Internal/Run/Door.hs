@@ -119,7 +119,7 @@ newDoor policy report closing end numbers everybody peers alone index = do
             homeReady = pushTo queue,
             homeStart = \tcb resume -> readIORef started >>= mapM_ (\worker -> startThread (workerScheduler worker) tcb resume),
             homeIdentify = \tcb -> readIORef started >>= maybe (pure tcb) (\worker -> numbered (workerScheduler worker) tcb),
-            homeGoing = Going home,
+            homeGoing = goingAt home,
             homeParked = parked,
             homeClock = clock,
             homeBirths = births,

@@ -146,7 +146,7 @@ sendLater :: Channel a -> Here -> a -> Resume -> IO (Tried ())
 sendLater c@Channel {channelState = var, channelNames = names} here a k =
   sendNow c home a park (pure (Instead (throwTrace (closed c)))) (pure (Got ()))
   where
-    !home = hereHome here
+    home = hereHome here
     park = currentTcb here >>= \tcb -> waitFor home tcb (blockedSend names) a k queueUp
     join waiter =
       sendNow c home a (queueUp waiter) (pure () <$ refuse home waiter (toException (closed c))) (pure () <$ answer home waiter ())
@@ -226,7 +226,7 @@ receiveLater :: Channel a -> Here -> (Maybe a -> Trace) -> IO (Tried (Maybe a))
 receiveLater c@Channel {channelState = var, channelNames = names} here k =
   receiveNow c home park (pure (Got Nothing)) (pure . Got . Just)
   where
-    !home = hereHome here
+    home = hereHome here
     park = currentTcb here >>= \tcb -> waitFor home tcb (blockedReceive names) () k queueUp
     join waiter = receiveNow c home (queueUp waiter) (reply waiter Nothing) (reply waiter . Just)
     reply waiter a = pure () <$ answer home waiter a

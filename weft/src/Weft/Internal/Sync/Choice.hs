@@ -13,10 +13,10 @@ import Control.Monad ((>=>))
 import Data.IORef
 import Data.List (intercalate)
 import GHC.Exts (oneShot)
-import Weft.Internal.Core.Atomic
 import Weft.Internal.Core.Park
 import Weft.Internal.Core.SystemCall (Ends (..), Reason (..), describe)
 import Weft.Internal.Core.Trace
+import Weft.Internal.Data.Cell
 import Weft.Internal.Sync (attempt)
 
 -- Note [Choices]
@@ -108,11 +108,11 @@ selectNow choices home tcb k = poll choices
       Later <$ waitFor home tcb (blockedOnAny choices) () goOn (\waiter -> leave home <$ joinAll joined leave waiter choices)
     joinAll _ _ _ [] = pure ()
     joinAll joined leave waiter (Choice _ _ _ offer join use : rest) = do
-      place <- newShared (OneOf offer waiter (oneShot (\b -> unThread (use b) k)))
+      place <- newCell (OneOf offer waiter (oneShot (\b -> unThread (use b) k)))
       join home (ParkedThread place) >>= \case
         Just quit -> do
           -- Nothing of the thread is to be held by a queue that it has left.
-          modifyIORef joined ((\here -> publish place Vacant >> quit here) :)
+          modifyIORef joined ((\here -> writeCell place Vacant >> quit here) :)
           joinAll joined leave waiter rest
         Nothing ->
           claim home waiter >>= \case

@@ -39,12 +39,11 @@ where
 
 import Control.Monad (unless)
 import Data.Maybe (isNothing)
-import Data.Primitive.MutVar
 import Data.Text (Text)
 import GHC.Exts (oneShot)
 import Weft.Internal.Core.Atomic
 import Weft.Internal.Core.Park
-import Weft.Internal.Core.Primitive (Fast (..), VariableState (..), onlyAlone)
+import Weft.Internal.Core.Primitive (Behaviour (..), Primitive (..), VariableState (..), behaviourOf, onlyAlone)
 import Weft.Internal.Core.Trace
 import Weft.Internal.Data.Cell
 import Weft.Internal.Sync
@@ -108,13 +107,14 @@ make home text state = do
   name <- newName home text
   var <- newCell state
   let blockedOn = MVarBlockedOn (waiting "MVar" name "to take") (waiting "MVar" name "to put") (waiting "MVar" name "to read")
-      mvar =
-        MVar
-          var
-          (Primitive (onlyAlone home (TakeOut var)) (takeAct mvar (leaveHungry var)) True (using "take" (blockedTake blockedOn)))
-          (Primitive (onlyAlone home (PutIn var)) (putAct mvar) True (using "put into" (blockedPut blockedOn)))
-          blockedOn
-  pure mvar
+      taking = blockedTake blockedOn
+      putting = blockedPut blockedOn
+  pure $
+    MVar
+      var
+      (onlyAlone home (TakeOut var) (Behaviour (takeAct var taking (leaveHungry var)) True (using "take" taking)))
+      (onlyAlone home (PutIn var) (Behaviour (putAct var putting) True (using "put into" putting)))
+      blockedOn
 
 -- | Take the value; wait for one while there is none. Cancellable while it waits; a thread
 -- that is cancelled has taken nothing.
@@ -122,28 +122,28 @@ takeMVar :: MVar a -> Thread a
 takeMVar mvar = Thread (Perform (mvarTake mvar) ())
 {-# INLINE takeMVar #-}
 
--- | With what a cancelled wait does, made once. The patterns here and in 'putAct' are lazy since
--- the variable is made of these.
-takeAct :: MVar a -> (Home -> IO ()) -> Here -> () -> (a -> Trace) -> IO (Tried a)
-takeAct ~mvar@MVar {mvarState = var, mvarBlockedOn = blockedOn} forget = \here _ k -> do
-  tcb <- currentTcb here
-  let !home = hereHome here
+-- | With what a cancelled wait does, made once.
+takeAct :: Cell (MVarState a) -> BlockedOn -> (Home -> IO ()) -> Here -> () -> (a -> Trace) -> IO (Tried a)
+takeAct var blockedOn forget = \here _ k -> do
+  let home = hereHome here
   readCell var $ \case
     -- Most often there is no waiter yet.
     Empty
-      | homeAlone home,
-        Identity {} <- tcbIdentity tcb -> do
-          waiter <- takePlace home tcb (blockedTake blockedOn) () k
-          writeCell var (One waiter)
-          untilForgotten home tcb waiter forget
-    _ -> takeLater mvar here k
+      | homeAlone home ->
+          currentTcb here >>= \tcb -> case tcbIdentity tcb of
+            Identity {} -> do
+              waiter <- takePlace home tcb blockedOn () k
+              writeCell var (One waiter)
+              untilForgotten home tcb waiter forget
+            Nobody -> takeLater var blockedOn here k
+    _ -> takeLater var blockedOn here k
 {-# INLINE takeAct #-}
 
-takeLater :: MVar a -> Here -> (a -> Trace) -> IO (Tried a)
-takeLater MVar {mvarState = var, mvarBlockedOn = blockedOn} here k = takeNow var home park (pure . Got)
+takeLater :: Cell (MVarState a) -> BlockedOn -> Here -> (a -> Trace) -> IO (Tried a)
+takeLater var blockedOn here k = takeNow var home park (pure . Got)
   where
-    !home = hereHome here
-    park = currentTcb here >>= \tcb -> waitFor home tcb (blockedTake blockedOn) () k queueUp
+    home = hereHome here
+    park = currentTcb here >>= \tcb -> waitFor home tcb blockedOn () k queueUp
     join waiter = takeNow var home (queueUp waiter) (\a -> pure () <$ answer home waiter a)
     queueUp waiter = queueToTake var home waiter (pure (leaveHungry var home)) (join waiter)
 {-# OPAQUE takeLater #-}
@@ -229,31 +229,31 @@ putMVar mvar = Thread . Perform (mvarPut mvar)
 
 -- | Put a value, and notice a cancellation only if this must wait.
 putBack :: MVar a -> a -> Thread ()
-putBack mvar = Thread . Perform (mvarPut mvar) {primitiveLooks = False}
+putBack mvar = Thread . Perform (Plain (behaviourOf (mvarPut mvar)) {behaviourLooks = False})
 
-putAct :: MVar a -> Here -> a -> Resume -> IO (Tried ())
-putAct ~mvar@MVar {mvarState = var} = \here a k -> do
-  let !home = hereHome here
+putAct :: Cell (MVarState a) -> BlockedOn -> Here -> a -> Resume -> IO (Tried ())
+putAct var blockedOn = \here a k -> do
+  let home = hereHome here
   readCell var $ \case
     -- Most often one thread waits to take, which gets the value.
     One (ParkedThread place)
       | homeAlone home ->
-          readMutVar place >>= \case
+          readCell place $ \case
             Occupied _ taker _ _ _ use -> do
-              writeMutVar place Vacant
+              writeCell place Vacant
               writeCell var Empty
               departed home
               homeReady home Woken taker (oneShot (\_ -> use a))
               pure (Got ())
-            _ -> putLater mvar here a k
-    _ -> putLater mvar here a k
+            _ -> putLater var blockedOn here a k
+    _ -> putLater var blockedOn here a k
 {-# INLINE putAct #-}
 
-putLater :: MVar a -> Here -> a -> Resume -> IO (Tried ())
-putLater MVar {mvarState = var, mvarBlockedOn = blockedOn} here a k = putNow var home a park (pure (Got ()))
+putLater :: Cell (MVarState a) -> BlockedOn -> Here -> a -> Resume -> IO (Tried ())
+putLater var blockedOn here a k = putNow var home a park (pure (Got ()))
   where
-    !home = hereHome here
-    park = currentTcb here >>= \tcb -> waitFor home tcb (blockedPut blockedOn) a k queueUp
+    home = hereHome here
+    park = currentTcb here >>= \tcb -> waitFor home tcb blockedOn a k queueUp
     join waiter = putNow var home a (queueUp waiter) (pure () <$ answer home waiter ())
     queueUp waiter = lookCell var $ \seen -> \case
       Full b -> swapCell home var seen (Crowded b (enqueue waiter emptyQueue)) >>= done

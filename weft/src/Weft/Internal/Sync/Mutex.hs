@@ -33,9 +33,10 @@ import Data.Primitive.PrimVar
 import Data.Text (Text)
 import Weft.Internal.Core.Atomic
 import Weft.Internal.Core.Park
-import Weft.Internal.Core.Primitive (Fast (..), onlyAlone)
+import Weft.Internal.Core.Primitive (Behaviour (..), Primitive (..), onlyAlone)
 import Weft.Internal.Core.Self
 import Weft.Internal.Core.Trace
+import Weft.Internal.Data.Cell
 import Weft.Internal.Sync
 import Weft.Internal.Sync.WaitQueue
 
@@ -105,8 +106,8 @@ createMutex home text = do
       m =
         Mutex
           word
-          (Primitive (onlyAlone home (Hold word)) (lockAct m) True (using "lock" blockedOn))
-          (Primitive (onlyAlone home (LetGo word)) (unlockAct m) False (using "unlock" blockedOn))
+          (onlyAlone home (Hold word) (Behaviour (lockAct m) True (using "lock" blockedOn)))
+          (onlyAlone home (LetGo word) (Behaviour (unlockAct m) False (using "unlock" blockedOn)))
           queue
           blockedOn
           name
@@ -125,7 +126,7 @@ lockAct m = \here _ k -> do
   tcb <- currentTcb here
   case tcbIdentity tcb of
     Identity n _ -> do
-      let !home = hereHome here
+      let home = hereHome here
       found <- swapWord home (mutexWord m) 0 (shiftL n 1)
       if found == 0 then pure (Got ()) else lockLater m n found home tcb k
     Nobody -> numberedFirst (lock m) k
@@ -165,7 +166,7 @@ unlock m = Thread (Perform (mutexUnlock m) ())
 unlockAct :: Mutex -> Here -> () -> Resume -> IO (Tried ())
 unlockAct m = \here _ _ -> do
   tcb <- currentTcb here
-  let !home = hereHome here
+  let home = hereHome here
       -- A thread that has locked has a number.
       n = tcbNumber tcb
   found <- swapWord home (mutexWord m) (shiftL n 1) 0
@@ -220,9 +221,9 @@ handOverAlone m here = readMutVar (mutexQueue m) >>= go
   where
     go queue =
       dequeue queue free $ \(ParkedThread place) rest ->
-        readMutVar place >>= \case
+        readCell place $ \case
           Occupied _ tcb _ _ _ k -> do
-            writeMutVar place Vacant
+            writeCell place Vacant
             publish (mutexQueue m) rest
             let number = shiftL (tcbNumber tcb) 1
             writePrimVar (mutexWord m) (if isEmpty rest then number else number .|. 1)

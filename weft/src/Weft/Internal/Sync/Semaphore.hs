@@ -107,7 +107,7 @@ acquireLater s@Semaphore {semaphoreState = state, semaphoreNames = names} n here
         settle s home
         pure leave
   where
-    !home = hereHome here
+    home = hereHome here
     blockedOn = if n == 1 then blockedOnOne names else waiting "semaphore" (semaphoreName names) (show n <> " permits")
     leave = do
       change home state (\(SemaphoreState free queue) -> SemaphoreState free <$> afterRemoval queue)

@@ -10,10 +10,10 @@ module Weft.Internal.Core.Scheduler.Fuel (dueAtPause, pausedBefore) where
 
 import Control.Exception (SomeException)
 import Data.Bits (unsafeShiftR, (.&.))
-import Data.Primitive.MutVar
 import Weft.Internal.Core.Cancel
 import Weft.Internal.Core.Scheduler.State
 import Weft.Internal.Core.Trace
+import Weft.Internal.Data.Cell (readCell)
 
 -- | The cancellation to raise in this thread, whose fuel is used up, in place of its next
 -- node: not where what comes next must not be kept from happening.
@@ -37,7 +37,7 @@ isCondemned :: Tcb -> IO Bool
 isCondemned tcb = case tcbIdentity tcb of
   Nobody -> pure False
   Identity _ status ->
-    readMutVar status >>= \case
+    readCell status $ \case
       Condemned _ _ -> pure True
       _ -> pure False
 
