@@ -92,12 +92,14 @@ contents = foldRoll visit ([], 0)
 propModel :: [Command] -> Property
 propModel commands = ioProperty $ do
   roll <- newRoll
-  let check state@(State live _) = do
+  let check state@(State live next) = do
         (found, n) <- contents roll
         counted <- living roll
+        changed <- changes roll
         pure $
           counterexample (show (Map.size live, n, counted)) $
             sort found === Map.keys live
+              .&&. changed === 2 * next - Map.size live
               .&&. counted === Map.size live
               .&&. property (n <= 4 * Map.size live + 6 * 64)
               .&&. seq state True

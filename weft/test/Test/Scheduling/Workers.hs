@@ -2,11 +2,11 @@
 -- Description : How many workers there are, and threads that move to an idle one
 module Test.Scheduling.Workers (workers, parts) where
 
-import Control.Concurrent (forkOn, getNumCapabilities, newEmptyMVar, putMVar, takeMVar)
+import Control.Concurrent (forkOn, getNumCapabilities)
 import Control.Concurrent qualified as Ghc
 import Control.Exception (SomeException, evaluate, throwIO)
 import Control.Exception qualified as Exception
-import Control.Monad (forM, forM_, replicateM, replicateM_, when)
+import Control.Monad (forM, forM_, forever, replicateM, replicateM_, unless, when)
 import Data.IORef
 import Data.List (nub)
 import GHC.Clock (getMonotonicTimeNSec)
@@ -20,9 +20,11 @@ import Test.Support
 import Test.Tasty
 import Test.Tasty.HUnit
 import Weft
+import Weft.Counters
 import Weft.Internal.Core.Trace (Home (..), Identity (..), Status (..), Tcb (..), internal)
 import Weft.Internal.Data.Cell (readCell)
-import Weft.Internal.Run.Worker (worthMoving)
+import Weft.Internal.Run.Worker (seemComputing)
+import Weft.MVar
 import Weft.Socket (accept, closeSocket, listenTcp, withSocket)
 
 workers :: TestTree
@@ -31,7 +33,9 @@ workers =
     "workers"
     ( testCase "a surplus moves to the idle worker" workMoves
         : testCase "runs that begin at once and raise the number of capabilities" raised
-        : testCase "threads that compute are worth moving, very many, and those that no event has woken" worth
+        : testCase "pairs that hand a variable to and fro stay together" pairsStay
+        : testCase "threads that yield move from beside a pair that stays" yieldersMove
+        : testCase "a slice of threads that compute, and of very many, looks so" computing
         : [testCase ("an acceptor that moves is on its new worker, " <> show backend) (acceptorsMove backend) | backend <- [Epoll, Uring, Poll]]
     )
 
@@ -54,10 +58,10 @@ raisedPart = do
     missing <- newIORef (2 :: Int)
     let together = readIORef missing >>= \n -> when (n > 0) (Ghc.yield >> together)
         begin = atomicModifyIORef' missing (\n -> (n - 1, ())) >> together
-    ended <- newEmptyMVar
+    ended <- Ghc.newEmptyMVar
     forM_ [0, 1] $ \i ->
-      forkOn i (Exception.try (begin >> runWith defaultSettings {settingWorkers = Just (count + i)} (pure ())) >>= putMVar ended)
-    replicateM_ 2 (takeMVar ended >>= either (\e -> throwIO (e :: SomeException)) pure)
+      forkOn i (Exception.try (begin >> runWith defaultSettings {settingWorkers = Just (count + i)} (pure ())) >>= Ghc.putMVar ended)
+    replicateM_ 2 (Ghc.takeMVar ended >>= either (\e -> throwIO (e :: SomeException)) pure)
     performMajorGC
     getNumCapabilities
   putStr (show found)
@@ -83,10 +87,49 @@ workMoves = do
     liftIO (readIORef seen)
   length places @?= 2
 
-worth :: Assertion
-worth =
-  [(worthMoving False slice dispatched ready, worthMoving True slice dispatched ready) | (slice, dispatched, ready) <- looks]
-    @?= map (,True) [True, False, False, True, True]
+-- | One thread of each pair is ready and one waits: a worker that sleeps, and is given half of those that are
+-- ready, is woken for every hop of their pairs from then on. The threads wait before they begin, one after the other,
+-- so that none moves as one that was forked.
+pairsStay :: Assertion
+pairsStay = do
+  found <- running (Config Epoll 2) $ do
+    begin <- newEmptyMVar
+    variables <- replicateM pairs ((,) <$> newEmptyMVar <*> newEmptyMVar)
+    waiting <- newEmptyMVar
+    let ready act = spawn (putMVar waiting () >> readMVar begin >> replicateM_ hops act) >>= \ended -> ended <$ takeMVar waiting
+    takers <- mapM (\(there, back) -> ready (takeMVar there >>= putMVar back)) variables
+    givers <- mapM (\(there, back) -> ready (putMVar there () >> takeMVar back)) variables
+    let otherSleeps = counters >>= \c -> unless (all ((> 0) . countedSleeps) (drop 1 (countersWorkers c))) (yield >> otherSleeps)
+    otherSleeps
+    old <- total <$> counters
+    putMVar begin ()
+    sequence_ (takers <> givers)
+    new <- total <$> counters
+    pure (countedShared new - countedShared old, countedSleeps new - countedSleeps old)
+  assertBool ("moved, sleeps: " <> show found) (uncurry (+) found * 200 <= pairs * hops)
+  where
+    pairs = 8
+    hops = 2_000
+
+-- | Threads that have not waited move to the worker that sleeps, although others of their slices wait.
+yieldersMove :: Assertion
+yieldersMove = do
+  places <- running (Config Epoll 2) $ do
+    seen <- liftIO (newIORef [])
+    let place = internal (\home _ -> pure (homeWorker home)) >>= \p -> liftIO (atomicModifyIORef' seen (\ps -> let ps' = nub (p : ps) in (ps', length ps')))
+        turn = place >>= \known -> when (known < 2) (yield >> turn)
+    there <- newEmptyMVar
+    back <- newEmptyMVar
+    _ <- fork (forever (takeMVar there >>= putMVar back))
+    waits <- replicateM 32 (spawn turn)
+    let untilSeen = putMVar there () >> takeMVar back >> liftIO (readIORef seen) >>= \ps -> when (length ps < 2) untilSeen
+    untilSeen
+    sequence_ waits
+    liftIO (readIORef seen)
+  length places @?= 2
+
+computing :: Assertion
+computing = [seemComputing slice dispatches ready | (slice, dispatches, ready) <- looks] @?= [True, False, False, True, True]
   where
     looks =
       [ (5_120_000, 256, 5),

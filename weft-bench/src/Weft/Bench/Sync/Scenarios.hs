@@ -44,6 +44,9 @@ scenarios =
     SyncScenario "lock + yield + unlock, 100 threads" "MVar" 10 (contended 100) (ghcContended 100),
     SyncScenario "MVar put + take" "MVar" 1 putTake ghcPutTake,
     SyncScenario "MVar ping-pong (one way)" "MVar" 10 pingPong ghcPingPong,
+    SyncScenario "MVar ping-pong (one way), 1 pair not placed" "MVar" 10 (pairsPingPong 1) (ghcPairsPingPong 1),
+    SyncScenario "MVar ping-pong (one way), 8 pairs not placed" "MVar" 10 (pairsPingPong 8) (ghcPairsPingPong 8),
+    SyncScenario "MVar ping-pong (one way), 64 pairs not placed" "MVar" 10 (pairsPingPong 64) (ghcPairsPingPong 64),
     SyncScenario "semaphore acquire + release" "QSem" 10 permits ghcPermits,
     SyncScenario "channel ping-pong (one way)" "Chan" 10 channelPingPong ghcChannelPingPong,
     SyncScenario "channel, 1 to 1, unbounded" "Chan" 10 unbounded ghcUnbounded,
@@ -122,6 +125,31 @@ ghcStmPingPong n = do
     [ times (n `div` 2) (Stm.atomically (Stm.putTMVar a ()) >> Stm.atomically (Stm.takeTMVar b)),
       times (n `div` 2) (Stm.atomically (Stm.takeTMVar a) >> Stm.atomically (Stm.putTMVar b ()))
     ]
+
+-- Pairs that are not told where to run: whether a scheduler leaves those together that one worker serves best.
+pairsPingPong :: Int -> Int -> Thread ()
+pairsPingPong pairs n = replicateM pairs pair >>= mapM_ takeMVar
+  where
+    turns = n `div` (2 * pairs)
+    pair = do
+      a <- newEmptyMVar
+      b <- newEmptyMVar
+      done <- newEmptyMVar
+      fork_ (times turns (takeMVar a >> putMVar b ()))
+      fork_ (times turns (putMVar a () >> takeMVar b) >> putMVar done ())
+      pure done
+
+ghcPairsPingPong :: Int -> Int -> IO ()
+ghcPairsPingPong pairs n = replicateM pairs pair >>= mapM_ Ghc.takeMVar
+  where
+    turns = n `div` (2 * pairs)
+    pair = do
+      a <- Ghc.newEmptyMVar
+      b <- Ghc.newEmptyMVar
+      done <- Ghc.newEmptyMVar
+      _ <- Ghc.forkIO (times turns (Ghc.takeMVar a >> Ghc.putMVar b ()))
+      _ <- Ghc.forkIO (times turns (Ghc.putMVar a () >> Ghc.takeMVar b) >> Ghc.putMVar done ())
+      pure done
 
 -- With a switch while it is held, so that all others run into it.
 contended :: Int -> Int -> Thread ()

@@ -29,6 +29,7 @@ module Weft.Internal.Core.Cancel
     newIdentity,
     closingIdentity,
     endFate,
+    hasWaited,
     moveTo,
 
     -- * The exception
@@ -252,6 +253,15 @@ endFate :: Identity -> IO ()
 endFate = \case
   Nobody -> pure ()
   Identity _ status -> writeCell status Ended
+
+-- | Has this ready thread waited at this home in a way that a cancellation may interrupt? On its
+-- home. (A thread without a number has not been parked.)
+hasWaited :: Identity -> IO Bool
+hasWaited = \case
+  Nobody -> pure False
+  Identity _ status -> readCell status $ \case
+    Waiting _ _ -> pure True
+    _ -> pure False
 
 -- | A ready thread is about to move to another home. On its old one.
 moveTo :: Home -> Identity -> IO ()

@@ -43,6 +43,7 @@ module Weft.Internal.Core.Park
     -- * Observation
     visitParked,
     parkedCount,
+    parkings,
   )
 where
 
@@ -303,3 +304,8 @@ visitParked home f start = Roll.foldRoll visit start (homeParked home)
 -- | From any OS thread, where it may be slightly old.
 parkedCount :: Home -> IO Int
 parkedCount = Roll.living . homeParked
+
+-- | How many times a thread of this home has been parked, or made ready again, so far. On the
+-- worker only.
+parkings :: Home -> IO Int
+parkings = Roll.changes . homeParked

@@ -10,7 +10,7 @@
 -- that waits) or dead. A variable enters when it becomes live, and need not be found when it dies:
 -- the list is swept now and then. One worker owns a roll, and one OS thread at a time uses it. See
 -- Note [The roll].
-module Weft.Internal.Data.Roll (Roll, newRoll, enter, makeRoom, leave, tidy, living, foldRoll) where
+module Weft.Internal.Data.Roll (Roll, newRoll, enter, makeRoom, leave, tidy, living, changes, foldRoll) where
 
 import Control.Monad (when)
 import Control.Monad.Primitive (RealWorld)
@@ -47,8 +47,8 @@ import Weft.Internal.Data.Cell
 
 type Roll :: UnliftedType -> Type
 data Roll a = Roll
-  { -- | How many are in the open page, how many last, how many are in full pages, below
-    -- The number of live entries below which the full pages are swept.
+  { -- | How many are in the open page, how many last, how many are in full pages, the number of
+    -- live entries below which the full pages are swept, how many have left the open page.
     _rollInts :: {-# UNPACK #-} !(MutablePrimArray RealWorld Int),
     -- | Its elements are primitive variables, and are read at that type.
     _rollOpen :: {-# UNPACK #-} !(SmallMutableArray RealWorld Any),
@@ -57,11 +57,12 @@ data Roll a = Roll
 
 newtype Page = Page (SmallArray Any)
 
-filled, lasting, inFull, threshold :: Int
+filled, lasting, inFull, threshold, past :: Int
 filled = 0
 lasting = 1
 inFull = 2
 threshold = 3
+past = 4
 
 perPage :: Int
 perPage = 64
@@ -72,8 +73,8 @@ spare = 4 * perPage
 
 newRoll :: forall (a :: UnliftedType). IO (Roll a)
 newRoll = do
-  ints <- newPrimArray 4
-  setPrimArray ints 0 4 0
+  ints <- newPrimArray 5
+  setPrimArray ints 0 5 0
   Roll ints <$> newSmallArray perPage nothing <*> newMutVar []
 
 -- | Fills the unused slots of a page; never read.
@@ -105,6 +106,13 @@ leave (Roll ints _ _) few = do
 living :: forall (a :: UnliftedType). Roll a -> IO Int
 living (Roll ints _ _) = readPrimArray ints lasting
 
+-- | How many times an entry has begun or ended so far.
+changes :: forall (a :: UnliftedType). Roll a -> IO Int
+changes (Roll ints _ _) = do
+  entered <- (+) <$> readPrimArray ints past <*> readPrimArray ints filled
+  l <- readPrimArray ints lasting
+  pure (2 * entered - l)
+
 put :: forall (a :: UnliftedType). SmallMutableArray RealWorld Any -> Int -> Cell a -> IO ()
 put (SmallMutableArray array) (I# i) (Cell var) = IO $ \s -> case writeSmallArray# (ofVariables array) i var s of s' -> (# s', () #)
 {-# INLINE put #-}
@@ -121,16 +129,21 @@ makeRoom :: forall (a :: UnliftedType). (a -> Bool) -> Roll a -> IO ()
 makeRoom lasts roll@(Roll ints open full) = do
   kept <- sift lasts open
   if 2 * kept <= perPage
-    then writePrimArray ints filled kept
+    then continueAt kept
     else do
       page <- freezeSmallArray open 0 kept
       modifyMutVar' full (Page page :)
-      writePrimArray ints filled 0
+      continueAt 0
       more <- (+ kept) <$> readPrimArray ints inFull
       writePrimArray ints inFull more
       setThreshold roll
       l <- readPrimArray ints lasting
       when (more > 2 * l + spare) (tidy lasts roll)
+  where
+    continueAt n = do
+      writePrimArray ints filled n
+      before <- readPrimArray ints past
+      writePrimArray ints past (before + perPage - n)
 {-# INLINE makeRoom #-}
 
 -- | Sweep the full pages when only a quarter of their entries is live.

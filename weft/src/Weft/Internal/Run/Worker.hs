@@ -13,7 +13,7 @@ module Weft.Internal.Run.Worker
     carry,
     Ended (..),
     stopWorker,
-    worthMoving,
+    seemComputing,
   )
 where
 
@@ -24,8 +24,9 @@ import Data.Foldable (for_)
 import Data.IORef
 import Data.Primitive.Array
 import Data.Primitive.PrimVar
-import Weft.Internal.Core.Cancel (moveTo)
+import Weft.Internal.Core.Cancel (hasWaited, moveTo)
 import Weft.Internal.Core.Guests (takeExpected)
+import Weft.Internal.Core.Park (parkings)
 import Weft.Internal.Core.Policy
 import Weft.Internal.Core.Retries
 import Weft.Internal.Core.Scheduler
@@ -121,19 +122,19 @@ carry worker = case workerRecorder (workerSettings worker) of
 -- | With this way to run a slice. Inlined, so that there are two loops and the plain
 -- one knows nothing of recorders.
 carryBy :: (Scheduler -> Int -> IO Bool) -> Worker -> IO Ended
-carryBy slice worker@(Worker settings kernel scheduler) = readCounter scheduler Dispatches >>= look True
+carryBy slice worker@(Worker settings kernel scheduler) = foundBefore False False >>= look
   where
     door = doorOf worker
     carrier = schedulerCarrier scheduler
-    -- Did the poll before find nothing?
-    turn quiet = do
+    foundBefore quiet computing = Before quiet computing <$> readCounter scheduler Dispatches <*> parkings home
+    turn quiet computing = do
       tally scheduler Slices 1
       receiveStrays scheduler
-      before <- readCounter scheduler Dispatches
+      before <- foundBefore quiet computing
       ours <- slice scheduler (workerSlice settings)
-      if ours then look quiet before else pure TakenOver
+      if ours then look before else pure TakenOver
     home = schedulerHome scheduler
-    look quiet before = do
+    look !before = do
       drain (doorInbox door)
       lookAgain (homeRetries home)
       next <- readCounter scheduler NextNumber
@@ -147,18 +148,18 @@ carryBy slice worker@(Worker settings kernel scheduler) = readCounter scheduler 
         else do
           if ready > 0
             then do
-              when (ready > 1 && several) (shareWork settings scheduler quiet before ready)
+              computing <- if several then shareWork settings scheduler before ready else pure False
               found <- ask False
               -- The slice was long: other threads of GHC may wait for this
               -- capability (the pool's, the program's own).
               cut <- wasCut scheduler
               when cut Ghc.yield
-              turn (not found)
+              turn (not found) computing
             else do
               found <- ask False
               waits <- if found then pure False else someWait (homeRetries home)
               if waits then tellAll (homeRetries home) NoMore else unless found sleep
-              turn False
+              turn False False
     ask mayBlock = do
       tally scheduler Polls 1
       found <- instancePoll kernel mayBlock
@@ -195,51 +196,75 @@ nowAwake settings carrier = do
 -- A worker that sleeps may be waiting for messages of threads that are ready here. Of two threads
 -- that send each other messages one is ready and one waits, so half of the ready threads are half
 -- of as many pairs: moving them parts the pairs, and from then on every message wakes an OS thread
--- on another processor, which costs more than what most threads do between two waits. So threads
--- move when they are not ready for messages, because the last poll found nothing: they were
--- forked, or yielded. And they move when they compute: when a dispatch of the last slice took
--- longer than waking a worker does, or when all that are ready, at that rate, would keep this
--- worker busy for a time beside which moving them is nothing.
+-- on another processor, which costs more than what most threads do between two waits. Nothing
+-- brings a pair together again. Hence:
+--
+--   A thread that was made ready by a message, from outside or from another thread, moves only
+--   if the threads of its worker compute.
+--
+-- So threads move that were forked, or yielded: if the last poll found nothing, and since then none
+-- was parked nor woken, that is all that are ready; otherwise, those that have not waited at this
+-- worker. And threads move when they compute: when a dispatch of the last slice took longer than
+-- waking a worker does, or when all that are ready, at that rate, would keep this worker busy for
+-- a time beside which moving them is nothing. Two slices in a row must say so: a collection, or an
+-- OS thread that the system holds up, makes one slice look long.
 
--- | Did the poll before the slice find nothing? Then the nanoseconds that the slice took, its dispatches,
--- and the number of ready threads. The bounds are some time that waking a worker takes, and fifty times
--- as long.
-worthMoving :: Bool -> Int -> Int -> Int -> Bool
-worthMoving quiet slice dispatched ready = quiet || each >= 20_000 || each * ready >= 1_000_000
+-- | Given the nanoseconds that a slice took, its dispatches, and the number of ready threads: do
+-- these compute? The bounds are some time that waking a worker takes, and fifty times as long.
+seemComputing :: Int -> Int -> Int -> Bool
+seemComputing slice dispatches ready = each >= 20_000 || each * ready >= 1_000_000
   where
-    each = slice `div` max 1 dispatched
+    each = slice `div` max 1 dispatches
 
--- | Hand half of the ready threads to a worker that sleeps, if one does and they are worth it: Note
--- [When threads move]. After a slice: whether the poll before it found nothing, the number of
--- dispatches before it. The clock still shows that poll.
-shareWork :: WorkerSettings -> Scheduler -> Bool -> Int -> Int -> IO ()
-shareWork settings scheduler quiet before ready =
-  when (ready > surplus) $ go 0
+-- | What was found before a slice.
+data Before = Before
+  { -- | Did the poll find nothing?
+    beforeQuiet :: !Bool,
+    -- | Did the slice before look as if threads compute?
+    beforeComputing :: !Bool,
+    beforeDispatches :: !Int,
+    beforeParkings :: !Int
+  }
+
+-- | Hand up to half of the ready threads to a worker that sleeps, if one does and they are worth
+-- it: Note [When threads move]. After a slice; the clock still shows the poll before it. Answers
+-- whether the threads compute, as far as this slice tells.
+shareWork :: WorkerSettings -> Scheduler -> Before -> Int -> IO Bool
+shareWork settings scheduler !before !ready
+  | ready <= surplus = pure False
+  | otherwise = go 0
   where
     doors = workerDoors settings
+    home = schedulerHome scheduler
     surplus = 4
     go i
-      | i >= sizeofArray doors = pure ()
+      | i >= sizeofArray doors = pure False
       | i == workerIndex settings = go (i + 1)
       | otherwise = do
           let there = indexArray doors i
           asleep <- isAsleep (doorInbox there)
-          if asleep
-            then worthIt >>= \yes -> when yes (give there)
-            else go (i + 1)
-    worthIt = do
-      slice <- (-) <$> (fromIntegral <$> monotonicNow) <*> readPrimVar (homeClock (schedulerHome scheduler))
-      dispatched <- subtract before <$> readCounter scheduler Dispatches
-      pure (worthMoving quiet slice dispatched ready)
-    give there = do
-      moved <- takeReady (doorHome there) (min 256 (ready `div` 2))
-      tally scheduler Shared (length moved)
-      postThrough there (for_ moved (\(Ready tcb resume) -> push (doorQueue there) Started tcb resume))
-    takeReady :: Home -> Int -> IO [Ready]
-    takeReady _ 0 = pure []
-    takeReady there n =
+          if asleep then offer there else go (i + 1)
+    offer there = do
+      slice <- (-) <$> (fromIntegral <$> monotonicNow) <*> readPrimVar (homeClock home)
+      dispatches <- subtract (beforeDispatches before) <$> readCounter scheduler Dispatches
+      noneParked <- (== beforeParkings before) <$> parkings home
+      let computing = seemComputing slice dispatches ready
+          anyone = computing && beforeComputing before || beforeQuiet before && noneParked
+      when (anyone || beforeQuiet before) $ give there (if anyone then \_ -> pure True else fmap not . hasWaited)
+      pure computing
+    give there may = do
+      moved <- takeReady (doorHome there) may (min 256 (ready `div` 2))
+      unless (null moved) $ do
+        tally scheduler Shared (length moved)
+        postThrough there (for_ moved (\(Ready tcb resume) -> push (doorQueue there) Started tcb resume))
+    -- Of so many from the front of the queue; the others go to its end.
+    takeReady :: Home -> (Identity -> IO Bool) -> Int -> IO [Ready]
+    takeReady _ _ 0 = pure []
+    takeReady there may n =
       popAny (schedulerQueue scheduler) >>= \case
         Nothing -> pure []
-        Just r@(Ready tcb _) -> do
-          moveTo there (tcbIdentity tcb)
-          (r :) <$> takeReady there (n - 1)
+        Just r@(Ready tcb resume) -> do
+          moves <- may (tcbIdentity tcb)
+          if moves
+            then moveTo there (tcbIdentity tcb) >> (r :) <$> takeReady there may (n - 1)
+            else push (schedulerQueue scheduler) Woken tcb resume >> takeReady there may (n - 1)
