@@ -223,9 +223,12 @@ troubled now what number t = case what of
     failing code = Step t {tcbState = Closed, timerAt = never, ackAt = never} [] [Failed (Unreached code)]
 
 -- | May this segment for a connection in TIME-WAIT begin another one (RFC 6191; RFC 9293, section
--- 3.6.1)? Then the old value is forgotten, and the segment goes to 'passiveOpen'.
-mayReplace :: Segment -> Tcb -> Bool
-mayReplace s t = tcbState t == TimeWait && f `has` syn && not (f `has` ack) && not (f `has` rst) && newer
+-- 3.6.1)? Then the old value is forgotten, and the segment goes to 'passiveOpen' with this initial sequence number, which is
+-- later than all that the old one has sent.
+mayReplace :: Segment -> Tcb -> Maybe Seq
+mayReplace s t
+  | tcbState t == TimeWait, f `has` syn, not (f `has` ack), not (f `has` rst), newer = Just (afterAll t)
+  | otherwise = Nothing
   where
     f = segmentFlags s
     newer = case optionTimestamps (segmentOptions s) of
@@ -238,8 +241,12 @@ mayReplace s t = tcbState t == TimeWait && f `has` syn && not (f `has` ack) && n
 -- connects is not gone for a minute (RFC 6191 has the other end; Linux, @tcp_tw_reuse@).
 mayFollow :: Instant -> Tcb -> Maybe Seq
 mayFollow now t
-  | tcbState t == TimeWait, t `is` TimestampsOn, timerAt t - settingTimeWait (tcbSettings t) + 1000000 <= now = Just (sndNxt t `advance` 65537)
+  | tcbState t == TimeWait, t `is` TimestampsOn, timerAt t - settingTimeWait (tcbSettings t) + 1000000 <= now = Just (afterAll t)
   | otherwise = Nothing
+
+-- An initial sequence number after those of this connection, as Linux chooses it.
+afterAll :: Tcb -> Seq
+afterAll t = sndNxt t `advance` 65537
 
 -- Section 3.10.5.
 aborted :: Instant -> Tcb -> Step
