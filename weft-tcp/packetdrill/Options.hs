@@ -1,40 +1,12 @@
 -- |
--- Description : Flags, error numbers and TCP_INFO, as Linux counts them
---
--- Socket options are those of "Weft.Tcp.Options".
-module Options
-  ( settingsFromFlags,
-    information,
-
-    -- * Error numbers
-    eBadF,
-    eInval,
-    ePipe,
-    eNotConn,
-    eIsConn,
-    eAlready,
-    eInProgress,
-    eAddrInUse,
-    eConnAborted,
-  )
-where
+-- Description : The settings of scripts, and TCP_INFO as Linux counts it
+module Options (settingsFromFlags, information) where
 
 import Data.List qualified as List
 import Data.Word (Word32)
 import Weft.Tcp.Congestion
 import Weft.Tcp.Connection
 import Weft.Tcp.Internal.Tcb
-
-eBadF, eInval, ePipe, eNotConn, eIsConn, eAlready, eInProgress, eAddrInUse, eConnAborted :: Int
-eBadF = 9
-eInval = 22
-ePipe = 32
-eNotConn = 107
-eIsConn = 106
-eAlready = 114
-eInProgress = 115
-eAddrInUse = 98
-eConnAborted = 103
 
 -- | Linux's defaults, changed by the words that packetdrill was given in @--so_flags@, with commas
 -- between them.
