@@ -52,7 +52,6 @@ import Weft.Internal.Data.Time qualified as Time
 import Weft.Internal.Data.Timers (Timers)
 import Weft.Internal.Data.Timers qualified as Timers
 import Weft.Kernel hiding (request)
-import Weft.Tcp.Connection qualified as Tcp
 import Weft.Tcp.Device (Inbox, newInbox, putPacket, readingFrom)
 import Weft.Tcp.Packet (Address (..))
 import Weft.Tcp.Stack
@@ -97,9 +96,9 @@ data Machine = Machine
 -- | A thread that sleeps.
 data Sleeper = Sleeper !Tcb !Resume
 
--- | A run that has begun, at this time in microseconds, with these settings of connections.
-newMachine :: Int64 -> Tcp.Settings -> IO Machine
-newMachine now settings = do
+-- | A run that has begun, at this time in microseconds, with the settings of its stack changed so.
+newMachine :: Int64 -> (TcpSettings -> TcpSettings) -> IO Machine
+newMachine now change = do
   clock <- newIORef now
   timers <- Timers.new
   idle <- newEmptyMVar
@@ -113,11 +112,7 @@ newMachine now settings = do
       -- The addresses that packetdrill gives its machine.
       addresses = [Address4 0xc0a80001, Address6 0xfd3dfa7bd17d0000 1]
       tcp =
-        (defaultTcpSettings (pure (readingFrom inbox "packetdrill" 1500 send)) addresses)
-          { tcpConnections = settings {Tcp.settingMss = maxBound},
-            tcpSendBuffer = 4194304,
-            tcpOpened = putMVar opened
-          }
+        (change (defaultTcpSettings (pure (readingFrom inbox "packetdrill" 1500 send)) addresses)) {tcpOpened = putMVar opened}
       run =
         (defaultSettings {settingWorkers = Just 1, settingDumpSignal = False, settingEndSignals = []})
           { settingKernel = withTcp tcp (stillKernel clock timers idle stepping (putMVar started))
