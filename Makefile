@@ -80,8 +80,7 @@ packetdrill: setup-build ## weft-tcp against scripts of packets, where packetdri
 	@exec tools/packetdrill $(SCRIPTS)
 
 differential: setup-build ## weft-tcp and Linux, given the same random calls and packets (as root) [ARGS='--seed 0 --scripts 600']
-	@tools/packetdrill build
-	@exec python3 weft-tcp/packetdrill/differential.py dist-newstyle/packetdrill/weft.so $(ARGS)
+	@exec python3 weft-tcp/packetdrill/differential.py "$$(tools/packetdrill build)" $(ARGS)
 
 lint: setup ## hlint, and is everything laid out as ormolu would?
 	@tools/lint

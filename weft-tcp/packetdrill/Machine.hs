@@ -1,279 +1,228 @@
--- |
--- Description : A machine with connections, in virtual time
---
--- A kernel's state of connections: which there are, their payload, the packets that go out.
--- 'Sockets' has the calls of programs.
-module Machine
-  ( World (..),
-    Sim,
-    Kind (..),
-    Socket (..),
-    Conn (..),
-    newWorld,
+{-# LANGUAGE GADTs #-}
 
-    -- * Time and packets
-    advanceTo,
+-- |
+-- Description : A run of Weft whose clock stands still
+--
+-- One worker, the stack, and beneath it a kernel that has a clock and nothing else. The C part moves the clock, hands in
+-- packets and begins calls; each is a 'step'. "Sockets" has the calls.
+module Machine
+  ( Machine,
+    newMachine,
+
+    -- * Steps
+    step,
+    setClock,
     nextDeadline,
     packetIn,
     packetOut,
 
-    -- * Connections
-    conn,
-    newConn,
-    getConn,
-    setConn,
-    input,
-    apply,
-    drop',
-    isListening,
-    settingsOf,
+    -- * Calls
+    perform,
+    performNow,
+    resultOf,
+    machineAttempts,
+
+    -- * Sockets
+    machineStack,
+    machineSockets,
   )
 where
 
-import Control.Monad (forM_, unless, when)
-import Control.Monad.State.Strict (gets, modify', state)
-import Control.Monad.State.Strict qualified as St
-import Data.Bits ((.|.))
+import Control.Concurrent (forkIO)
+import Control.Concurrent.MVar
+import Control.Exception (SomeException, throwIO, try)
+import Control.Monad (void, when)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
-import Data.Foldable (find)
+import Data.IORef
+import Data.Int (Int64)
 import Data.IntMap.Strict qualified as I
-import Data.Map.Strict qualified as M
-import Data.Maybe (fromMaybe, isJust)
+import Data.Primitive.PrimVar (writePrimVar)
 import Data.Sequence qualified as S
-import Data.Word (Word16)
-import Foreign.C.Error (Errno (..))
-import Options
-import Weft.Tcp.Connection
-import Weft.Tcp.Icmp
-import Weft.Tcp.Internal.Small
-import Weft.Tcp.Internal.Tcb
-import Weft.Tcp.Options
-import Weft.Tcp.Packet
-import Weft.Tcp.Segment
-import Weft.Tcp.Sequence
+import Weft (Settings (..), Thread, defaultSettings, liftIO, runWith)
+import Weft qualified
+import Weft.Attempt (attempts)
+import Weft.Internal.Core.Cancel (interruptible, orInterrupted)
+import Weft.Internal.Core.Context (rootContext)
+import Weft.Internal.Core.Home (Home (..), Why (Woken))
+import Weft.Internal.Core.SystemCall
+import Weft.Internal.Core.Tcb (Identity (Nobody), Resume, Tcb, newTcb)
+import Weft.Internal.Core.Trace (Trace (..), toTrace)
+import Weft.Internal.Data.Time qualified as Time
+import Weft.Internal.Data.Timers (Timers)
+import Weft.Internal.Data.Timers qualified as Timers
+import Weft.Kernel hiding (request)
+import Weft.Tcp.Device (Inbox, newInbox, putPacket, readingFrom)
+import Weft.Tcp.Packet (Address (..))
+import Weft.Tcp.Stack
+import Weft.Tcp.Stack.State (Stack)
 
--- | An address and a port.
-type Name = (Address, Word16)
+-- Note [Steps]
+-- ~~~~~~~~~~~~
+-- The C part holds a lock and makes one step at a time: it sets the clock, has something done on the worker, and waits until
+-- the worker would sleep. So, between two steps,
+--
+--   1. no thread is ready and no packet or message waits: whatever the step could lead to at this instant has happened,
+--      and a packet that was sent has the time of the step;
+--   2. no timer is due: those that the step's time reaches have fired, in the order of their times and then of their
+--      age, before the worker slept;
+--   3. a call is blocked if and only if its thread is parked. It ends in the step that wakes it, by the stack's own waiters.
+--
+-- At one instant the order is that of the steps: timers that are due come with the first step of that instant, after what the
+-- step itself does. The C part moves the clock from one timer to the next, and only when every call that has ended was
+-- noted.
 
--- | Everything.
-data World = World
-  { wNow :: !Instant,
-    wSockets :: !(I.IntMap Socket),
-    wConns :: !(I.IntMap Conn),
-    wNextConn, wPort :: !Int,
-    wOut :: !(S.Seq (Instant, ByteString)),
-    wSettings :: !Settings
+data Machine = Machine
+  { machineHost :: !Host,
+    -- | In microseconds. Written between steps.
+    machineClock :: !(IORef Int64),
+    machineTimers :: !(Timers Sleeper),
+    -- | Filled when the worker would sleep, at the end of a step.
+    machineIdle :: !(MVar ()),
+    -- | Is there a step?
+    machineStepping :: !(IORef Bool),
+    machineInbox :: !Inbox,
+    -- | What was sent and not taken yet, and when.
+    machineOut :: !(IORef (S.Seq (Int64, ByteString))),
+    machineStack :: !Stack,
+    machineAttempts :: !Attempts,
+    -- | By descriptor.
+    machineSockets :: !(IORef (I.IntMap Socket)),
+    -- | Results of calls that were blocked and have ended, by their numbers; and the next number.
+    machineResults :: !(IORef (I.IntMap Int)),
+    machineNext :: !(IORef Int)
   }
 
--- | A computation over it.
-type Sim = St.State World
+-- | A thread that sleeps.
+data Sleeper = Sleeper !Tcb !Resume
 
-data Kind
-  = -- | Neither listens nor was ever connected.
-    Fresh
-  | -- | How many connections may wait to be accepted, and which do.
-    Listening Int [Int]
-  | Attached Int
+-- | A run that has begun, at this time in microseconds, with the settings of its stack changed so.
+newMachine :: Int64 -> (TcpSettings -> TcpSettings) -> IO Machine
+newMachine now change = do
+  clock <- newIORef now
+  timers <- Timers.new
+  idle <- newEmptyMVar
+  stepping <- newIORef False
+  started <- newEmptyMVar
+  opened <- newEmptyMVar
+  begun <- newEmptyMVar
+  inbox <- newInbox
+  out <- newIORef S.empty
+  let send packet = readIORef clock >>= \t -> modifyIORef' out (S.|> (t, B.copy packet))
+      -- The addresses that packetdrill gives its machine.
+      addresses = [Address4 0xc0a80001, Address6 0xfd3dfa7bd17d0000 1]
+      tcp =
+        (change (defaultTcpSettings (pure (readingFrom inbox "packetdrill" 1500 send)) addresses)) {tcpOpened = putMVar opened}
+      run =
+        (defaultSettings {settingWorkers = Just 1, settingDumpSignal = False, settingEndSignals = []})
+          { settingKernel = withTcp tcp (stillKernel clock timers idle stepping (putMVar started))
+          }
+  _ <- forkIO (runWith run (attempts >>= liftIO . putMVar begun >> suspend "the end of the process" (\_ -> pure ())))
+  host <- takeMVar started
+  stack <- takeMVar opened
+  tries <- takeMVar begun
+  Machine host clock timers idle stepping inbox out stack tries <$> newIORef I.empty <*> newIORef I.empty <*> newIORef 0
 
-data Socket = Socket {sKind :: Kind, sOptions :: Values, sLocal :: Maybe Name}
+-- | A kernel of a worker, with a clock and sleepers. It tells when the worker would sleep in a step, and hands out its host.
+stillKernel :: IORef Int64 -> Timers Sleeper -> MVar () -> IORef Bool -> (Host -> IO ()) -> Kernel
+stillKernel clock timers idle stepping started =
+  Kernel
+    { kernelName = "packetdrill",
+      openKernel = \_ -> pure Opened {startKernel = start, openedGauges = pure mempty, closeKernel = pure ()}
+    }
+  where
+    start host = do
+      bell <- newEmptyMVar
+      started host
+      pure
+        Instance
+          { instanceAnswer = AnswerCall (answerStill clock timers host),
+            instancePoll = poll host bell,
+            instanceWake = void (tryPutMVar bell ()),
+            instanceAdopt = pure (),
+            instanceWaits = \_ r -> pure r,
+            instanceInterrupt = pure (),
+            instanceQuiet = pure False,
+            instanceGauges = pure mempty,
+            instanceStop = pure ()
+          }
+    poll host bell mayBlock = do
+      now <- (* 1000) <$> readIORef clock
+      writePrimVar (homeClock (hostHome host)) (fromIntegral now)
+      fired <- Timers.popExpired timers now (\(Sleeper tcb resume) -> hostReady host Woken tcb resume)
+      if fired > 0 || not mayBlock
+        then pure (fired > 0)
+        else do
+          steps <- readIORef stepping
+          when steps (writeIORef stepping False >> putMVar idle ())
+          False <$ takeMVar bell
 
-data Conn = Conn
-  { cLocal, cRemote :: Name,
-    cTcb :: Tcb,
-    -- | Bytes from 'cOutFrom' on.
-    cOut :: ByteString,
-    cOutFrom :: Seq,
-    -- | Received bytes, by their distance from the first.
-    cIn :: M.Map Int ByteString,
-    cFirst :: Maybe Seq,
-    -- | A failure that was not told yet.
-    cError :: Int,
-    cOpened, cEnded, cReset, cWriteShut, cReadShut :: Bool,
-    -- | The descriptor; or the listener.
-    cOwner, cParent :: Maybe Int
-  }
+answerStill :: IORef Int64 -> Timers Sleeper -> Host -> Tcb -> SystemCall a -> (a -> Trace) -> IO Trace
+answerStill clock timers host tcb request k = case request of
+  Now -> k . Time.Instant . (* 1000) <$> readIORef clock
+  SleepUntil (Time.Instant t) -> do
+    key <- Timers.insert timers t (Sleeper tcb k)
+    interruptible tcb $ do
+      early <- Timers.cancel timers key
+      when early $ orInterrupted tcb k >>= hostReady host Woken tcb
+    pure Parked
+  Suspend _ action -> answerSuspend host request action tcb k
+  -- Each run draws the same numbers.
+  RandomBytes n -> pure (k (B.pack (take n (iterate (\x -> 167 * x + 13) 42))))
+  -- There are no sockets but the stack's.
+  KernelAttempts -> pure (k (Attempts (\_ _ _ -> pure (-9)) (\_ _ _ _ _ -> pure (-9)) (\_ _ _ _ -> pure (-9))))
+  other -> ioError (userError ("packetdrill's kernel does not know how to " <> describe other))
 
--- | At this moment, with these settings.
-newWorld :: Instant -> Settings -> World
-newWorld now = World now I.empty I.empty 1 40000 S.empty
+-- | Have something done on the worker, and all that it leads to (Note [Steps]).
+step :: Machine -> IO a -> IO a
+step m act = do
+  result <- newEmptyMVar
+  hostPost (machineHost m) $ do
+    now <- readIORef (machineClock m)
+    writePrimVar (homeClock (hostHome (machineHost m))) (fromIntegral now * 1000)
+    writeIORef (machineStepping m) True
+    try act >>= putMVar result
+  takeMVar (machineIdle m)
+  takeMVar result >>= either (throwIO :: SomeException -> IO a) pure
 
--- Time and packets ---------------------------------------------------------------------------
+-- | It is this late, in microseconds. To be followed by a step if a timer is due.
+setClock :: Machine -> Int64 -> IO ()
+setClock m = writeIORef (machineClock m)
 
--- | When 'advanceTo' has something to do.
-nextDeadline :: Sim Instant
-nextDeadline = gets (\w -> minimum (never : map (deadline . cTcb) (I.elems (wConns w))))
-
--- | It is this late. Deadlines that have passed are served once each.
-advanceTo :: Instant -> Sim ()
-advanceTo now = do
-  modify' (\w -> w {wNow = max now (wNow w)})
-  due <- gets (\w -> [i | (i, c) <- I.toList (wConns w), deadline (cTcb c) <= wNow w])
-  forM_ due (input Due B.empty)
+-- | When a timer is due next, in microseconds.
+nextDeadline :: Machine -> IO Int64
+nextDeadline m = (\t -> if t == Timers.never then t else (t + 999) `div` 1000) <$> Timers.nextDeadline (machineTimers m)
 
 -- | A packet from the network.
-packetIn :: ByteString -> Sim ()
-packetIn bytes' = case parsePacket bytes' of
-  Right p
-    | packetProtocol p == protocolTcp,
-      Right (Ports from to, s, payload) <- parseSegment (packetSource p) (packetTarget p) (packetPayload p) ->
-        segmentIn (packetTarget p, to) (packetSource p, from) (classed (packetClass p) s) payload
-    | packetProtocol p `elem` [protocolIcmp, protocolIcmp6],
-      Right (Trouble what quoted) <- parseMessage (packetSource p) (packetTarget p) (packetPayload p),
-      Just q <- parseQuoted quoted,
-      Ports from to <- quotedPorts q -> do
-        found <- lookupConn (quotedSource q, from) (quotedTarget q, to)
-        forM_ found (\(i, _) -> input (Icmp what (quotedSeq q)) B.empty i)
-  _ -> pure ()
+packetIn :: Machine -> ByteString -> IO ()
+packetIn m bytes = step m (putPacket maxBound (machineInbox m) bytes)
 
 -- | The oldest packet that was sent and not taken yet, and when it was sent.
-packetOut :: Sim (Maybe (Instant, ByteString))
-packetOut = state $ \w -> case S.viewl (wOut w) of
-  x S.:< rest -> (Just x, w {wOut = rest})
-  S.EmptyL -> (Nothing, w)
+packetOut :: Machine -> IO (Maybe (Int64, ByteString))
+packetOut m = atomicModifyIORef' (machineOut m) $ \waiting -> case S.viewl waiting of
+  x S.:< rest -> (rest, Just x)
+  S.EmptyL -> (waiting, Nothing)
 
-lookupConn :: Name -> Name -> Sim (Maybe (Int, Conn))
-lookupConn local remote = gets (find (\(_, c) -> cLocal c == local && cRemote c == remote && tcbState (cTcb c) /= Closed) . I.toList . wConns)
-
-segmentIn :: Name -> Name -> Segment -> ByteString -> Sim ()
-segmentIn local remote s payload = do
-  found <- lookupConn local remote
-  case found of
-    Just (i, c)
-      | mayReplace s (cTcb c) -> setConn i c {cTcb = (cTcb c) {tcbState = Closed}} >> drop' i >> listen' (sndNxt (cTcb c) `advance` 65537)
-      -- A full queue: the handshake does not end (the peer's next segment tries again).
-      | tcbState (cTcb c) == SynReceived,
-        Just l <- cParent c -> do
-          full <- isFull l
-          waits <- if segmentSpan s == 0 then deferred l c else pure False
-          unless ((full || waits) && not (segmentFlags s `has` syn) && not (segmentFlags s `has` rst)) (input (Arrived s) payload i)
-      | otherwise -> input (Arrived s) payload i
-    Nothing -> listen' (initialSequence 0x2c6e8a51 0)
+-- | Begin a call: its result, or its number if it is blocked.
+perform :: Machine -> Thread Int -> IO (Either Int Int)
+perform m call' = do
+  n <- atomicModifyIORef' (machineNext m) (\n -> (n + 1, n))
+  let ending = call' >>= \r -> liftIO (modifyIORef' (machineResults m) (I.insert n r))
+  step m (homeStart home (newTcb Nobody rootContext) (\_ -> toTrace ending))
+  maybe (Left n) Right <$> resultOf m n
   where
-    listen' theirIss = do
-      listener <- gets (find (\(_, x) -> isListening x && fmap snd (sLocal x) == Just (snd local)) . I.toList . wSockets)
-      now <- gets wNow
-      base <- gets wSettings
-      case listener of
-        Just (fd, x)
-          | Just st <- passiveOpen (settingsOf local x base) theirIss 0 now s -> do
-              full <- isFull fd
-              unless full $ do
-                i <- newConn (conn local remote (stepTcb st)) {cParent = Just fd, cOutFrom = theirIss `advance` 1}
-                apply i s payload st
-          | segmentFlags s `has` ack -> answerNobody
-          | otherwise -> pure ()
-        Nothing -> answerNobody
-    answerNobody = forM_ (refusal s) (emit local remote 0 B.empty)
+    home = hostHome (machineHost m)
 
--- TCP_DEFER_ACCEPT: an acknowledgement alone does not open a connection at first.
-deferred :: Int -> Conn -> Sim Bool
-deferred l c = gets $ \w -> case I.lookup l (wSockets w) of
-  Just x -> fromIntegral (sndBackoff (cTcb c)) < deferrals (sOptions x)
-  Nothing -> False
+-- | A call that cannot be blocked.
+performNow :: Machine -> Thread a -> IO a
+performNow m call' = do
+  result <- newIORef Nothing
+  blocked <- perform m (Weft.try call' >>= liftIO . writeIORef result . Just >> pure 0)
+  readIORef result >>= \case
+    Just (Right a) -> pure a
+    Just (Left e) -> throwIO (e :: SomeException)
+    Nothing -> ioError (userError ("a call is blocked that cannot be: " <> show blocked))
 
-isListening :: Socket -> Bool
-isListening x = case sKind x of Listening {} -> True; _ -> False
-
-isFull :: Int -> Sim Bool
-isFull l = gets (\w -> case sKind <$> I.lookup l (wSockets w) of Just (Listening n q) -> length q > n; _ -> False)
-
--- | The settings for connections of a socket at this address: the link's payload is smaller in version 6.
-settingsOf :: Name -> Socket -> Settings -> Settings
-settingsOf local x base = settingsWith (sOptions x) $ case fst local of
-  Address4 {} -> base
-  Address6 {} -> base {settingMss = min 1440 (settingMss base), settingHeaders = 60}
-
-conn :: Name -> Name -> Tcb -> Conn
-conn local remote t =
-  Conn
-    { cLocal = local,
-      cRemote = remote,
-      cTcb = t,
-      cOut = B.empty,
-      cOutFrom = sndUna t `advance` 1,
-      cIn = M.empty,
-      cFirst = Nothing,
-      cError = 0,
-      cOpened = False,
-      cEnded = False,
-      cReset = False,
-      cWriteShut = False,
-      cReadShut = False,
-      cOwner = Nothing,
-      cParent = Nothing
-    }
-
-newConn :: Conn -> Sim Int
-newConn c = state (\w -> (wNextConn w, w {wNextConn = wNextConn w + 1, wConns = I.insert (wNextConn w) c (wConns w)}))
-
-setConn :: Int -> Conn -> Sim ()
-setConn i c = modify' (\w -> w {wConns = I.insert i c (wConns w)})
-
--- Give an input to a connection.
-input :: Input -> ByteString -> Int -> Sim ()
-input what payload i = do
-  found <- gets (I.lookup i . wConns)
-  now <- gets wNow
-  forM_ found $ \c -> do
-    let st = step now what (cTcb c)
-        from = case what of
-          Arrived s -> s
-          _ -> Segment (Seq 0) (Seq 0) mempty 0 0 noOptions 0
-    -- Without a user a stack keeps records.
-    setConn i c {cTcb = (if isJust (cOwner c) then id else throughRecord) (stepTcb st)}
-    apply i from payload st
-
--- Send what a step sends, and tell its answers.
-apply :: Int -> Segment -> ByteString -> Step -> Sim ()
-apply i s payload st = do
-  forM_ (stepAnswers st) answer
-  c <- gets ((I.! i) . wConns)
-  forM_ (stepSegments st) $ \g -> do
-    let at = fromIntegral (distance (cOutFrom c) (segmentSeq g))
-        bytes' = if segmentLength g == 0 then B.empty else B.take (fromIntegral (segmentLength g)) (B.drop at (cOut c))
-    tos <- gets (\w -> fromMaybe 0 (cOwner c >>= (`I.lookup` wSockets w) >>= valueOf (0, 1) . sOptions))
-    emit (cLocal c) (cRemote c) tos bytes' g
-  -- Acknowledged bytes go after the segments were cut out of them.
-  forM_ [n | Acknowledged n <- stepAnswers st] $ \n ->
-    change (\x -> x {cOut = B.drop (fromIntegral n) (cOut x), cOutFrom = cOutFrom x `advance` n})
-  when (tcbState (stepTcb st) == Closed) (drop' i)
-  where
-    change f = modify' (\w -> w {wConns = I.adjust f i (wConns w)})
-    answer = \case
-      Opened -> do
-        change (\x -> x {cOpened = True})
-        parent <- gets (cParent . (I.! i) . wConns)
-        forM_ parent $ \l -> modify' (\w -> w {wSockets = I.adjust (queued i) l (wSockets w)})
-      Store ranges -> change $ \x ->
-        let first = fromMaybe (rcvRead (cTcb x)) (cFirst x)
-            first' = if isJust (cFirst x) then first else readableFrom (cTcb x)
-            piece (Range a b) = (fromIntegral (distance first' a), B.take (fromIntegral (distance a b)) (B.drop (fromIntegral (distance (segmentSeq s) a)) payload))
-         in x {cFirst = Just first', cIn = foldr (uncurry M.insert . piece) (cIn x) ranges}
-      EndOfStream -> change (\x -> x {cEnded = True})
-      Acknowledged _ -> pure ()
-      Failed why -> do
-        c <- gets ((I.! i) . wConns)
-        change (\x -> x {cReset = True, cError = errnoOf (cEnded c) why})
-    errnoOf ended = \case
-      Reset | ended -> ePipe
-      why -> let Errno n = failureErrno why in fromIntegral n
-    queued k x = case sKind x of
-      Listening n q -> x {sKind = Listening n (q ++ [k])}
-      _ -> x
-
--- A connection that has ended and that no socket holds is forgotten.
-drop' :: Int -> Sim ()
-drop' i = do
-  held <- gets (maybe False (\c -> isJust (cOwner c) || cOpened c && isJust (cParent c)) . I.lookup i . wConns)
-  unless held (modify' (\w -> w {wConns = I.delete i (wConns w)}))
-
-emit :: Name -> Name -> Int -> ByteString -> Segment -> Sim ()
-emit (here, from) (there, to) tos payload s = modify' $ \w ->
-  w {wOut = wOut w S.|> (wNow w, buildPacket (Packet here there protocolTcp 64 (fromIntegral tos .|. classOf s) 0 bytes'))}
-  where
-    bytes' = buildSegment here there (Ports from to) s payload
-
--- | The connection with this number, which is there.
-getConn :: Int -> Sim Conn
-getConn i = gets ((I.! i) . wConns)
+-- | The result of a call that was blocked, once, if it has ended.
+resultOf :: Machine -> Int -> IO (Maybe Int)
+resultOf m n = atomicModifyIORef' (machineResults m) (\rs -> (I.delete n rs, I.lookup n rs))

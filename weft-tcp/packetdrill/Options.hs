@@ -1,57 +1,35 @@
 -- |
--- Description : Flags, error numbers and TCP_INFO, as Linux counts them
---
--- Socket options are those of "Weft.Tcp.Options".
-module Options
-  ( settingsFromFlags,
-    information,
-
-    -- * Error numbers
-    eBadF,
-    eInval,
-    ePipe,
-    eNotConn,
-    eIsConn,
-    eAlready,
-    eInProgress,
-    eAddrInUse,
-    eConnAborted,
-  )
-where
+-- Description : The settings of scripts, and TCP_INFO as Linux counts it
+module Options (settingsFromFlags, information) where
 
 import Data.List qualified as List
 import Data.Word (Word32)
 import Weft.Tcp.Congestion
 import Weft.Tcp.Connection
 import Weft.Tcp.Internal.Tcb
-
-eBadF, eInval, ePipe, eNotConn, eIsConn, eAlready, eInProgress, eAddrInUse, eConnAborted :: Int
-eBadF = 9
-eInval = 22
-ePipe = 32
-eNotConn = 107
-eIsConn = 106
-eAlready = 114
-eInProgress = 115
-eAddrInUse = 98
-eConnAborted = 103
+import Weft.Tcp.Stack (TcpSettings (..))
 
 -- | Linux's defaults, changed by the words that packetdrill was given in @--so_flags@, with commas
 -- between them.
-settingsFromFlags :: String -> Settings
-settingsFromFlags = List.foldl' word linux . split
+settingsFromFlags :: String -> TcpSettings -> TcpSettings
+settingsFromFlags flags stack = List.foldl' word stack {tcpConnections = linux, tcpSendBuffer = 4194304} (split flags)
   where
     linux =
       defaultSettings
         { settingReceiveBuffer = 64240,
           settingReceiveLimit = 6291456,
           settingUserTimeout = 924600000,
+          settingMss = maxBound,
           settingPathProbing = False
         }
     split x = case break (== ',') x of
       (a, _ : rest) -> a : split rest
       (a, []) -> [a]
-    word s = \case
+    word x = \case
+      -- No half-open connection is remembered.
+      "cookies" -> x {tcpMostHalfOpen = 0}
+      flag -> x {tcpConnections = setting (tcpConnections x) flag}
+    setting s = \case
       "reno" -> s {settingControl = newReno}
       "cubic" -> s {settingControl = cubic}
       "nosack" -> s {settingSack = False}

@@ -25,7 +25,8 @@ import subprocess
 import sys
 import time
 
-LOCAL, REMOTE = "10.9.0.1", "10.9.0.2"
+# The object's address (Machine.hs), and one of its network.
+LOCAL, REMOTE = "192.168.0.1", "192.168.0.2"
 FIN, SYN, RST, PSH, ACK, URG, ECE, CWR = (1 << i for i in range(8))
 LETTERS = "FSRP.UEW"
 

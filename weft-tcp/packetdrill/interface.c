@@ -1,10 +1,10 @@
-/* The functions that packetdrill asks a shared object for, over the sockets of Sockets.hs.
+/* The functions that packetdrill asks a shared object for, over the machine of Machine.hs.
  *
  * The clock is virtual: it moves when packetdrill sleeps, when it waits for a packet, and by a
  * microsecond when it asks for the time twice in a row (it spins at the end of a wait).
  * Packetdrill makes blocking calls on a thread of its own. Such a call waits on a condition; after
- * each change the clock stands still until the call has tried again and, where it returned, until
- * its thread has asked for the time, which is how packetdrill notes the end of a call. */
+ * each step of the machine the clock stands still until it was seen whether the call has ended and, where
+ * it has, until its thread has asked for the time, which is how packetdrill notes the end of a call. */
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -91,6 +91,7 @@ static int result(long r) {
 static void enter(void) {
   pthread_mutex_lock(&lock);
   asked_before = 0;
+  weft_clock(now);
 }
 
 /* Something may have changed: a waiting thread looks again, before the clock moves. */
@@ -146,29 +147,35 @@ static int move(long long target, int (*stop)(void)) {
     if (next > target) break;
     if (next > now) now = next;
     if (timeout_at <= now) timeout_at = HS_INT64_MAX;
-    weft_advance(now);
+    weft_clock(now);
+    weft_step();
     happened();
   }
   settle();
   if (target > now) now = target;
-  weft_advance(now);
+  weft_clock(now);
   return 0;
 }
 
 static int known(int fd) { return fd >= 0 && fd < FDS; }
 
-/* Repeat TRY until it does not say EAGAIN, or may not wait. */
-#define BLOCKING(fd, flags, TRY)                                                        \
-  enter();                                                                              \
-  long r;                                                                               \
-  for (;;) {                                                                            \
-    r = (TRY);                                                                          \
-    retried();                                                                          \
-    if (r != -EAGAIN || !known(fd) || nonblocking[fd] || ((flags)&MSG_DONTWAIT)) break; \
-    await(HS_INT64_MAX);                                                                \
-  }                                                                                     \
-  ended();                                                                              \
-  leave();
+/* Results from here downwards are the numbers of calls that are blocked. */
+enum { BLOCKED = -1000000 };
+
+/* May a call with these flags wait? */
+static int blocks(int fd, int flags) { return known(fd) && !nonblocking[fd] && !(flags & MSG_DONTWAIT); }
+
+/* The result of a call that has begun, when it has ended. */
+static long to_end(long r) {
+  if (r <= BLOCKED) happened();
+  while (r <= BLOCKED) {
+    await(HS_INT64_MAX);
+    r = weft_result(r);
+    retried();
+  }
+  ended();
+  return r;
+}
 
 static int name_out(struct sockaddr *a, socklen_t *len, const unsigned char *b, int port) {
   static const unsigned char zero[12];
@@ -212,9 +219,10 @@ static int w_socket(void *u, int domain, int type, int protocol) {
   if ((type & 15) != SOCK_STREAM || (protocol && protocol != IPPROTO_TCP)) { errno = EPROTONOSUPPORT; return -1; }
   enter();
   int fd = fresh(type);
-  if (fd >= 0) weft_socket(fd);
+  int r = fd >= 0 ? weft_socket(fd, domain == AF_INET6) : -EMFILE;
   leave();
-  return fd;
+  if (fd >= 0 && r < 0) close(fd);
+  return result(r);
 }
 
 static int w_bind(void *u, int fd, const struct sockaddr *a, socklen_t len) {
@@ -233,13 +241,13 @@ static int w_listen(void *u, int fd, int backlog) {
   return result(r);
 }
 
-static long try_accept(int fd, int new) { return weft_accept(fd, new); }
-
 static int w_accept(void *u, int fd, struct sockaddr *a, socklen_t *len) {
   unsigned char b[16];
   int new = fresh(0);
   if (new < 0) return -1;
-  BLOCKING(fd, 0, try_accept(fd, new));
+  enter();
+  long r = to_end(weft_accept(fd, new, blocks(fd, 0)));
+  leave();
   if (r < 0) { close(new); return result(r); }
   enter();
   int port = weft_peer(new, b);
@@ -252,17 +260,16 @@ static int w_connect(void *u, int fd, const struct sockaddr *a, socklen_t len) {
   if (a->sa_family == AF_UNSPEC) return 0;
   int port = name_in(a, b);
   enter();
-  int r0 = weft_connect(fd, b, port);
+  long r = to_end(weft_connect(fd, b, port, blocks(fd, 0)));
   leave();
-  if ((r0 != -EINPROGRESS && r0 != -EALREADY) || (known(fd) && nonblocking[fd])) return result(r0);
-  BLOCKING(fd, 0, weft_connected(fd));
   return result(r);
 }
 
 static ssize_t receive(int fd, void *buf, size_t n, int flags) {
-  /* How much there must be: all of it, SO_RCVLOWAT (0), or anything if the call may not wait. */
-  long least = known(fd) && (nonblocking[fd] || (flags & MSG_DONTWAIT)) ? 1 : flags & MSG_WAITALL ? (long)n : 0;
-  BLOCKING(fd, flags, weft_receive(fd, buf, n, !!(flags & MSG_PEEK), least));
+  if (flags & MSG_PEEK) { errno = EOPNOTSUPP; return -1; }
+  enter();
+  long r = to_end(weft_receive(fd, buf, n, !!(flags & MSG_WAITALL), blocks(fd, flags)));
+  leave();
   return result(r);
 }
 
@@ -297,23 +304,10 @@ static ssize_t w_recvmsg(void *u, int fd, struct msghdr *m, int flags) {
   return receive_vector(fd, m->msg_iov, m->msg_iovlen, flags);
 }
 
-/* As much as fits at once; a blocking call goes on until all is taken. */
 static ssize_t transmit(int fd, const char *buf, size_t n, int flags) {
-  size_t done = 0;
   enter();
-  long r;
-  for (;;) {
-    r = weft_send(fd, (void *)(buf + done), n - done, !!(flags & MSG_MORE));
-    retried();
-    if (r > 0) done += r;
-    if (r >= 0 && done >= n) break;
-    if (r < 0 && r != -EAGAIN) break;
-    if (!known(fd) || nonblocking[fd] || (flags & MSG_DONTWAIT)) break;
-    if (r < 0) await(HS_INT64_MAX);
-  }
-  ended();
+  long r = to_end(weft_send(fd, (void *)buf, n, !!(flags & MSG_MORE), blocks(fd, flags)));
   leave();
-  if (done > 0 || r >= 0) return (ssize_t)done;
   return result(r);
 }
 
@@ -378,18 +372,10 @@ static int w_ioctl(void *u, int fd, unsigned long request, ...) {
 
 static int w_close(void *u, int fd) {
   enter();
-  int left = 0, seconds = weft_lingers(fd, &left);
-  int r = weft_close(fd);
+  long r = weft_close(fd);
   if (known(fd)) { free(watches[fd]); watches[fd] = NULL; }
-  if (seconds > 0 && known(fd) && !nonblocking[fd]) {
-    happened();
-    for (long long until = now + 1000000LL * seconds;;) {
-      int more = weft_lingering(left);
-      retried();
-      if (!more || !await(until)) break;
-    }
-    ended();
-  }
+  /* What lingers without being waited for goes on. */
+  r = r <= BLOCKED && !blocks(fd, 0) ? 0 : to_end(r);
   leave();
   if (r >= 0 || r == -EBADF) { int c = close(fd); if (r < 0) return c; }
   return result(r);
@@ -624,7 +610,7 @@ void packetdrill_interface_init(const char *flags, struct packetdrill_interface 
   char *argv[] = {"packetdrill", NULL};
   char **pargv = argv;
   config.rts_opts_enabled = RtsOptsAll;
-  config.rts_opts = "-V0 -Fd0 --install-signal-handlers=no";
+  config.rts_opts = "-V0 -N1 -Fd0 --install-signal-handlers=no";
   hs_init_ghc(&argc, &pargv, config);
   weft_start(now, (void *)flags);
   *ifc = (struct packetdrill_interface){

@@ -28,6 +28,10 @@ PARAMETERS = [
     (r"tcp_early_retrans=0", "notlp"),
 ]
 
+# The addresses are those that the stack has (Machine.hs); packetdrill draws one by chance.
+VERSION4 = ("--ip_version=ipv4", "--local_ip=192.168.0.1")
+VERSION6 = ("--ip_version=ipv6", "--local_ip=fd3d:fa7b:d17d::1")
+
 
 def prepare(text):
     commands = re.findall(r"`[^`]*`", text)
@@ -46,9 +50,7 @@ def run(packetdrill, library, script, flags):
         with tempfile.NamedTemporaryFile("w", suffix=".pkt") as prepared:
             prepared.write(text)
             prepared.flush()
-            command = [packetdrill, f"--so_filename={library}", f"--so_flags={','.join(w for w in (flags, words) if w)}", "--ip_version=ipv4", prepared.name]
-            if "-v6" in script.name:
-                command[3] = "--ip_version=ipv6"
+            command = [packetdrill, f"--so_filename={library}", f"--so_flags={','.join(w for w in (flags, words) if w)}", *(VERSION6 if "-v6" in script.name else VERSION4), prepared.name]
             done = subprocess.run(command, capture_output=True, text=True, timeout=60)
             return done.returncode, (done.stdout + done.stderr).replace(prepared.name, script.name)
     except subprocess.TimeoutExpired:
@@ -63,7 +65,9 @@ def main():
     parser.add_argument("library")
     parser.add_argument("scripts", nargs="+", type=pathlib.Path)
     given = parser.parse_args()
-    scripts = [f for s in given.scripts for f in (sorted(s.rglob("*.pkt")) if s.is_dir() else [s])]
+    scripts = [f for s in given.scripts for f in (sorted(s.rglob("*.pkt")) if s.is_dir() else [s] if s.exists() else [])]
+    if not scripts:
+        sys.exit(f"run.py: no script in {', '.join(map(str, given.scripts))}")
     library = os.path.abspath(given.library)
     failed = 0
     with concurrent.futures.ThreadPoolExecutor(2) as pool:

@@ -131,7 +131,7 @@ tests =
               void (receive s 1)
               sendAll s "x"
               sleep (milliseconds 100)
-              try (sendAll s "y") >>= note told . failedWith eCONNRESET
+              try (sendAll s "y") >>= note told . failedWith ePIPE
           )
           $ \s -> do
             shutdown s ShutdownBoth

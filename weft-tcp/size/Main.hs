@@ -55,7 +55,7 @@ idle n = List.foldl' (\t (now, i) -> stepTcb (step now i t)) begun inputs
       ]
 
 offered :: Options
-offered = Options (Just 1460) (Just 7) True (Just (Timestamps 1 0)) []
+offered = Options (Just 1460) (Just 7) True (Just (Timestamps 1 0)) [] Nothing
 
 stamped :: Word32 -> Options
 stamped v = noOptions {optionTimestamps = Just (Timestamps v 0)}

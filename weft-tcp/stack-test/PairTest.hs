@@ -305,7 +305,7 @@ endedMeanwhile = do
       withSocket (connectTcp (seconds 30) serverName "80") $ \s -> do
         setOption s SendBuffer 4096
         liftIO (writeIORef silent True)
-        sendAll s (content 4096 3)
+        sendAll s (content 8192 3)
         sending <- beside (try (send s "more"))
         dumpWith "send 4 bytes"
         shutdown s ShutdownSend

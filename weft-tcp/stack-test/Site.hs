@@ -77,7 +77,7 @@ comesFrom port x now f number acknowledged stamp bytes = arrives (siteStack x) n
   where
     segment = buildSegment peer own (Ports port 80) (Segment (Seq number) acknowledged f 1000 0 options (fromIntegral (B.length bytes))) bytes
     stamped = fmap (`Timestamps` 0) stamp
-    options = if f `has` syn then Options (Just 1460) (Just 7) True stamped [] else noOptions {optionTimestamps = stamped}
+    options = if f `has` syn then Options (Just 1460) (Just 7) True stamped [] Nothing else noOptions {optionTimestamps = stamped}
 
 comes :: Site -> Instant -> Flags -> Word32 -> Seq -> Maybe Word32 -> ByteString -> IO ()
 comes = comesFrom 4000

@@ -11,6 +11,7 @@ import Weft.Tcp.Cookie
 import Weft.Tcp.Icmp (Trouble (..))
 import Weft.Tcp.Internal.Acked (measure)
 import Weft.Tcp.Internal.Tcb
+import Weft.Tcp.Options
 import Weft.Tcp.Segment
 import Weft.Tcp.Sequence
 
@@ -153,6 +154,43 @@ tests =
       testCase "patience may have no end" $ do
         let s = step 1 (Wrote 100) (established plain {settingUserTimeout = never})
         tcbState (stepTcb (next s (deadline (stepTcb s)) Due)) @?= Established,
+      testCase "two ends wait for as long as the more patient one (RFC 5482)" $ do
+        let minutes n = n * 60000000
+            agree own = plain {settingUserTimeout = minutes own, settingTimeoutOption = AgreeTimeout (minutes 2) (minutes 60) 0}
+            told s = map (optionUserTimeout . segmentOptions) (stepSegments s)
+            -- The client's, the server's, and the client's answer.
+            handshake mine theirs =
+              let syn' = activeOpen mine (Seq 1000) 0 0
+                  synAck = fromMaybe (error "no SYN") (passiveOpen theirs (Seq 5000) 0 0 (head (stepSegments syn')))
+                  answered = step 1 (Arrived (head (stepSegments synAck))) (stepTcb syn')
+                  there = step 2 (Arrived (head (stepSegments answered))) (stepTcb synAck)
+               in (told syn' <> told synAck <> told answered, [answered, there])
+            -- The minute in which it gives up what it sends at 10.
+            givesUp s = untilClosed (step 10 (Wrote 100) (stepTcb s))
+            untilClosed s =
+              let at = deadline (stepTcb s)
+                  after = next s at Due
+               in if tcbState (stepTcb after) == Closed then (at - 10) `div` minutes 1 else untilClosed after
+        -- Seconds, and minutes with the upper bit.
+        fst (handshake (agree 3) (agree 1000)) @?= [Just 180, Just (0x8000 + 1000), Just 180]
+        -- The longer one, within the bounds; one's own is never cut.
+        map givesUp (snd (handshake (agree 3) (agree 10))) @?= [10, 10]
+        map givesUp (snd (handshake (agree 3) (agree 100))) @?= [60, 100]
+        map givesUp (snd (handshake (agree 1) (agree 1))) @?= [2, 2]
+        -- Where it is not wanted it is neither sent nor read.
+        fst (handshake plain (agree 10)) @?= [Nothing, Just 600, Nothing]
+        map givesUp (snd (handshake plain (agree 10))) @?= [5, 10]
+        -- A user with a timeout of its own tells it at once, and has it.
+        let client = head (snd (handshake (agree 3) (agree 10)))
+            own = settingsWith (either (error "no option") id (setValue (6, 18) 240000 noValues)) (agree 3)
+            tuned = step 3 (Tune own) (stepTcb client)
+        told tuned @?= [Just 240]
+        givesUp tuned @?= 4,
+      testCase "a user timeout of 0 is not valid, and a listener's connection keeps what the peer told" $ do
+        let agree = plain {settingTimeoutOption = AgreeTimeout 1000000 1000000000 0}
+            heard n = stepTcb (step 1 (Arrived (segment 1001 5001 ack 0) {segmentOptions = noOptions {optionUserTimeout = Just n}}) (established agree))
+        map (settingTimeoutOption . tcbSettings . heard) [0, 0x8000, 400] @?= map (AgreeTimeout 1000000 1000000000) [0, 0, 400000000]
+        settingTimeoutOption (retuned noValues agree (tcbSettings (heard 400))) @?= AgreeTimeout 1000000 1000000000 400000000,
       testCase "keep-alive asks three times" $ do
         let ask s = next s (deadline (stepTcb s)) Due
             quiet = established plain {settingKeepAlive = Just (KeepAlive 1000000 100000 3)}

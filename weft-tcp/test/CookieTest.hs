@@ -37,7 +37,7 @@ segment (Opening n window size more) = Segment (Seq n) (Seq 0) (maybe syn (\(_, 
   where
     options = case more of
       Nothing -> noOptions {optionMss = size}
-      Just (shift, sack, _) -> Options size shift sack (Just (Timestamps 77 0)) []
+      Just (shift, sack, _) -> Options size shift sack (Just (Timestamps 77 0)) [] Nothing
 
 -- | The peer's next segment.
 returned :: Segment -> Segment -> Segment

@@ -58,7 +58,7 @@ offers = [Offer a b c d | a <- [False, True], b <- [False, True], c <- [False, T
 opening :: Offer -> Tcb
 opening (Offer stamps sack scales marks) = maybe (error "no SYN") stepTcb (passiveOpen defaultSettings (Seq 0xfffffff0) 77 0 first)
   where
-    first = Segment (Seq 999) (Seq 0) (if marks then syn <> ece <> cwr else syn) 40000 0 (Options (Just 1000) (if scales then Just 3 else Nothing) sack (if stamps then Just (Timestamps 100 0) else Nothing) []) 0
+    first = Segment (Seq 999) (Seq 0) (if marks then syn <> ece <> cwr else syn) 40000 0 (Options (Just 1000) (if scales then Just 3 else Nothing) sack (if stamps then Just (Timestamps 100 0) else Nothing) [] Nothing) 0
 
 -- Both FINs were sent at once, or one after the other; ten bytes came before, which were read.
 ending :: Offer -> Bool -> (Instant, Tcb)

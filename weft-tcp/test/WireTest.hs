@@ -59,8 +59,8 @@ instance Arbitrary AnySegment where
     blocks <- choose (0, maybe 4 (const 3) timestamps)
     options <-
       if blocks > 0
-        then Options Nothing Nothing False timestamps <$> vectorOf blocks (Range . Seq <$> arbitrary <*> (Seq <$> arbitrary))
-        else Options <$> arbitrary <*> oneof [pure Nothing, Just <$> choose (0, 14)] <*> arbitrary <*> pure timestamps <*> pure []
+        then Options Nothing Nothing False timestamps <$> vectorOf blocks (Range . Seq <$> arbitrary <*> (Seq <$> arbitrary)) <*> pure Nothing
+        else Options <$> arbitrary <*> oneof [pure Nothing, Just <$> choose (0, 14)] <*> arbitrary <*> pure timestamps <*> pure [] <*> arbitrary
     s <- Segment . Seq <$> arbitrary <*> (Seq <$> arbitrary) <*> (Flags <$> choose (0, 255)) <*> arbitrary <*> arbitrary
     pure (AnySegment (ports, s options (fromIntegral (B.length payload)), payload))
 

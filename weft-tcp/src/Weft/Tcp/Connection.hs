@@ -32,6 +32,7 @@ module Weft.Tcp.Connection
     Settings (..),
     KeepAlive (..),
     Ecn (..),
+    TimeoutOption (..),
     defaultSettings,
     Instant,
     never,
@@ -59,6 +60,7 @@ import Weft.Tcp.Internal.Output
 import Weft.Tcp.Internal.Probing
 import Weft.Tcp.Internal.Small (blank)
 import Weft.Tcp.Internal.Tcb
+import Weft.Tcp.Internal.UserTimeout
 import Weft.Tcp.Segment
 import Weft.Tcp.Sequence
 
@@ -142,10 +144,10 @@ runningTimers t = [(name, at) | tcbState t /= Closed, (name, at) <- [(first, tim
 -- that is gone does not wait for it for ever (RFC 6429).
 givesUp :: Tcb -> Instant
 givesUp t
-  | tcbState t == TimeWait || tcbState t == FinWait2 || timerAt t == never || patience == never = never
-  | otherwise = since + patience
+  | tcbState t == TimeWait || tcbState t == FinWait2 || timerAt t == never || limit == never = never
+  | otherwise = since + limit
   where
-    patience = settingUserTimeout (tcbSettings t)
+    limit = patience (tcbSettings t)
     since = if hasSmallWindow t && not (t `is` UserGone) then max (heardAt t) (progressAt t) else progressAt t
 
 -- Does the peer take less than a segment?
@@ -186,7 +188,10 @@ step now input t = case input of
     | otherwise -> shut now (put UserGone True t) {progressAt = if hasSmallWindow t then now else progressAt t}
   Abort -> aborted now t
   ShutRead -> Step (put ReadShut True t) [] []
-  Tune s -> transmit now [] t {tcbSettings = s}
+  Tune s
+    -- The user has another patience.
+    | synchronized (tcbState t) && tcbState t /= TimeWait && toldTimeout s /= toldTimeout (tcbSettings t) -> telling now (transmit now [] t {tcbSettings = s})
+    | otherwise -> transmit now [] t {tcbSettings = s}
   Hasten yes -> transmit now [] (put Interactive (not yes) (put AckNow (t `is` AckNow || yes && ackAt t /= never) t))
   Icmp what number
     -- RFC 5927, section 4.1: only about what is outstanding; any host may have sent it.
@@ -223,9 +228,12 @@ troubled now what number t = case what of
     failing code = Step t {tcbState = Closed, timerAt = never, ackAt = never} [] [Failed (Unreached code)]
 
 -- | May this segment for a connection in TIME-WAIT begin another one (RFC 6191; RFC 9293, section
--- 3.6.1)? Then the old value is forgotten, and the segment goes to 'passiveOpen'.
-mayReplace :: Segment -> Tcb -> Bool
-mayReplace s t = tcbState t == TimeWait && f `has` syn && not (f `has` ack) && not (f `has` rst) && newer
+-- 3.6.1)? Then the old value is forgotten, and the segment goes to 'passiveOpen' with this initial sequence number, which is
+-- later than all that the old one has sent.
+mayReplace :: Segment -> Tcb -> Maybe Seq
+mayReplace s t
+  | tcbState t == TimeWait, f `has` syn, not (f `has` ack), not (f `has` rst), newer = Just (afterAll t)
+  | otherwise = Nothing
   where
     f = segmentFlags s
     newer = case optionTimestamps (segmentOptions s) of
@@ -238,8 +246,12 @@ mayReplace s t = tcbState t == TimeWait && f `has` syn && not (f `has` ack) && n
 -- connects is not gone for a minute (RFC 6191 has the other end; Linux, @tcp_tw_reuse@).
 mayFollow :: Instant -> Tcb -> Maybe Seq
 mayFollow now t
-  | tcbState t == TimeWait, t `is` TimestampsOn, timerAt t - settingTimeWait (tcbSettings t) + 1000000 <= now = Just (sndNxt t `advance` 65537)
+  | tcbState t == TimeWait, t `is` TimestampsOn, timerAt t - settingTimeWait (tcbSettings t) + 1000000 <= now = Just (afterAll t)
   | otherwise = Nothing
+
+-- An initial sequence number after those of this connection, as Linux chooses it.
+afterAll :: Tcb -> Seq
+afterAll t = sndNxt t `advance` 65537
 
 -- Section 3.10.5.
 aborted :: Instant -> Tcb -> Step

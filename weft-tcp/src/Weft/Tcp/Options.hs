@@ -90,9 +90,13 @@ connectionValue option t = case option of
 -- as it was agreed. So does the memory, unless the options give its size; the right edge of the window does not go back.
 retuned :: Values -> Settings -> Settings -> Settings
 retuned values new old
-  | settingMss new == settingMss old && keepsMemory = new
-  | otherwise = memory {settingMss = settingMss old}
+  | settingMss new == settingMss old && keepsMemory = told new
+  | otherwise = told memory {settingMss = settingMss old}
   where
+    -- What the peer has told of its user timeout stays.
+    told s = case (settingTimeoutOption s, settingTimeoutOption old) of
+      (AgreeTimeout least most _, AgreeTimeout _ _ known) | known > 0 -> s {settingTimeoutOption = AgreeTimeout least most known}
+      _ -> s
     -- SO_RCVBUF
     isGiven = isJust (valueOf (1, 8) values)
     keepsMemory = isGiven || settingReceiveBuffer new == settingReceiveBuffer old && settingReceiveLimit new == settingReceiveLimit old
@@ -168,8 +172,8 @@ rule = \case
   (6, 12) -> Just (flag (const True))
   -- TCP_CONGESTION
   (6, 13) -> Just (Rule named (congestionNamed . nameOf . settingControl) (\v s -> maybe s (\c -> s {settingControl = c}) (lookup (nameIn v) controls)))
-  -- TCP_USER_TIMEOUT: milliseconds; 0 is the default.
-  (6, 18) -> Just (Rule (\v -> if v < 0 then Left eINVAL else Right v) (const 0) (\v s -> if v == 0 then s else s {settingUserTimeout = fromIntegral v * 1000}))
+  -- TCP_USER_TIMEOUT: milliseconds; 0 is the default. The peer's counts no more (RFC 5482, section 3.1).
+  (6, 18) -> Just (Rule (\v -> if v < 0 then Left eINVAL else Right v) (const 0) (\v s -> if v == 0 then s else s {settingUserTimeout = fromIntegral v * 1000, settingTimeoutOption = toldOnly (settingTimeoutOption s)}))
   -- TCP_NOTSENT_LOWAT
   (6, 25) -> Just (Rule (Right . max 0) (const 0) (const id))
   _ -> Nothing
@@ -180,6 +184,9 @@ rule = \case
     twice v = 2 * max 0 (min (2 ^ (30 :: Int)) v)
     alive f s = s {settingKeepAlive = f <$> settingKeepAlive s}
     keepAlive s = fromMaybe (KeepAlive (7200 * second) (75 * second) 9) (settingKeepAlive s)
+    toldOnly = \case
+      AgreeTimeout {} -> TellTimeout
+      other -> other
     inSeconds = fromIntegral . (`div` second)
     named v = if nameIn v `elem` map fst controls then Right v else Left eNOENT
     nameIn v = map (chr . (.&. 255)) (takeWhile (/= 0) (iterate (`shiftR` 8) v))

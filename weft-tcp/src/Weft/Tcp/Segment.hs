@@ -123,13 +123,15 @@ data Options = Options
     optionSackPermitted :: !Bool,
     optionTimestamps :: !(Maybe Timestamps),
     -- | At most four, and three beside timestamps.
-    optionSack :: ![Range]
+    optionSack :: ![Range],
+    -- | For how long acknowledgements are waited for: seconds, or minutes with the upper bit (RFC 5482).
+    optionUserTimeout :: !(Maybe Word16)
   }
   deriving stock (Eq, Show)
 
 -- | None at all.
 noOptions :: Options
-noOptions = Options Nothing Nothing False Nothing []
+noOptions = Options Nothing Nothing False Nothing [] Nothing
 
 -- | A header, and how long the payload is.
 data Segment = Segment
@@ -226,6 +228,7 @@ parseOptions !o b = case B.uncons b of
           ofSize 10
           let !x = Timestamps (word32 b 2) (word32 b 6)
           pure o {optionTimestamps = Just x}
+        28 -> o {optionUserTimeout = Just (word16 b 2)} <$ ofSize 4
         _ -> Right o
       ofSize n = when (size /= n) (Left (BadOption kind))
 
@@ -251,10 +254,14 @@ putOptions p o = sized p
       Nothing -> selective at
       Just s -> put32 at 0 (0x01030300 .|. fromIntegral s) >> selective (at `plusPtr` 4)
     selective at = case optionSack o of
-      [] -> pure ()
+      [] -> patient at
       ranges -> do
         put32 at 0 (0x01010502 + 8 * fromIntegral (length ranges))
         zipWithM_ (\i (Range (Seq a) (Seq b)) -> put32 at i a >> put32 at (i + 4) b) [4, 12 ..] ranges
+        patient (at `plusPtr` (4 + 8 * length ranges))
+    patient at = case optionUserTimeout o of
+      Nothing -> pure ()
+      Just value -> put32 at 0 (0x1c040000 .|. fromIntegral value)
 
 -- | How many bytes the options take up in a header: a multiple of four, at most 40 in what may be
 -- sent.
@@ -265,6 +272,7 @@ optionsLength o =
     + (if optionSackPermitted o && isNothing (optionTimestamps o) then 4 else 0)
     + maybe 0 (const 12) (optionTimestamps o)
     + (if null (optionSack o) then 0 else 4 + 8 * length (optionSack o))
+    + maybe 0 (const 4) (optionUserTimeout o)
 
 -- | The bytes of a segment with its payload, whose length counts, not the one in the segment.
 -- The options must fit ('optionsLength').

@@ -7,6 +7,7 @@
 module Weft.Tcp.Internal.Arrive
   ( arrived,
     negotiated,
+    telling,
   )
 where
 
@@ -20,6 +21,7 @@ import Weft.Tcp.Internal.Growth
 import Weft.Tcp.Internal.Output
 import Weft.Tcp.Internal.Reassembly
 import Weft.Tcp.Internal.Tcb
+import Weft.Tcp.Internal.UserTimeout (agreeing, toldTimeout)
 import Weft.Tcp.Segment
 import Weft.Tcp.Sequence
 
@@ -35,7 +37,7 @@ negotiated :: Instant -> Segment -> Tcb -> Tcb
 negotiated now s = newRound (fromIntegral now) . agreed now s
 
 agreed :: Instant -> Segment -> Tcb -> Tcb
-agreed now s t =
+agreed now s before' =
   foldr
     (uncurry put)
     t
@@ -56,6 +58,7 @@ agreed now s t =
       }
     [(SackOn, settingSack settings && optionSackPermitted o), (TimestampsOn, timestamps), (ScaleOn, scaling)]
   where
+    t = maybe before' (`agreeing` before') (optionUserTimeout o)
     settings = tcbSettings t
     o = segmentOptions s
     scaling = settingScaling settings && isJust (optionScale o)
@@ -77,7 +80,7 @@ synSent now s t
   | f `has` ack && not acks = Step t {timerAt = if t `is` SynAgain then timerAt t else min (timerAt t) (now + 5000)} [Segment (segmentAck s) (Seq 0) rst 0 0 noOptions 0] []
   | f `has` rst = if f `has` ack then failed Refused t else Step t [] []
   | not (f `has` syn) = Step t [] []
-  | f `has` ack = transmit now [Opened] (put EcnOn (settingEcn (tcbSettings t) == OfferEcn && f `has` ece && not (f `has` cwr)) (put AckNow True (opened known {sndUna = segmentAck s})))
+  | f `has` ack = telling now (transmit now [Opened] (put EcnOn (settingEcn (tcbSettings t) == OfferEcn && f `has` ece && not (f `has` cwr)) (put AckNow True (opened known {sndUna = segmentAck s}))))
   | otherwise =
       -- Simultaneous open: section 3.5, figure 8.
       let t' = known {tcbState = SynReceived} in Step t' [synSegment now t'] []
@@ -86,6 +89,18 @@ synSent now s t
     acks = segmentAck s == sndNxt t
     known = negotiated now s t
     opened x = (handshakeMeasured now s x) {tcbState = if t `is` FinQueued then FinWait1 else Established, timerAt = never, sndBackoff = 0, progressAt = now}
+
+-- | Tell the peer the user timeout, if that is wanted, in the first segment of a step or in one of its own. A SYN-ACK needs no such repetition, since its
+-- options arrive or it is sent again; those of a SYN a listener that answers by cookies forgets.
+telling :: Instant -> Step -> Step
+telling now whole@(Step t segments answers) = case toldTimeout (tcbSettings t) of
+  Nothing -> whole
+  told
+    | x : rest <- segments, segmentLength x == 0 -> Step t (with x : rest) answers
+    | otherwise -> let Departing !x !t' = acknowledgement now t in Step t' (with x : segments) answers
+    where
+      -- Beside timestamps and three ranges there is no room for it.
+      with x = let o = segmentOptions x in x {segmentOptions = o {optionUserTimeout = told, optionSack = take 2 (optionSack o)}}
 
 -- The round trip of the handshake. Of a SYN that was sent again only an echoed timestamp says which one was answered (RFC
 -- 6298, section 3; RFC 7323, section 4.1).
@@ -119,7 +134,9 @@ acceptable now outdated s t
   | f `has` syn = challenge now t
   | not (f `has` ack) = ignore
   | tcbState t == SynReceived =
-      if segmentAck s == sndNxt t then handshaken now s t else Step t [Segment (segmentAck s) (Seq 0) rst 0 0 noOptions 0] []
+      if segmentAck s == sndNxt t then handshaken now s (maybe t (`agreeing` t) (optionUserTimeout (segmentOptions s))) else Step t [Segment (segmentAck s) (Seq 0) rst 0 0 noOptions 0] []
+  -- In a branch of its own: the connection is built for it, which otherwise it is not.
+  | Just told <- optionUserTimeout (segmentOptions s) = acking now s (agreeing told t)
   | otherwise = acking now s t
   where
     f = segmentFlags s

@@ -27,6 +27,7 @@ import Weft.Tcp.Internal.Probing
 import Weft.Tcp.Internal.Reassembly
 import Weft.Tcp.Internal.Scoreboard
 import Weft.Tcp.Internal.Tcb
+import Weft.Tcp.Internal.UserTimeout (toldTimeout)
 import Weft.Tcp.Segment
 import Weft.Tcp.Sequence
 
@@ -266,7 +267,8 @@ synSegment now t = Segment (sndUna t) (rcvNxt t) flags window 0 options 0
           optionScale = if (if answers then t `is` ScaleOn else settingScaling s) then Just (rcvScale t) else Nothing,
           optionSackPermitted = if answers then t `is` SackOn else settingSack s,
           optionTimestamps = if answers then stamp now t else if settingTimestamps s then Just (Timestamps (clockValue now t) 0) else Nothing,
-          optionSack = []
+          optionSack = [],
+          optionUserTimeout = toldTimeout s
         }
 
 -- | Reset the peer, with a number that it takes, and with timestamps as in every segment (RFC 7323,

@@ -10,6 +10,7 @@ module Weft.Tcp.Internal.Settings
     Settings (..),
     KeepAlive (..),
     Ecn (..),
+    TimeoutOption (..),
     defaultSettings,
   )
 where
@@ -62,6 +63,8 @@ data Settings = Settings
     -- answers probes of its closed window is waited for, and for this time once the user has closed.
     -- 'never': do not give up.
     settingUserTimeout :: !Int64,
+    -- | Whether ends tell each other that time, and heed it (RFC 5482).
+    settingTimeoutOption :: !TimeoutOption,
     -- | How often a SYN is sent again.
     settingSynRetries :: !Word8,
     settingKeepAlive :: !(Maybe KeepAlive),
@@ -75,11 +78,22 @@ data Settings = Settings
 data Ecn = NoEcn | AcceptEcn | OfferEcn
   deriving stock (Eq, Show)
 
+-- | The user timeout option.
+data TimeoutOption
+  = -- | It is neither sent nor read.
+    NoTimeoutOption
+  | -- | It is sent.
+    TellTimeout
+  | -- | It is sent, and the peer's counts if it is longer than 'settingUserTimeout': at least and at most this time. The last is what the
+    -- peer has told, 0 before. A user that sets @TCP_USER_TIMEOUT@ has 'TellTimeout' from then on.
+    AgreeTimeout !Int64 !Int64 !Int64
+  deriving stock (Eq, Show)
+
 -- | Asking whether a silent peer is there (RFC 9293, section 3.8.4): after how much silence, how
 -- often, and after how many questions without an answer to give up.
 data KeepAlive = KeepAlive {keepIdle :: !Int64, keepInterval :: !Int64, keepCount :: !Word8}
 
--- | 256 KB that become up to 6 MB, 1,460 bytes, CUBIC, all options, 40 ms, 200 ms to 60 s, 5 minutes, no keep-alive, a
+-- | 256 KB that become up to 6 MB, 1,460 bytes, CUBIC, all options but that of the user timeout, 40 ms, 200 ms to 60 s, 5 minutes, no keep-alive, a
 -- minute each.
 defaultSettings :: Settings
 defaultSettings =
@@ -102,6 +116,7 @@ defaultSettings =
       settingMinimumRto = 200000,
       settingMaximumRto = 60000000,
       settingUserTimeout = 300000000,
+      settingTimeoutOption = NoTimeoutOption,
       settingSynRetries = 6,
       settingKeepAlive = Nothing,
       settingTimeWait = 60000000,

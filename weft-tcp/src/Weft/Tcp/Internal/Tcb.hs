@@ -16,6 +16,7 @@ module Weft.Tcp.Internal.Tcb
     Settings (..),
     KeepAlive (..),
     Ecn (..),
+    TimeoutOption (..),
     defaultSettings,
     Recovery (..),
     Episode (..),

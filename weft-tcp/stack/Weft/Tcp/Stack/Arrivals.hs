@@ -13,7 +13,7 @@ import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.Foldable (toList)
 import Data.IORef
-import Data.Maybe (isJust, listToMaybe)
+import Data.Maybe (fromMaybe, isJust, listToMaybe)
 import Data.Sequence qualified as Sequence
 import Data.Word (Word16, Word32)
 import Weft.Internal.Core.Home (Home)
@@ -135,16 +135,20 @@ segmentIn pass st here now p (Ports peerPort localPort) s payload = do
             | otherwise -> advanceHalf st here now c (Arrived s) payload
         (_, Just c) -> do
           -- Without a listener TIME-WAIT stays.
-          takers <- if mayReplace s (fromWaiting (waitTcb c)) then listenersAt st local localPort else pure []
-          if null takers then count st SegmentsIn >> advanceWait st now c (Arrived s) else endWait st c >> unknown
+          let first = mayReplace s (fromWaiting (waitTcb c))
+          takers <- if isJust first then listenersAt st local localPort else pure []
+          if null takers
+            then count st SegmentsIn >> advanceWait st now c (Arrived s)
+            else endWait st c >> fromListener first
         _ -> unknown
   where
-    unknown = unlessElsewhere pass st (`hasFlow` flow) flow fromListener
+    unknown = unlessElsewhere pass st (`hasFlow` flow) flow (fromListener Nothing)
     !flow = Flow local localPort peer peerPort
     !local = packetTarget p
     !peer = packetSource p
     isSyn = segmentFlags s `has` syn && not (segmentFlags s `has` ack) && not (segmentFlags s `has` rst)
-    fromListener = do
+    -- With this initial sequence number, if it is to follow a connection in TIME-WAIT.
+    fromListener first = do
       count st SegmentsIn
       listeners <- listenersAt st local localPort
       secret <- secretOf st
@@ -153,7 +157,7 @@ segmentIn pass st here now p (Ports peerPort localPort) s payload = do
         several -> do
           let listener = several !! (flowHash secret flow `mod` length several)
           if isSyn
-            then incoming st now flow s listener
+            then incoming st now flow s listener first
             else returning st here now flow s payload listener >>= \taken -> unless taken refuse
     refuse = forM_ (refusal s) $ \r -> do
       count st Refusals
@@ -193,16 +197,16 @@ beginnings st now flow@Flow {flowPeer = peer} l = do
   secret <- secretOf st
   pure (settings, numbers, sealOf 1 secret flow)
 
--- A SYN for a listener.
-incoming :: Stack -> Instant -> Flow -> Segment -> Listener -> IO ()
-incoming st now flow@(Flow local localPort peer peerPort) s l = do
+-- A SYN for a listener, and the initial sequence number where that is given.
+incoming :: Stack -> Instant -> Flow -> Segment -> Listener -> Maybe Seq -> IO ()
+incoming st now flow@(Flow local localPort peer peerPort) s l given = do
   full <- isFull l
   halfOpen <- readIORef (listenerHalfOpen l)
   (settings, (iss, offset), seal) <- beginnings st now flow l
   if
     | full -> count st SynsDropped
     | halfOpen < tcpMostHalfOpen (stackSettings st) ->
-        forM_ (passiveOpen settings iss offset now s) $ \(Step t segments _) -> do
+        forM_ (passiveOpen settings (fromMaybe iss given) offset now s) $ \(Step t segments _) -> do
           mapM_ (openHalf st flow l) (halfOpenOf t)
           sendBare st flow segments
     | otherwise -> forM_ (cookieAnswer settings seal offset now s) $ \answer -> do

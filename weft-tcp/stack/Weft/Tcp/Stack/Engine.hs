@@ -30,6 +30,8 @@ module Weft.Tcp.Stack.Engine
 
     -- * Derived
     ended,
+    streamEnded,
+    failureOf,
   )
 where
 
@@ -222,7 +224,18 @@ settle st here c start payload before' t segments answers leaving
 
 -- | Has the peer ended its stream, or the connection itself ended?
 ended :: Tcb -> Bool
-ended t = tcbState t == Closed || t `is` FinSeen && rcvFin t `before` rcvNxt t
+ended t = tcbState t == Closed || streamEnded t
+
+-- | Has the whole stream of the peer come?
+streamEnded :: Tcb -> Bool
+streamEnded t = t `is` FinSeen && rcvFin t `before` rcvNxt t
+
+-- | The error by which the user learns of a failure. A reset that comes after the end of the peer's stream is @EPIPE@, for it is not
+-- reading that fails.
+failureOf :: Tcb -> Failure -> Errno
+failureOf t = \case
+  Reset | streamEnded t -> ePIPE
+  why -> failureErrno why
 
 -- | A connection has ended: it leaves the table. A socket may still have it.
 retire :: Stack -> Conn -> Body -> IO ()

@@ -46,8 +46,8 @@ ofValues values =
       optReuseAddr = isSet (1, 2),
       optReusePort = isSet (1, 15),
       optOnly6 = isSet (41, 26),
-      -- Half of what Linux calls the size is for payload.
-      optSendBuffer = value 0 (1, 7) `div` 2,
+      -- Linux counts as much again for its own records, but fills it with payload if that is written in large pieces.
+      optSendBuffer = value 0 (1, 7),
       optReceiveBuffer = value 0 (1, 8),
       optUnsent = value 0 (6, 25),
       optLowWater = value 1 (1, 18),
@@ -60,7 +60,7 @@ ofValues values =
 -- | The value, but for what the socket's state says, given the settings of connections and the room to send.
 readOption :: Settings -> Int -> SocketOption -> SocketOptions -> Either Errno Int
 readOption settings sendBuffer option o = case numbered option of
-  (1, 7) | optSendBuffer o == 0 -> Right (2 * sendBuffer)
+  (1, 7) | optSendBuffer o == 0 -> Right sendBuffer
   number -> getValue settings number (optValues o)
 
 -- | With an option set.

@@ -108,11 +108,11 @@ getSock st s option = onSock st s $ \sock -> case sockRole sock of
   Connected c | option == SoError -> do
     b <- readBody c
     writeBody c b {bodyFailure = Nothing}
-    pure (Answer (maybe 0 (number . failureErrno) (bodyFailure b)))
+    pure (Answer (maybe 0 (number . failureOf (bodyTcb b)) (bodyFailure b)))
   Connected c
     -- As Linux, which counts as much again for its own records.
     | option == RecvBuffer -> Answer . (2 *) . fromIntegral . receiveBuffer . bodyTcb <$> readBody c
-    | option == SendBuffer -> Answer . (2 *) <$> (readBody c >>= sendBufferOf st)
+    | option == SendBuffer -> Answer <$> (readBody c >>= sendBufferOf st)
   Datagrams ref
     | option == SoError -> do
         u <- readIORef ref

@@ -99,7 +99,8 @@ receiveSock st s to most here now
           advanceFrom st here now c b {bodyIn = dropFront n (bodyIn b)} ((if short then ConsumedOnly else Consumed) (fromIntegral n)) B.empty
           pure (Answer n)
         else case bodyFailure b of
-          _ | bodyTcb b `is` ReadShut -> pure (Answer 0)
+          -- The end of the stream comes before what happened to the connection after it.
+          _ | bodyTcb b `is` ReadShut || streamEnded (bodyTcb b) -> pure (Answer 0)
           Just why -> Refuse (failureErrno why) <$ writeBody c b {bodyFailure = Nothing}
           Nothing
             | ended (bodyTcb b) -> pure (Answer 0)
@@ -164,7 +165,7 @@ appendSock st s bytes here now = onWritable st s (\sock ref -> sendDatagram st s
 onWritable :: Stack -> Socket -> (Sock -> IORef Udp -> IO (Verdict a)) -> (Conn -> Body -> IO (Verdict a)) -> IO (Verdict a)
 onWritable st s datagrams use = onConn st s ePIPE datagrams $ \c b -> case tcbState (bodyTcb b) of
   Closed
-    | Just why <- bodyFailure b -> Refuse (failureErrno why) <$ writeBody c b {bodyFailure = Nothing}
+    | Just why <- bodyFailure b -> Refuse (failureOf (bodyTcb b) why) <$ writeBody c b {bodyFailure = Nothing}
     | otherwise -> pure (Refuse ePIPE)
   _ | bodyTcb b `is` FinQueued -> pure (Refuse ePIPE)
   SynSent -> pure (Again (waitToWrite c) Nothing)
