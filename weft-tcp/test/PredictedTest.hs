@@ -1,7 +1,7 @@
 -- |
 -- Description : Header prediction is the full step
 --
--- Of connections to which anything has happened, for segments and writes that are usual or nearly so. Worlds check
+-- Of connections to which anything has happened, for segments, writes and reads that are usual or nearly so. Worlds check
 -- the same at each of their steps.
 module PredictedTest (tests) where
 
@@ -24,10 +24,11 @@ import Weft.Tcp.Sequence
 data Nearly
   = Brings Int Int Word32 Flags Word16 (Maybe Int) [Int]
   | Writes Word32
+  | Reads Word32
   deriving stock (Show)
 
 instance Arbitrary Nearly where
-  arbitrary = frequency [(3, Brings <$> few (choose (-3, 3)) <*> few (choose (-3, 3)) <*> sizes <*> flags <*> frequency [(1, elements [0, 1]), (9, pure 60000)] <*> times <*> few' (choose (-5, 5))), (2, Writes <$> sizes)]
+  arbitrary = frequency [(3, Brings <$> few (choose (-3, 3)) <*> few (choose (-3, 3)) <*> sizes <*> flags <*> frequency [(1, elements [0, 1]), (9, pure 60000)] <*> times <*> few' (choose (-5, 5))), (2, Writes <$> sizes), (1, Reads <$> sizes)]
     where
       few other = frequency [(9, pure 0), (1, other)]
       few' other = frequency [(9, pure []), (1, listOf1 other)]
@@ -66,6 +67,7 @@ tests =
     shown (Step t out told) = (out, told, written tcbForm t)
     input t = \case
       Writes n -> Wrote n
+      Reads n -> Consumed n
       Brings s a n f w at sacks -> Arrived (Segment (off (rcvNxt t) s) (off (sndNxt t) a) f w 0 (optionsOf t at sacks) n)
     off (Seq x) k = Seq (x + fromIntegral k)
     optionsOf t at sacks = noOptions {optionTimestamps = (\v -> Timestamps (tsRecent t + fromIntegral v) 7) <$> at, optionSack = [Range (sndUna t) (off (sndUna t) k) | k <- sacks]}

@@ -39,6 +39,7 @@ predicted :: Instant -> Input -> Tcb -> Maybe Step
 predicted now input t = case input of
   Arrived s -> segmentPredicted now s t
   Wrote n -> writePredicted now n t
+  Consumed n -> readPredicted n t
   _ -> Nothing
 
 marks :: [Mark] -> Word32
@@ -196,3 +197,20 @@ writePredicted now n t
     -- RFC 8985, section 7.2.
     probes = settingTailProbe settings && t `is` SackOn && rttSmooth t > 0 && isNothing (boardProbe board)
     probe = 2 * fromIntegral (rttSmooth t) + settingMinimumRto settings
+
+-- | The user has read, and the peer need not know: it has not learnt of half of the buffer yet, and waits for no acknowledgement.
+readPredicted :: Word32 -> Tcb -> Maybe Step
+readPredicted n t
+  | tcbState t == Established,
+    not (t `is` FinSeen),
+    n <= distance (rcvRead t) (rcvNxt t),
+    -- The buffer does not grow.
+    next `before` rcvRound t,
+    receiveBuffer t < 2 * distance (rcvNxt t) (rcvAdv t),
+    ackAt t == never || distance (rcvAcked t) (rcvNxt t) < fromIntegral (rcvMss t) && tcbMarks t .&. waiting /= pushedAlone && not (t `is` PushedTwice) =
+      Just $! Step t {rcvRead = next} [] []
+  | otherwise = Nothing
+  where
+    next = rcvRead t `advance` n
+    waiting = marks [Pushed, Interactive]
+    pushedAlone = marks [Pushed]
