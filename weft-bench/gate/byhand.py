@@ -6,6 +6,7 @@ device, with the checksums left to the stack's, and those that answer them are f
 """
 import contextlib
 import ctypes
+import errno
 import os
 import select
 import socket
@@ -83,7 +84,13 @@ class Link:
         """Give one packet to the client that it is for, if one comes in this time."""
         if not select.select([self.socket], [], [], seconds)[0]:
             return False
-        packet, where = self.socket.recvfrom(65536)
+        try:
+            packet, where = self.socket.recvfrom(65536)
+        except OSError as e:
+            # The device was still down when the socket was bound to it, which is said once.
+            if e.errno != errno.ENETDOWN:
+                raise
+            return False
         packet = packet[10:]
         if where[2] != PACKET_OUTGOING and packet[9] == socket.IPPROTO_TCP:
             segment = packet[(packet[0] & 15) * 4 : struct.unpack_from("!H", packet, 2)[0]]

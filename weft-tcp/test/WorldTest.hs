@@ -25,6 +25,11 @@ tests =
         assertBool "none lost" (sum (map outcomeLost ended) > 50)
         assertBool "none again" (sum (map outcomeAgain ended) > 50)
         assertBool "no buffer grows" (sum (map outcomeGrown (rights (map (runSeed noMistake) [40 .. 239]))) > 10),
+      -- Worlds compare each with the step that is made in full.
+      testCase "one step in twenty is predicted" $ do
+        let ended = rights (map (runSeed noMistake) [0 .. 99])
+            predictions = sum (map outcomePredicted ended)
+        assertBool (show predictions <> " of " <> show (sum (map outcomeSegments ended))) (20 * predictions > sum (map outcomeSegments ended)),
       testGroup "mistakes are found" [testCase name (assertBool "not found" (or [what `isInfixOf` wrongWhat w | Left w <- map (runSeed m) [0 .. 300]])) | (m@(Mistake name _), what) <- mistakes],
       testCase "a failing world is made small" $ do
         let (plan, small) = case [shrunk lazy (drawPlan n) w | n <- [0 .. 300], Left w <- [runSeed lazy n]] of

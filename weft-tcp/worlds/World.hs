@@ -25,10 +25,13 @@ import Data.Map.Strict qualified as M
 import Data.Word (Word32, Word64)
 import Weft.Tcp.Congestion (windowBytes)
 import Weft.Tcp.Connection
+import Weft.Tcp.Internal.Form (written)
 import Weft.Tcp.Internal.PathMtu
+import Weft.Tcp.Internal.Predicted (predicted)
 import Weft.Tcp.Internal.Scoreboard
 import Weft.Tcp.Internal.Small
 import Weft.Tcp.Internal.Tcb
+import Weft.Tcp.Internal.Written (tcbForm)
 import Weft.Tcp.Packet
 import Weft.Tcp.Segment
 import Weft.Tcp.Sequence
@@ -45,7 +48,7 @@ noMistake = Mistake "none" (const id)
 data Wrong = Wrong {wrongWhat :: String, wrongSide :: Side, wrongLog :: [Logged]}
 
 -- | How a world ended, when all went well.
-data Outcome = Outcome {outcomeTime :: Instant, outcomeSegments :: Int, outcomeLost :: Int, outcomeAgain :: Int, outcomeGrown :: Int}
+data Outcome = Outcome {outcomeTime :: Instant, outcomeSegments :: Int, outcomeLost :: Int, outcomeAgain :: Int, outcomeGrown :: Int, outcomePredicted :: Int}
   deriving stock (Show)
 
 data End = End
@@ -72,7 +75,7 @@ data Event = Arrival Side Int Int Segment ByteString | Reading Side | Opening Si
 data W = W
   { wNow :: Instant,
     wDice :: Word64,
-    wCount, wSegments, wLost, wAgain :: Int,
+    wCount, wSegments, wLost, wAgain, wPredicted :: Int,
     wEvents :: M.Map (Instant, Int) Event,
     wA, wB :: End,
     wBusyA, wBusyB :: Instant,
@@ -125,7 +128,7 @@ runWorld mistake plan = go (0 :: Int) world
             }
     breaks = not (null (planBreak plan))
     world = maybe id (\(t, s) -> after t (Aborting s)) (planBreak plan) (after 0 (Opening A) (if planBoth plan then after 3 (Opening B) start else start))
-    start = W 0 (planDice plan + 5000) 0 0 0 0 M.empty (newEnd A) (newEnd B) 0 0 0 []
+    start = W 0 (planDice plan + 5000) 0 0 0 0 0 M.empty (newEnd A) (newEnd B) 0 0 0 []
 
     go n w
       | n > 60000 = bad w A "does not end"
@@ -151,7 +154,7 @@ runWorld mistake plan = go (0 :: Int) world
 
     ended w = do
       sequence_ [either (bad w s) Right (finished s (end s w) (end (other s) w)) | s <- [A, B]]
-      Right (Outcome (wNow w) (wSegments w) (wLost w) (wAgain w) (sum [maybe 0 (fromIntegral . rcvGrown) (endTcb (end s w)) | s <- [A, B]]))
+      Right (Outcome (wNow w) (wSegments w) (wLost w) (wAgain w) (sum [maybe 0 (fromIntegral . rcvGrown) (endTcb (end s w)) | s <- [A, B]]) (wPredicted w))
     finished s e peer
       | breaks = unless (maybe True ((== Closed) . tcbState) (endTcb e)) (Left (show s ++ " stayed in " ++ show (fmap tcbState (endTcb e))))
       | otherwise = finishedWell s e peer
@@ -184,7 +187,13 @@ runWorld mistake plan = go (0 :: Int) world
     input i = inputWith i B.empty
     inputWith i payload s w = case endTcb (end s w) of
       Nothing -> Right w
-      Just t -> stepped s (Just (i, t)) (step (wNow w) i t) payload w
+      Just t -> case predicted (wNow w) i t of
+        Nothing -> stepped s (Just (i, t)) (step (wNow w) i t) payload w
+        -- Note [Header prediction] in "Weft.Tcp.Internal.Predicted".
+        Just p
+          | isSame p (stepInFull (wNow w) i t) -> stepped s (Just (i, t)) p payload w {wPredicted = wPredicted w + 1}
+          | otherwise -> bad w s "a prediction that is wrong"
+    isSame (Step t out told) (Step t' out' told') = out == out' && told == told' && written tcbForm t == written tcbForm t'
 
     -- One step was made: check it, send what it sends, tell the user.
     stepped s before' made payload w = do
@@ -268,11 +277,14 @@ runWorld mistake plan = go (0 :: Int) world
               then input Shutdown s (logged (Called (wNow w) s Shuts) (setEnd s x {endShut = True} w))
               else
                 let (r, w1) = roll 6000 w
-                    n = minimum [fromIntegral r + 1, B.length (endStream x) - endWritten x, 16000 - (endWritten x - endAcked x)]
+                    n = minimum [fromIntegral (if planTalks plan then r `mod` 90 else r) + 1, B.length (endStream x) - endWritten x, room]
                  in if n <= 0 then Right w1 else input (Wrote (fromIntegral n)) s (logged (Called (wNow w) s (Writes n)) (setEnd s x {endWritten = endWritten x + n} w1))
       _ -> Right w
       where
         x = end s w
+        room
+          | planTalks plan = if endAcked x == endWritten x then 90 else 0
+          | otherwise = 16000 - (endWritten x - endAcked x)
 
     -- Put a packet on the link. The dice fall alike whether it is spared or not.
     send s g payload w0

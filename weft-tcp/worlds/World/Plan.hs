@@ -51,6 +51,8 @@ data Plan = Plan
     planBoth :: Bool,
     -- | Does a stack try after each step to keep an end in few words? Otherwise when a timer has fired.
     planRests :: Bool,
+    -- | Do the users write a little at a time, and only when the peer has all that they wrote before?
+    planTalks :: Bool,
     -- | The numbers of packets that suffer nothing.
     planSpared :: IntSet
   }
@@ -110,6 +112,7 @@ drawPlan seed =
       planBreak = if breaks then Just (fromIntegral (pick 11 2000000), oneOf 15 [A, B]) else Nothing,
       planBoth = pick 8 8 == 0,
       planRests = pick 16 2 == 0,
+      planTalks = pick 17 4 == 0,
       planSpared = IntSet.empty
     }
   where

@@ -32,6 +32,7 @@ simpler :: Plan -> [Plan]
 simpler p =
   [p {planLink = l} | l <- links (planLink p)]
     <> [p {planBoth = False} | planBoth p]
+    <> [p {planTalks = False} | planTalks p]
     <> [p {planBreak = Nothing} | not (null (planBreak p))]
     <> concat [[setSide s (const x) p | x <- sides (planOf s p)] | s <- [A, B]]
   where

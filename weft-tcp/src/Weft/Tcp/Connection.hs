@@ -20,6 +20,7 @@ module Weft.Tcp.Connection
 
     -- * Going on
     step,
+    stepInFull,
     deadline,
     runningTimers,
     Input (..),
@@ -57,6 +58,7 @@ import Weft.Tcp.Internal.Acked
 import Weft.Tcp.Internal.Arrive
 import Weft.Tcp.Internal.Growth
 import Weft.Tcp.Internal.Output
+import Weft.Tcp.Internal.Predicted
 import Weft.Tcp.Internal.Probing
 import Weft.Tcp.Internal.Small (blank)
 import Weft.Tcp.Internal.Tcb
@@ -170,7 +172,14 @@ segmentSize = sndMss
 
 -- | One step.
 step :: Instant -> Input -> Tcb -> Step
-step now input t = case input of
+step now input t
+  | Just usual <- predicted now input t = usual
+  | otherwise = stepInFull now input t
+
+-- | 'step' without header prediction, which is the same but takes longer: Note [Header prediction] in
+-- "Weft.Tcp.Internal.Predicted".
+stepInFull :: Instant -> Input -> Tcb -> Step
+stepInFull now input t = case input of
   Arrived s -> arrived now s t
   Due -> due now t
   -- Received bytes may be read after the end.

@@ -187,6 +187,7 @@ packetBuilder p (Builder size payload) = case (packetSource p, packetTarget p) o
   where
     short (Address4 a) = a
     short (Address6 _ a) = fromIntegral a
+{-# INLINE packetBuilder #-}
 
 -- | How many bytes 'buildPacket' puts in front of a payload to this address.
 headerLength :: Address -> Int

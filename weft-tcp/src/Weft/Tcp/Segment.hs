@@ -314,3 +314,4 @@ segmentBuilder sums source target ports s payload = Builder whole $ \p -> do
     lengthen !n = \case
       [] -> n
       piece : rest -> lengthen (n + B.length piece) rest
+{-# INLINE segmentBuilder #-}

@@ -16,6 +16,10 @@ module Weft.Tcp.Internal.Acked
     updateWindow,
     measure,
     echoed,
+
+    -- * For predictions
+    isNewer,
+    scaled,
   )
 where
 
@@ -360,7 +364,7 @@ updateWindow advances s t
   where
     w = scaled s t
 
--- Is its window newer? That of an acknowledgement of new data always is, also if it overtook a later
+-- | Is its window newer? That of an acknowledgement of new data always is, also if it overtook a later
 -- segment: the old window after the new number would end beyond what the peer offered. RFC 9293 does not
 -- say so. As in Linux, a repetition may close the window, but not make it smaller otherwise: it may have
 -- been overtaken. Not so once the timer has fired: what lies beyond the edge that the peer repeats is
@@ -370,6 +374,7 @@ isNewer advances s t = advances || sndWl1 t `before` segmentSeq s || sndWl1 t ==
   where
     w = scaled s t
 
+-- | The window of a segment.
 scaled :: Segment -> Tcb -> Word32
 scaled s t = fromIntegral (segmentWindow s) `shiftL` fromIntegral (sndScale t)
 

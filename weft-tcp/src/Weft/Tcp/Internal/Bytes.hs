@@ -33,7 +33,6 @@ module Weft.Tcp.Internal.Bytes
   )
 where
 
-import Data.Bits (shiftL, (.|.))
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.ByteString.Internal qualified as B
@@ -41,8 +40,9 @@ import Data.ByteString.Unsafe qualified as B
 import Data.Word (Word16, Word32, Word64, Word8, byteSwap16, byteSwap32, byteSwap64)
 import Foreign.Marshal.Utils (copyBytes)
 import Foreign.Ptr (Ptr, castPtr, plusPtr)
-import Foreign.Storable (Storable, poke, pokeByteOff)
+import Foreign.Storable (Storable, peekByteOff, poke, pokeByteOff)
 import GHC.ByteOrder (ByteOrder (..), targetByteOrder)
+import GHC.ForeignPtr (unsafeWithForeignPtr)
 
 -- | Why bytes from the network are refused. Nothing else comes of hostile bytes: no exception,
 -- and no state.
@@ -70,18 +70,23 @@ octet = B.unsafeIndex
 
 -- | The two bytes at an offset.
 word16 :: ByteString -> Int -> Word16
-word16 b i = (fromIntegral (octet b i) `shiftL` 8) .|. fromIntegral (octet b (i + 1))
+word16 b i = networkOrder byteSwap16 (peeked b i)
 {-# INLINE word16 #-}
 
 -- | The four bytes at an offset.
 word32 :: ByteString -> Int -> Word32
-word32 b i = (fromIntegral (word16 b i) `shiftL` 16) .|. fromIntegral (word16 b (i + 2))
+word32 b i = networkOrder byteSwap32 (peeked b i)
 {-# INLINE word32 #-}
 
 -- | The eight bytes at an offset.
 word64 :: ByteString -> Int -> Word64
-word64 b i = (fromIntegral (word32 b i) `shiftL` 32) .|. fromIntegral (word32 b (i + 4))
+word64 b i = networkOrder byteSwap64 (peeked b i)
 {-# INLINE word64 #-}
+
+-- As 'B.unsafeIndex' reads a byte: bytes of a string do not change.
+peeked :: (Storable a) => ByteString -> Int -> a
+peeked (B.BS p _) i = B.accursedUnutterablePerformIO (unsafeWithForeignPtr p (`peekByteOff` i))
+{-# INLINE peeked #-}
 
 -- | Bytes to be written: their number, and how.
 data Builder = Builder !Int !(Ptr Word8 -> IO ())

@@ -17,6 +17,10 @@ module Weft.Tcp.Internal.Output
     probeSegment,
     probeTail,
     sendHeld,
+
+    -- * For predictions
+    offered,
+    stamp,
   )
 where
 
@@ -223,6 +227,7 @@ segmentNow now from flags t =
       | t `is` TimestampsOn || t `is` SackOn = noOptions {optionTimestamps = stamp now t, optionSack = blocks t}
       | otherwise = noOptions
 
+-- | This end's time, and the peer's latest.
 stamp :: Instant -> Tcb -> Maybe Timestamps
 stamp now t
   | t `is` TimestampsOn, !x <- Timestamps (clockValue now t) (tsRecent t) = Just x
@@ -276,18 +281,27 @@ synSegment now t = Segment (sndUna t) (rcvNxt t) flags window 0 options 0
 resetSegment :: Instant -> Tcb -> Segment
 resetSegment now t = Segment (takenSeq t) (rcvNxt t) (rst <> ack) (shown t) 0 noOptions {optionTimestamps = stamp now t} 0
 
--- Move the right edge of the receive window, by a worthwhile step or not at all (RFC 9293, section
--- 3.8.6.2.2).
+-- Move the right edge of the receive window.
 offer :: Tcb -> Tcb
 offer t
-  | rcvAdv t `before` edge && distance (rcvAdv t) edge >= step = t {rcvAdv = edge}
-  | otherwise = t
+  | edge == rcvAdv t = t
+  | otherwise = t {rcvAdv = edge}
+  where
+    edge = offered (rcvNxt t) (rcvMss t) t
+{-# OPAQUE offer #-}
+
+-- | The right edge of the receive window, given the next number and the largest payload that came: moved by a worthwhile step
+-- or not at all (RFC 9293, section 3.8.6.2.2).
+offered :: Seq -> Word16 -> Tcb -> Seq
+offered next mss t
+  | rcvAdv t `before` edge && distance (rcvAdv t) edge >= step = edge
+  | otherwise = rcvAdv t
   where
     buffer = receiveBuffer t
     largest = 65535 `unsafeShiftL` fromIntegral (rcvScale t)
-    edge = earlier (rcvRead t `advance` buffer) (rcvNxt t `advance` largest)
-    step = min (buffer `div` 2) (fromIntegral (if hasNarrowBuffer t then rcvMss t else settingMss (tcbSettings t)))
-{-# OPAQUE offer #-}
+    edge = earlier (rcvRead t `advance` buffer) (next `advance` largest)
+    -- Few segments are acknowledged as they are read ('hasNarrowBuffer').
+    step = min (buffer `div` 2) (fromIntegral (if buffer < 16 * fromIntegral mss then mss else settingMss (tcbSettings t)))
 
 -- The timer for what remains. A running one is left alone.
 arm :: Instant -> Tcb -> Tcb

@@ -28,7 +28,7 @@ import Data.List (partition, sortOn)
 import Weft.Tcp.Sequence
 
 -- | Ranges that do not touch, the most recent first; and what arrived twice and was not reported.
-data Reassembly = Reassembly [Range] !(Maybe Range)
+data Reassembly = Reassembly ![Range] !(Maybe Range)
   deriving stock (Eq, Show)
 
 -- | Nothing is out of turn. One value, shared by all connections to which that applies.

@@ -18,7 +18,6 @@ where
 
 import Control.Exception (onException, throwIO)
 import Control.Monad (void)
-import Data.Bifunctor (first)
 import Data.Bits (shiftL, shiftR)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
@@ -132,7 +131,8 @@ readBatch link fd offloads slab = withForeignPtr slab $ \p -> alloca $ \verified
                 let size = fromIntegral n
                     next = (at + size + 7) `shiftR` 3 `shiftL` 3
                     packet = B.BS (slab `plusForeignPtr` at) size
-                if offloads == 0 || seen /= 0 || isWhole (B.drop link packet) then first (packet :) <$> go next else go next
+                more@(packets, failed) <- go next
+                pure $! if offloads == 0 || seen /= 0 || isWhole (B.drop link packet) then (packet : packets, failed) else more
               else pure ([], if n < 0 && failure n /= eAGAIN then Just (failure n) else Nothing)
    in go 0
   where

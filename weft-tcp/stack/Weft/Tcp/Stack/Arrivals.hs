@@ -111,7 +111,7 @@ troubleIn pass st here now what (Quoted local peer protocol (Ports localPort pee
 -- Of a segment that is another shard's the function makes that take it in.
 segmentIn :: (Stack -> IO ()) -> Stack -> Maybe Home -> Instant -> Packet -> Ports -> Segment -> ByteString -> IO ()
 segmentIn pass st here now p (Ports peerPort localPort) s payload = do
-  found <- Table.lookup (stackConns st) flow
+  found <- Table.lookupBy ((== flow) . connFlow) (stackConns st) flow
   case found of
     Just c -> do
       count st SegmentsIn

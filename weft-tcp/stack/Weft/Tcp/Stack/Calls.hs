@@ -36,7 +36,6 @@ import Data.IORef
 import Data.Int (Int64)
 import Data.IntMap.Strict qualified as IntMap
 import Data.Map.Strict qualified as Map
-import Data.Maybe (isJust)
 import Data.Primitive.Array (indexArray)
 import Data.Primitive.SmallArray
 import Data.Sequence qualified as Sequence
@@ -341,13 +340,13 @@ attemptsWith any' home inner =
         else do
           -- By the clock of the worker that asked: after a pause the stack has seen no later time.
           moment <- instantOf st home
-          there <- lookupSock st s
-          r <- try (if isJust there then attempt st Nothing moment else pure (Refuse eSHUTDOWN'))
+          r <- try (attempt st Nothing moment)
           finish st Nothing moment
           case r of
             Right (Answer n) -> pure n
+            -- There is no such socket any more.
+            Right (Refuse e) | e == eBADF -> pure wasClosed
             Right (Refuse e) -> pure (failure e)
             Right _ -> pure (failure eAGAIN)
             Left (e :: SomeException) -> throwIO e
-    eSHUTDOWN' = Errno (negate (fromIntegral wasClosed))
     failure (Errno e) = negate (fromIntegral e)

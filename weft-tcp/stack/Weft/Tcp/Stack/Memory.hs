@@ -42,20 +42,25 @@ import Weft.Tcp.Stack.State
 weighed :: Stack -> Body -> IO Body
 weighed st b
   | beyond == bodyBeyond b = pure b
-  | otherwise = b {bodyBeyond = beyond} <$ modifyIORef' (stackBeyond st) (+ (beyond - bodyBeyond b))
+  | otherwise = recounted st beyond b
   where
-    t = bodyTcb b
-    closed = tcbState t == Closed
-    beyond = incoming + outgoing
-    incoming
-      | closed && isOrphan b = 0
-      -- With gaps, as if there were none.
-      | isComplete (tcbReassembly t) = distance (rcvRead t) (rcvNxt t) `over` settingReceiveBuffer (tcbSettings t)
-      | otherwise = distance (rcvRead t) (rcvAdv t) `over` settingReceiveBuffer (tcbSettings t)
-    outgoing
-      -- Once the FIN is acknowledged, 'sndUna' is after the last byte.
-      | closed || sndEnd t `before` sndUna t = 0
-      | otherwise = distance (sndUna t) (sndEnd t) `over` fromIntegral (firstSendBuffer st b)
+    !beyond = beyondOf (firstSendBuffer st b) (isOrphan b) (bodyTcb b)
+
+-- Out of line, or all fields are read for it before that is known: 200 instructions of a round trip.
+recounted :: Stack -> Int -> Body -> IO Body
+recounted st beyond b = b {bodyBeyond = beyond} <$ modifyIORef' (stackBeyond st) (+ (beyond - bodyBeyond b))
+{-# NOINLINE recounted #-}
+
+-- How many bytes it holds beyond its first sizes, given that of the buffer for sending, and whether it has no user any more.
+beyondOf :: Int -> Bool -> Tcb -> Int
+beyondOf sendBuffer orphan t
+  | tcbState t == Closed = if orphan then 0 else incoming
+  -- Once the FIN is acknowledged, 'sndUna' is after the last byte.
+  | sndEnd t `before` sndUna t = incoming
+  | otherwise = incoming + distance (sndUna t) (sndEnd t) `over` fromIntegral sendBuffer
+  where
+    -- With gaps, as if there were none.
+    incoming = distance (rcvRead t) (if isComplete (tcbReassembly t) then rcvNxt t else rcvAdv t) `over` settingReceiveBuffer (tcbSettings t)
 
 over :: Word32 -> Word32 -> Int
 over held first = if held > first then fromIntegral (held - first) else 0

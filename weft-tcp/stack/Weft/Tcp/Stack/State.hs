@@ -202,7 +202,7 @@ data Sock = Sock
 -- | The socket of the stack that this is, if it is open. From any OS thread.
 lookupSock :: Stack -> Socket -> IO (Maybe Sock)
 lookupSock st s =
-  Table.lookup (stackSocks st) number >>= \case
+  Table.lookupBy (\sock -> sockNumber sock == fromIntegral number) (stackSocks st) number >>= \case
     found@(Just sock) | sockSerial sock == descriptorSerial d -> pure found
     _ -> pure Nothing
   where

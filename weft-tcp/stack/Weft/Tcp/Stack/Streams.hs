@@ -134,20 +134,23 @@ sendSock st s more pieces here now = onWritable st s (\sock ref -> sendDatagram 
       roomOf st b >>= \case
         0 -> pure (Again (waitToWrite c) Nothing)
         room -> do
-          let (n, out) = fill (sndEnd (bodyTcb b)) room 0 (bodyOut b) pieces
+          let !(Filled n out) = fill (sndEnd (bodyTcb b)) room 0 (bodyOut b) pieces
           advanceFrom st here now c b {bodyOut = out} ((if more == NothingMore then Wrote else WroteMore) (fromIntegral n)) B.empty
           pure (Answer n)
   where
-    fill end room n out = \case
-      [] -> (n, out)
+    fill !end !room !n !out = \case
+      [] -> Filled n out
       p : rest
-        | room <= 0 -> (n :: Int, out)
+        | room <= 0 -> Filled n out
         | otherwise ->
             let piece = B.copy (B.take (min room largest) p)
                 left = B.drop (B.length piece) p
              in fill end (room - B.length piece) (n + B.length piece) (append end piece out) (if B.null left then rest else left : rest)
     -- So that memory becomes free as the peer acknowledges.
     largest = 65536
+
+-- This number of bytes was taken, and what there is to send then.
+data Filled = Filled !Int !Held
 
 -- | Send to an address, which the socket of a connection ignores.
 sendToSock :: Stack -> Socket -> ByteString -> SockAddr -> Maybe Home -> Instant -> IO (Verdict Int)
