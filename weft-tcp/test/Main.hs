@@ -10,6 +10,7 @@ import NeighboursTest qualified
 import NetsimTest qualified
 import PathMtuTest qualified
 import RangeTest qualified
+import RecoveryTest qualified
 import SmallTest qualified
 import Test.Tasty (defaultMain, testGroup)
 import WireTest qualified
@@ -17,4 +18,4 @@ import WorldTest qualified
 import WrittenTest qualified
 
 main :: IO ()
-main = defaultMain (testGroup "weft-tcp" [ConnectionTest.tests, CongestionTest.tests, CookieTest.tests, HostileTest.tests, NeighboursTest.tests, NetsimTest.tests, PathMtuTest.tests, RangeTest.tests, SmallTest.tests, WireTest.tests, WorldTest.tests, WrittenTest.tests])
+main = defaultMain (testGroup "weft-tcp" [ConnectionTest.tests, CongestionTest.tests, CookieTest.tests, HostileTest.tests, NeighboursTest.tests, NetsimTest.tests, PathMtuTest.tests, RangeTest.tests, RecoveryTest.tests, SmallTest.tests, WireTest.tests, WorldTest.tests, WrittenTest.tests])
