@@ -93,6 +93,7 @@ explore: setup-build ## simulate the threads with many seeds, or all schedules [
 explore-tcp: setup-build ## worlds of two TCP connections, and services over TCP segments [WORLDS=0-999999] [SEEDS=0-99999]
 	@tools/build weft-tcp:exe:weft-tcp-worlds weft-tcp:exe:weft-tcp-explore
 	@bin/weft-tcp-worlds '$(WORLDS)'
+	@bin/weft-tcp-worlds netsim weft-tcp/worlds/netsim.md
 	@exec bin/weft-tcp-explore --seeds '$(SEEDS)' $(ARGS)
 
 kv: setup-build ## run the replicated store, or simulate it [ARGS="simulate --mistake wall-clock-versions"]

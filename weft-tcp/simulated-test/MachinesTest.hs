@@ -47,6 +47,12 @@ tests =
         check (over calmIp defaultConfig) [0 .. 9] crashed (flawlessAnd id),
       testCase "what a cut link loses is sent again" $
         check (over calmIp defaultConfig {configFaults = cutFor}) [0 .. 1] (exchange 200000) (flawlessAnd id),
+      testGroup
+        "connections are reset on the way, at both ends"
+        [ testCase (ipName ip) $
+            check (over ip defaultConfig {configConditions = calm {connectionResets = 0.1}}) [0 .. 4] resetting (flawlessAnd (\(there, here) -> if here > 5 && abs (here - there) <= 3 then Nothing else Just (show (there, here))))
+          | ip <- [calmIp, calmIp {ipName = "Ethernet", ipEthernet = True}]
+        ],
       testCase "very many waits that end at one time end" $
         check (over calmIp defaultConfig) [0 .. 1] limits (flawlessAnd id),
       testCase "a socket that is left open is told" $ do
@@ -76,6 +82,14 @@ exchange size = do
   (other, got) <- withServer (\l -> withSocket (fst <$> accept l) (talk (content size 2))) (\there -> connected there (talk (content size 1)))
   let wrong = [name :: String | (name, one, two) <- [("the client", got, content size 2), ("the server", other, content size 1)], one /= two]
   pure (if null wrong then Nothing else Just (show wrong <> " read something else"))
+
+-- | Of twenty conversations of ten bytes each way, how many are reset: for the server, and for the client.
+resetting :: Thread (Int, Int)
+resetting = withServer (\l -> count (withSocket (fst <$> accept l) (\s -> replicateM_ 10 (one s >> sendAll s "y")))) (\there -> count (connected there (\s -> replicateM_ 10 (sendAll s "x" >> one s))))
+  where
+    one s = receive s 1 >>= \b -> when (B.null b) (throwM (userError "it has ended"))
+    count :: Thread () -> Thread Int
+    count act = length . filter (either (\e -> "reset" `isInfixOf` show (e :: IOError)) (const False)) <$> replicateM 20 (try act)
 
 -- | Wait for connections that do not come.
 limits :: Thread (Maybe String)

@@ -6,6 +6,7 @@
 module Main (main) where
 
 import ConformanceTest qualified
+import FloodTest qualified
 import HandoverTest qualified
 import LiesTest qualified
 import MachinesTest qualified
@@ -15,4 +16,4 @@ import ServicesTest qualified
 import Test.Tasty
 
 main :: IO ()
-main = defaultMain (testGroup "weft-tcp:simulated" [MachinesTest.tests, MemoryTest.tests, OptionsTest.tests, LiesTest.tests, HandoverTest.tests, ServicesTest.tests, ConformanceTest.tests])
+main = defaultMain (testGroup "weft-tcp:simulated" [MachinesTest.tests, MemoryTest.tests, OptionsTest.tests, LiesTest.tests, FloodTest.tests, HandoverTest.tests, ServicesTest.tests, ConformanceTest.tests])

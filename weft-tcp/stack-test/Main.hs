@@ -15,6 +15,7 @@ import HeldTest qualified
 import InfoTest qualified
 import InteropTest qualified
 import JoinTest qualified
+import NumbersTest qualified
 import PairTest qualified
 import ShardsTest qualified
 import SmallTest qualified
@@ -33,7 +34,7 @@ everything = do
   -- The conformance tests take descriptors and raise signals.
   setEnv "TASTY_NUM_THREADS" "1"
   defaultMain . adjustOption limited $
-    testGroup "weft-tcp:stack" [HeldTest.tests, HandoverTest.tests, GenerationsTest.tests, TableTest.tests, JoinTest.tests, SocketsTest.tests, SmallTest.tests, BoundsTest.tests, DatagramsTest.tests, PairTest.tests, ShardsTest.tests, InfoTest.tests, interop, conformance]
+    testGroup "weft-tcp:stack" [HeldTest.tests, HandoverTest.tests, GenerationsTest.tests, TableTest.tests, JoinTest.tests, SocketsTest.tests, SmallTest.tests, NumbersTest.tests, BoundsTest.tests, DatagramsTest.tests, PairTest.tests, ShardsTest.tests, InfoTest.tests, interop, conformance]
   where
     limited = \case
       NoTimeout -> mkTimeout 120000000

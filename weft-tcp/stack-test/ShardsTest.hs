@@ -22,14 +22,16 @@ import Network.Socket (Family (..), SockAddr, SocketOption (ReusePort), SocketTy
 import Test.Tasty hiding (after)
 import Test.Tasty.HUnit
 import Test.Tasty.QuickCheck (NonEmptyList (..), Property, counterexample, ioProperty, testProperty, (.&&.), (===))
-import Weft.Internal.Core.SystemCall (Socket)
+import Weft.Internal.Core.SystemCall (More (..), Socket)
+import Weft.Tcp.Connection (State (..))
 import Weft.Tcp.Device
 import Weft.Tcp.Icmp
+import Weft.Tcp.Internal.Tcb (Tcb (dataAt, heardAt, tcbState), flight)
 import Weft.Tcp.Packet hiding (sameFamily)
 import Weft.Tcp.Segment
 import Weft.Tcp.Sequence (Seq (..), advance)
 import Weft.Tcp.Stack
-import Weft.Tcp.Stack.Arrivals (haveTurn)
+import Weft.Tcp.Stack.Arrivals (finish, haveTurn)
 import Weft.Tcp.Stack.Ask (Verdict (..))
 import Weft.Tcp.Stack.Backlog
 import Weft.Tcp.Stack.Calls (newShards)
@@ -41,6 +43,7 @@ import Weft.Tcp.Stack.Names (toSockAddr)
 import Weft.Tcp.Stack.Shards
 import Weft.Tcp.Stack.Sockets
 import Weft.Tcp.Stack.State
+import Weft.Tcp.Stack.Streams (sendSock)
 import Weft.Tcp.Stack.Table qualified as Table
 import Weft.Tcp.Stack.Turn
 
@@ -59,6 +62,7 @@ tests =
       testCase "the bound on sockets is that of the stack" bounded,
       testCase "jobs that are brought to a free turn are done first, in order" inOrder,
       testCase "ever more jobs do not keep a turn" relieved,
+      testCase "what a job has the stack send to itself is taken in no earlier than that" noEarlier,
       testProperty "an accept takes its own connections first, and none waits for ever" fair,
       testCase "a thread that waits is woken by a connection that came before it was there" wakened
     ]
@@ -106,6 +110,25 @@ segmentOf :: Ports -> Flags -> Seq -> Seq -> ByteString -> ByteString
 segmentOf ports f number acknowledged bytes =
   buildPacket . Packet peer own protocolTcp 64 0 0 $
     buildSegment peer own ports (Segment number acknowledged f 1000 0 noOptions (fromIntegral (B.length bytes))) bytes
+
+-- | A job sees a later time than the turn in which it is done began with, as one of another worker may. Then a connection of the stack
+-- to itself would have a round trip of less than nothing.
+noEarlier :: Assertion
+noEarlier = do
+  x <- site 1
+  let st = firstOf x
+      at' now act = noteTime st (now * 1000) >> act now <* finish st Nothing now
+  _ <- listening st
+  s <- opened st AF_INET
+  _ <- at' 1000 (connectSock st s (toSockAddr AF_INET own 80) Nothing Nothing)
+  at' 2000 (connectSock st s (toSockAddr AF_INET own 80) Nothing Nothing) >>= gives (Right ())
+  -- The turn began at 5,000, and the job is done at 9,000.
+  _ <- noteTime st 9000000
+  sendSock st s NothingMore [B.replicate 3000 7] Nothing 9000 >>= gives (Right 3000)
+  finish st Nothing 5000
+  tcbs <- Table.toList (stackConns st) >>= mapM (fmap bodyTcb . readBody)
+  -- Not a timer in an hour, nor something that was heard before it was sent.
+  [(tcbState t, flight t, heardAt t >= 9000 || dataAt t >= 9000) | t <- tcbs] @?= replicate 2 (Established, 0, True)
 
 listening :: Stack -> IO Socket
 listening st = do

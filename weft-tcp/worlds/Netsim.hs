@@ -12,7 +12,6 @@ module Netsim
 
     -- * Tables
     sharing,
-    losing,
 
     -- * Paths
     filling,
@@ -40,6 +39,8 @@ data Net = Net
     -- are lost.
     netRate, netQueue :: Int64,
     netLoss :: Word64,
+    -- | Of 100,000 segments that leave it, how many are late, by how much: others overtake them.
+    netLate :: (Word64, Int64),
     -- | The largest packet that senders' direction takes at a time. Larger ones vanish without a word.
     netMtu :: Instant -> Int64,
     -- | There and back, without waiting.
@@ -105,8 +106,9 @@ measure net = go (N 0 0 1 0 Map.empty IntMap.empty IntMap.empty IntMap.empty 0 0
       | odd i = at (nNow n + netRoundTrip net `div` 2) (Packet (i - 1) s) n
       | lost || packet > netMtu net (nNow n) = rolled
       | waits * netRate net > netQueue net * 1000000 = if counts n then rolled {nDropped = nDropped n + 1} else rolled
-      | otherwise = at (through + netRoundTrip net `div` 2) (Packet (i + 1) s) rolled {nBusy = through}
+      | otherwise = at (through + netRoundTrip net `div` 2 + late) (Packet (i + 1) s) rolled {nBusy = through}
       where
+        late = if draw (nDice n + 0x5bd1e995) `mod` 100000 < fst (netLate net) then snd (netLate net) else 0
         lost = draw (nDice n) `mod` 100000 < netLoss net
         rolled = n {nDice = nDice n + 1, nSent = if counts n then nSent n + 1 else nSent n}
         waits = max 0 (nBusy n - nNow n)
@@ -127,29 +129,11 @@ sharing time control flows = (fromIntegral (sum (measuredBytes m)) * 1500 / 1460
             netRate = 25000000,
             netQueue = 65536,
             netLoss = 0,
+            netLate = (0, 0),
             netMtu = const maxBound,
             netRoundTrip = 10000,
             netFrom = 2000000,
             netUntil = time * 1000000
-          }
-
--- | Kilobytes that one flow delivers in a second over 20 Mbit\/s, with the given number of 100,000 segments
--- lost, a receive buffer of this size and this time there and back.
-losing :: Control -> Word64 -> Int -> Int64 -> Int64
-losing control loss buffer roundTrip = sum (measuredBytes m) `div` 20000
-  where
-    m =
-      measure
-        Net
-          { netSettings = defaultSettings {settingControl = control, settingReceiveBuffer = fromIntegral buffer, settingReceiveLimit = 0},
-            netFlows = 1,
-            netRate = 2500000,
-            netQueue = 65536,
-            netLoss = loss,
-            netMtu = const maxBound,
-            netRoundTrip = roundTrip,
-            netFrom = 0,
-            netUntil = 20000000
           }
 
 -- | Kilobytes that one flow delivers in a second over 200 Mbit\/s with a queue of 2 MB, with these settings and this time there
@@ -165,6 +149,7 @@ filling settings roundTrip = sum (measuredBytes m) `div` 10000
             netRate = 25000000,
             netQueue = 2097152,
             netLoss = 0,
+            netLate = (0, 0),
             netMtu = const maxBound,
             netRoundTrip = roundTrip,
             netFrom = 0,
@@ -182,6 +167,7 @@ narrowing settings time mtu =
         netRate = 200000,
         netQueue = 65536,
         netLoss = 0,
+        netLate = (0, 0),
         netMtu = mtu,
         netRoundTrip = 20000,
         netFrom = 0,

@@ -23,7 +23,6 @@ import Data.Int (Int64)
 import Data.IntSet qualified as IntSet
 import Data.Map.Strict qualified as M
 import Data.Word (Word32, Word64)
-import Weft.Tcp.Congestion (windowBytes)
 import Weft.Tcp.Connection
 import Weft.Tcp.Internal.Form (written)
 import Weft.Tcp.Internal.PathMtu
@@ -35,6 +34,7 @@ import Weft.Tcp.Internal.Written (tcbForm)
 import Weft.Tcp.Packet
 import Weft.Tcp.Segment
 import Weft.Tcp.Sequence
+import World.Congestion
 import World.Plan
 
 -- | A mistake made at each step, to see that it is found: what it makes of a step, given the input and the connection before.
@@ -338,7 +338,7 @@ check now x before' t segments = do
   must "sent more than was written" (sndNxt t `upTo` (sndEnd t `advance` 1))
   must "no timer" (tcbState t == Closed || flight t == 0 || timerAt t /= never)
   must "no timer for what waits" (not (maySend (tcbState t)) || unsent t == 0 && not (pendingFin t) || timerAt t /= never)
-  must "the window is smaller than a segment" (windowBytes (tcbWindow t) >= fromIntegral (sndMss t) || not (synchronized (tcbState t)))
+  congested before' t segments
   must "the book and the numbers" (flight t == sum (map (rangeLength . pieceRange) (toList pieces)) || not (synchronized (tcbState t)) || tcbState t == TimeWait)
   must "sums of the book" (boardSacked board == total Sacked && boardLost board == total Lost)
   must "pipe" (pipe t <= flight t)

@@ -36,9 +36,10 @@ http s =
 prompt :: [String]
 prompt = map ("http/" <>) ["continue", "grace", "hostile", "pace", "patience", "resets", "slow", "sluggish"]
 
--- Links that work, links that are bad, and very bad ones.
+-- Links that work, links that are bad, and very bad ones. None resets connections: over bad ones the scenarios, which allow for resets of
+-- streams, would have to allow for more.
 overLinks :: (IpSettings -> IpSettings) -> Seed -> Config -> Config
-overLinks change (Seed n) config = config {configLayer = overSegments (change ip)}
+overLinks change (Seed n) config = config {configLayer = overSegments (change ip), configConditions = (configConditions config) {connectionResets = 0}}
   where
     ip = case (n `shiftR` 1) .&. 3 of
       0 -> calmIp

@@ -2,16 +2,20 @@
 -- Description : The program weft-tcp-worlds
 --
 -- Runs the worlds of a range of seeds, @FROM-TO@, on all processors: two connections each, and a bad
--- link between them. What goes wrong is made small and printed as a script for packetdrill.
+-- link between them. What goes wrong is made small and printed as a script for packetdrill. With @netsim@ it prints the tables of
+-- "Netsim" and "Matrix", or compares the matrix with that of a page.
 module Main (main) where
 
 import Control.Concurrent
 import Control.Monad (forM_, replicateM, unless)
 import Data.Char (isDigit)
 import Data.IORef
+import Data.Int (Int64)
+import Data.Map.Strict (Map)
 import Data.Time.Clock (diffUTCTime, getCurrentTime)
 import Data.Word (Word64)
 import GHC.Conc (getNumProcessors)
+import Matrix
 import Netsim
 import System.Environment (getArgs)
 import System.Exit
@@ -29,7 +33,8 @@ main =
     [text]
       | (from, '-' : to) <- break (== '-') text, all isDigit from, all isDigit to, not (null from), not (null to), read from <= (read to :: Integer) -> worlds (read from) (read to)
     ["netsim"] -> netsim
-    _ -> hPutStrLn stderr "weft-tcp-worlds: usage: weft-tcp-worlds FROM-TO, or netsim" >> exitWith (ExitFailure 2)
+    ["netsim", page] -> readFile page >>= compared . committed
+    _ -> hPutStrLn stderr "weft-tcp-worlds: usage: weft-tcp-worlds FROM-TO, or netsim [TABLE]" >> exitWith (ExitFailure 2)
 
 -- | The tables of "Netsim".
 netsim :: IO ()
@@ -39,16 +44,20 @@ netsim = do
     let (used, fair, dropped) = sharing 10 control flows
     putStrLn (printf "| %s | %d | %.0f %% | %.3f | %.2f %% |" (controlName control) flows (100 * used) fair (100 * dropped))
     hFlush stdout
-  putStrLn ("\n| control | buffer | RTT, ms |" <> concat [" " <> show (fromIntegral l / 1000 :: Double) <> " % |" | l <- losses] <> "\n|---|---|---|" <> concatMap (const "---|") losses)
-  forM_ [8192, 65536, 1048576] $ \buffer -> forM_ [2000, 20000, 100000] $ \trip -> do
-    putStrLn (printf "| %s | %d | %d |" (controlName cubic) buffer (trip `div` 1000) <> concat [" " <> show (losing cubic l buffer trip) <> " |" | l <- losses])
-    hFlush stdout
+  putStrLn ""
+  mapM_ (\line -> putStrLn line >> hFlush stdout) (table delivered)
   putStrLn "\n| RTT, ms | 256 KB | growing | 6 MB |\n|---|---|---|---|"
   forM_ [10000, 50000, 100000, 200000] $ \trip -> do
     putStrLn (printf "| %d | %d | %d | %d |" (trip `div` 1000) (filling defaultSettings {settingReceiveLimit = 0} trip) (filling defaultSettings trip) (filling defaultSettings {settingReceiveBuffer = 6291456} trip))
     hFlush stdout
-  where
-    losses = [0, 100, 1000, 3000, 10000, 20000, 30000]
+
+-- | Each cell of the matrix against the page with the table.
+compared :: Map Cell Int64 -> IO ()
+compared known = do
+  let wrong = concatMap (worse known) cells
+  mapM_ putStrLn wrong
+  putStrLn (show (length cells) <> " cells, " <> show (length wrong) <> " wrong")
+  unless (null wrong) exitFailure
 
 worlds :: Word64 -> Word64 -> IO ()
 worlds from to = do

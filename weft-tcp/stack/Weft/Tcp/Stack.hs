@@ -32,7 +32,7 @@ import Weft.Tcp.Stack.Names
 import Weft.Tcp.Stack.State
 
 -- | A stack on this device with these addresses: connections as 'Tcp.defaultSettings' has them but
--- without Nagle's algorithm and with segments as large as the device takes, a send buffer of 256 KB that becomes up to 4 MB, 256 MB for what buffers hold beyond their first sizes, a million sockets, 4,096 half-open connections
+-- without Nagle's algorithm and with segments as large as the device takes, a send buffer of 256 KB that becomes up to 4 MB, 256 MB each for what buffers hold for readers beyond their first sizes, and for peers, a million sockets, 4,096 half-open connections
 -- of each listener before it answers by cookies, 262,144 connections in TIME-WAIT, 16,384 closed ones with 128 MB, and a second for what is still to be sent at the end.
 --
 -- Nagle's algorithm as RFC 9293 has it keeps the end of each response back that is longer than a

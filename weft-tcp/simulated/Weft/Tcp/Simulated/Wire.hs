@@ -21,7 +21,7 @@ module Weft.Tcp.Simulated.Wire
 where
 
 import Control.Exception (ErrorCall (..), throwIO)
-import Control.Monad (filterM, forM_, replicateM_, unless, void, when)
+import Control.Monad (filterM, forM_, guard, replicateM_, unless, void, when)
 import Data.Bits (complementBit, shiftL, (.&.), (.|.))
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
@@ -29,11 +29,12 @@ import Data.IORef
 import Data.Int (Int64)
 import Data.List (find)
 import Data.Map.Strict qualified as Map
-import Data.Sequence (Seq, ViewL (..), viewl, (|>))
+import Data.Sequence (ViewL (..), viewl, (|>))
 import Data.Sequence qualified as Seq
 import Data.Set qualified as Set
 import Data.Word (Word32)
 import Network.Socket (SockAddr (..))
+import Weft.Sim.Internal.Conditions (Conditions (connectionResets))
 import Weft.Sim.Internal.Events
 import Weft.Sim.Internal.Network.Links
 import Weft.Sim.Internal.Network.Types (Network (..))
@@ -43,6 +44,7 @@ import Weft.Tcp.Internal.Bytes (word16, word32)
 import Weft.Tcp.Neighbours
 import Weft.Tcp.Packet
 import Weft.Tcp.Segment
+import Weft.Tcp.Sequence (Seq (..))
 import Weft.Tcp.Stack.Names
 import Weft.Tcp.Stack.State (TcpSettings)
 import Weft.Tcp.Udp
@@ -110,7 +112,7 @@ roughIp = calmIp {ipName = "rough segments", ipLoss = 0.03, ipDuplication = 0.02
 
 -- | Packets on their way in the order in which they were sent, by sender and receiver, and when the
 -- last of them arrives; and the questions to all that were not answered, by the machine that asks and the address.
-data Wire = Wire !IpSettings !Network !(IORef (Map.Map (Int, Int) (Seq ByteString, Int64))) !(IORef (Set.Set (Int, Word32)))
+data Wire = Wire !IpSettings !Network !(IORef (Map.Map (Int, Int) (Seq.Seq ByteString, Int64))) !(IORef (Set.Set (Int, Word32)))
 
 -- | No packet is on its way.
 newWire :: IpSettings -> Network -> IO Wire
@@ -151,10 +153,22 @@ sendOver wire@(Wire settings net flows open) arrives from bytes
       lost <- chance random (ipLoss settings)
       if not whole || lostByLink || lost || waits > durationNanoseconds (ipQueue settings)
         then note world (told to " is lost")
-        else do
+        else resetInstead path to $ do
           twice <- chance random (ipDuplication settings)
           note world (told to (if twice then " is doubled" else ""))
           replicateM_ (if twice then 2 else 1) (travel path to bytes)
+    -- Something on the way resets the connection of a segment with data, in place of letting it pass, at both ends.
+    resetInstead path to otherwise' = case cutOff front bytes of
+      Just (there, back) -> do
+        cut <- chance random (connectionResets (worldConditions world))
+        if cut
+          then do
+            note world (told to " is turned into a reset")
+            travel path to there
+            path' <- pathFrom (netLinks net) to from
+            travel path' from back
+          else otherwise'
+      Nothing -> otherwise'
     told to what = show from <> ": packet to " <> show to <> ", " <> (if ipEthernet settings then describeFrame else describePacket) bytes <> what
     -- A card drops frames that were damaged on the wire: what changes in one has been changed before, and so in a packet.
     front = if ipEthernet settings then frameHeader else 0
@@ -196,6 +210,19 @@ sendOver wire@(Wire settings net flows open) arrives from bytes
         about = (machineNumber to, word32 frame 28)
     flipped packet i = case B.splitAt (i `div` 8) packet of
       (before, rest) -> before <> maybe rest (\(b, after') -> B.cons (complementBit b (i `mod` 8)) after') (B.uncons rest)
+
+-- | The resets that end the connection of a segment with data, for its receiver and its sender: packets, or frames if a header of this length
+-- is in front.
+cutOff :: Int -> ByteString -> Maybe (ByteString, ByteString)
+cutOff front bytes = do
+  p <- either (const Nothing) Just (parsePacket (B.drop front bytes))
+  guard (packetProtocol p == protocolTcp)
+  (Ports a b, s, _) <- either (const Nothing) Just (parseSegment (packetSource p) (packetTarget p) (packetPayload p))
+  guard (segmentLength s > 0)
+  let reset source target ports n = buildPacket p {packetSource = source, packetTarget = target, packetPayload = buildSegment source target ports (Segment n (Seq 0) rst 0 0 noOptions 0) B.empty}
+      header = B.take front bytes
+      swapped = B.concat [B.take 6 (B.drop 6 header), B.take 6 header, B.drop 12 header]
+  pure (header <> reset (packetSource p) (packetTarget p) (Ports a b) (segmentSeq s), swapped <> reset (packetTarget p) (packetSource p) (Ports b a) (segmentAck s))
 
 -- | Those of a machine.
 addressesOf :: Machine -> [Address]

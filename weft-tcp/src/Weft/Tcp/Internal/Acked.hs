@@ -43,6 +43,8 @@ data News = News
     -- Bytes delivered, by what can be known: without selective acknowledgements a duplicate stands
     -- for one segment.
     newsDelivered :: !Word32,
+    -- Bytes that were outstanding before it.
+    newsFlight :: !Word32,
     -- It acknowledges something new; something that was sent once only; it is a duplicate.
     newsAdvances, newsOriginal, newsDuplicate :: !Bool
   }
@@ -81,7 +83,7 @@ acknowledged now s t
       | advances = sndDups t - min (sndDups t) (fromIntegral (min 255 ((heardBytes heard - 1) `div` mss)))
       | duplicates && sndDups t < maxBound = sndDups t + 1
       | otherwise = sndDups t
-    news = News now s heard delivered advances (heardOriginal heard1) duplicates
+    news = News now s heard delivered (flight t) advances (heardOriginal heard1) duplicates
     -- Karn's rule: an acknowledgement of what was sent twice is not timed. Timestamps tell the two apart.
     sample = case heardTime heard of
       Just at -> Just $! fromIntegral (max 1 (min 600000000 (now - at)))
@@ -169,7 +171,7 @@ grown news t = t {tcbWindow = controlAcked (settingControl (tcbSettings t)) acke
       Acked
         { ackedAt = newsNow news,
           ackedBytes = newsDelivered news,
-          ackedFlight = flight t + heardBytes (newsHeard news),
+          ackedFlight = newsFlight news,
           ackedMss = fromIntegral (sndMss t),
           ackedRtt = rttSmooth t,
           ackedSample = maybe 0 (\at -> fromIntegral (max 1 (min 600000000 (newsNow news - at)))) (heardTime (newsHeard news)),
@@ -242,11 +244,12 @@ lowered t = t {tcbWindow = (controlLoss (settingControl (tcbSettings t)) (fromIn
 
 -- Proportional rate reduction (RFC 6937, section 3.1, with the bound of slow start where the
 -- acknowledgement advances and shows no new loss, else of conservation). Given how much was found
--- to be lost. As in Linux the proportion is that of the windows, in whole segments.
+-- to be lost. As in Linux the proportion is that of the windows, in whole segments. What is on the way may be more than
+-- the window at first, as after a repair without selective acknowledgements; the window does not become so large.
 reduce :: News -> Word32 -> Episode -> Tcb -> Tcb
 reduce news lost e0 t
   | newsDelivered news == 0 && episodeOut e0 > 0 = t
-  | otherwise = t {tcbRecovery = onEpisode (const e) (tcbRecovery t), tcbWindow = w {windowBytes = max mss (pipe t + allowed)}}
+  | otherwise = t {tcbRecovery = onEpisode (const e) (tcbRecovery t), tcbWindow = w {windowBytes = max mss (min (max threshold (episodeWindow e)) (pipe t + allowed))}}
   where
     w = tcbWindow t
     mss = fromIntegral (sndMss t)
@@ -326,7 +329,7 @@ reordered :: Instant -> Tcb -> Tcb
 reordered now t0 = case tcbRecovery t of
   Fast {} -> found now t
   Loss {} -> found now t
-  _ -> noticed (News now (Segment (Seq 0) (Seq 0) mempty 0 0 noOptions 0) nothingHeard 0 False False False) t
+  _ -> noticed (News now (Segment (Seq 0) (Seq 0) mempty 0 0 noOptions 0) nothingHeard 0 (flight t) False False False) t
   where
     t = (put TimerReorder False t0) {timerAt = never}
 

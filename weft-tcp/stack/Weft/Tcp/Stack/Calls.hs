@@ -128,8 +128,9 @@ newShards settings devices = do
         shared <- newIORef []
         counts <- newCounts
         beyond <- newIORef 0
+        owed <- newIORef 0
         shortage <- newShortage
-        pure (Stack settings device shard shards turn summon conns halves waits socks next ports opening orphans timers soonest clock seen loop secret flooded dice quota shared counts beyond (tcpSpareMemory settings `quot` length devices) shortage starved report lost started)
+        pure (Stack settings device shard shards turn summon conns halves waits socks next ports opening orphans timers soonest clock seen loop secret flooded dice quota shared counts beyond owed (tcpSpareMemory settings `quot` length devices) shortage starved report lost started)
   shards <- mfix (\shards -> smallArrayFromList <$> zipWithM (newShard shards) [0 ..] devices)
   let first = indexSmallArray shards 0
   first <$ tcpOpened settings first
@@ -141,7 +142,7 @@ gauges st = do
   halves <- total stackHalves st
   waits <- timeWaits st
   socks <- openSockets st
-  beyond <- sum <$> mapM (readIORef . stackBeyond) (allShards st)
+  beyond <- sum <$> mapM readIORef ([stackBeyond, stackOwed] <*> allShards st)
   counted <- mapM (countedBy . stackCounts) (allShards st)
   devices <- concat <$> mapM (deviceCounters . stackDevice) (allShards st)
   let now' = [("tcp connections", conns + halves + waits), ("tcp half-open", halves), ("tcp time-wait", waits), ("tcp sockets", socks), ("tcp bytes beyond buffers", beyond)]

@@ -127,8 +127,8 @@ data Body = Body
     bodyTold :: !Bool,
     -- | How many segments were sent again.
     bodyRetransmitted :: !Word32,
-    -- | How many bytes were counted as beyond the first sizes of its buffers.
-    bodyBeyond :: !Int,
+    -- | How many bytes were counted for its reader and for its peer ("Weft.Tcp.Stack.Memory").
+    bodyBeyond, bodyOwed :: !Int,
     bodyOptions :: !SocketOptions,
     bodyAlarm :: !Alarmed
   }
@@ -147,6 +147,7 @@ newBody t owner options =
       bodyTold = False,
       bodyRetransmitted = 0,
       bodyBeyond = 0,
+      bodyOwed = 0,
       bodyOptions = options,
       bodyAlarm = NoAlarm
     }

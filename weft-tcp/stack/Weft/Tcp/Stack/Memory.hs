@@ -4,16 +4,23 @@
 -- Description : The memory of a stack's connections
 --
 -- Both buffers of a connection grow beyond their first sizes ("Weft.Tcp.Internal.Growth"; the one for sending with the congestion
--- window), and what is in them beyond that is counted for all connections of a shard. Everything here runs in the stack's turn
--- ("Weft.Tcp.Stack.Turn").
+-- window). What all connections of a shard hold for their readers beyond the first sizes is counted, and so is what they hold for
+-- peers. Everything here runs in the stack's turn ("Weft.Tcp.Stack.Turn").
 --
 -- Note [When memory is short]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~~
--- While connections hold 'tcpSpareMemory' or more beyond their first sizes, no buffer grows, writers have the first
--- size, and of what comes only that is kept which begins within the first size of its connection: what has been offered may be filled by all
--- peers at once. So a stack holds at most its spare memory, the first sizes, and what one write or segment adds. The peer
--- sends again what was dropped. What the user is to read next begins within the first size, or as much as that is there to be
+-- While connections hold 'tcpSpareMemory' or more beyond their first receive buffers, no receive buffer grows, and of what comes only
+-- that is kept which begins within the first size of its connection: what has been offered may be filled by all peers at once. The
+-- peer sends again what was dropped. What the user is to read next begins within the first size, or as much as that is there to be
 -- read: no connection waits for another one.
+--
+-- A peer needs few packets to have a server write much that it does not take: a question, and a closed window. So what is written
+-- counts, in steps of 'leastSend', unless the user has given the buffer a size. While that comes to 'tcpSpareMemory' or more, a
+-- writer has room for two congestion windows, as far as the first size goes. A peer that takes nothing has the initial window; one
+-- that acknowledges is as quick as before.
+--
+-- So a stack holds at most twice its spare memory, for each connection its first receive buffer and 'leastSend' bytes or two congestion
+-- windows, and what one write or segment adds.
 module Weft.Tcp.Stack.Memory
   ( -- * What is held
     weighed,
@@ -38,51 +45,54 @@ import Weft.Tcp.Sequence
 import Weft.Tcp.Stack.Held
 import Weft.Tcp.Stack.State
 
--- | A connection's next state, with what it holds beyond its first sizes counted.
+-- | A connection's next state, with what it holds counted.
 weighed :: Stack -> Body -> IO Body
 weighed st b
-  | beyond == bodyBeyond b = pure b
-  | otherwise = recounted st beyond b
+  | incoming == bodyBeyond b && outgoing == bodyOwed b = pure b
+  | otherwise = recounted st incoming outgoing b
   where
-    !beyond = beyondOf (firstSendBuffer st b) (isOrphan b) (bodyTcb b)
+    t = bodyTcb b
+    closed = tcbState t == Closed
+    !incoming
+      | closed && isOrphan b = 0
+      -- With gaps, as if there were none.
+      | otherwise = distance (rcvRead t) (if isComplete (tcbReassembly t) then rcvNxt t else rcvAdv t) `over` settingReceiveBuffer (tcbSettings t)
+    !outgoing
+      -- Once the FIN is acknowledged, 'sndUna' is after the last byte.
+      | closed || sndEnd t `before` sndUna t || optSendBuffer (bodyOptions b) > 0 = 0
+      -- In whole steps, so that it seldom changes.
+      | owed <- fromIntegral (distance (sndUna t) (sndEnd t)) = owed - owed `rem` leastSend
 
 -- Out of line, or all fields are read for it before that is known: 200 instructions of a round trip.
-recounted :: Stack -> Int -> Body -> IO Body
-recounted st beyond b = b {bodyBeyond = beyond} <$ modifyIORef' (stackBeyond st) (+ (beyond - bodyBeyond b))
+recounted :: Stack -> Int -> Int -> Body -> IO Body
+recounted st incoming outgoing b = do
+  modifyIORef' (stackBeyond st) (+ (incoming - bodyBeyond b))
+  modifyIORef' (stackOwed st) (+ (outgoing - bodyOwed b))
+  pure b {bodyBeyond = incoming, bodyOwed = outgoing}
 {-# NOINLINE recounted #-}
-
--- How many bytes it holds beyond its first sizes, given that of the buffer for sending, and whether it has no user any more.
-beyondOf :: Int -> Bool -> Tcb -> Int
-beyondOf sendBuffer orphan t
-  | tcbState t == Closed = if orphan then 0 else incoming
-  -- Once the FIN is acknowledged, 'sndUna' is after the last byte.
-  | sndEnd t `before` sndUna t = incoming
-  | otherwise = incoming + distance (sndUna t) (sndEnd t) `over` fromIntegral sendBuffer
-  where
-    -- With gaps, as if there were none.
-    incoming = distance (rcvRead t) (if isComplete (tcbReassembly t) then rcvNxt t else rcvAdv t) `over` settingReceiveBuffer (tcbSettings t)
 
 over :: Word32 -> Word32 -> Int
 over held first = if held > first then fromIntegral (held - first) else 0
 
--- | Is the spare memory used up? Note [When memory is short].
+-- | Is the spare memory for what is received used up? Note [When memory is short].
 isShort :: Stack -> IO Bool
 isShort st = (>= stackSpare st) <$> readIORef (stackBeyond st)
 
-firstSendBuffer :: Stack -> Body -> Int
-firstSendBuffer st b = if fixed > 0 then fixed else tcpSendBuffer (stackSettings st)
-  where
-    fixed = optSendBuffer (bodyOptions b)
+-- | How many bytes to send no connection is asked to do without.
+leastSend :: Int
+leastSend = 32768
 
 -- | How many bytes it takes from its user that the peer has not acknowledged: two congestion windows, so that one is there when
--- the other was acknowledged.
+-- the other was acknowledged; and if there is memory, the first size at least.
 sendBufferOf :: Stack -> Body -> IO Int
 sendBufferOf st b
-  | optSendBuffer (bodyOptions b) > 0 || wanted <= first = pure first
-  | otherwise = (\short -> if short then first else wanted) <$> isShort st
+  | fixed > 0 = pure fixed
+  | otherwise = (\owed -> if owed < stackSpare st then max first (min limit wanted) else min first (max leastSend wanted)) <$> readIORef (stackOwed st)
   where
-    first = firstSendBuffer st b
-    wanted = min (tcpSendLimit (stackSettings st)) (2 * fromIntegral (windowBytes (tcbWindow (bodyTcb b))))
+    fixed = optSendBuffer (bodyOptions b)
+    first = tcpSendBuffer (stackSettings st)
+    limit = tcpSendLimit (stackSettings st)
+    wanted = 2 * fromIntegral (windowBytes (tcbWindow (bodyTcb b)))
 
 -- | How many more bytes the user may write.
 roomOf :: Stack -> Body -> IO Int

@@ -75,8 +75,10 @@ data TcpSettings = TcpSettings
     -- | How many bytes a connection takes from its user that the peer has not acknowledged, at first and at most: it
     -- takes two congestion windows.
     tcpSendBuffer, tcpSendLimit :: !Int,
-    -- | How many bytes the buffers of all connections may hold beyond their first sizes. While they hold that, none grows, and what
-    -- comes beyond the first size of its connection is dropped, counted, and sent again by the peer. With 0 no buffer grows.
+    -- | How many bytes the buffers of all connections may hold, those for receiving beyond their first sizes, and those for sending
+    -- in whole steps of 32 KB. While the ones hold that, none grows, and what comes beyond the first size of its connection is dropped,
+    -- counted, and sent again by the peer. While the others do, a connection takes two congestion windows from its user, of
+    -- 'tcpSendBuffer' at most.
     tcpSpareMemory :: !Int,
     -- | Do sockets for datagrams belong to the stack, too? Otherwise they are the kernel's underneath.
     tcpDatagrams :: !Bool,
@@ -148,8 +150,8 @@ data Stack = Stack
     -- length of headers. Shared by all connections that have the same.
     stackShared :: !(IORef [((Values, Maybe (Word32, Word32), Int, Int), Settings)]),
     stackCounts :: !Counts,
-    -- | How many bytes its connections hold beyond their first sizes, and how many they may ("Weft.Tcp.Stack.Memory").
-    stackBeyond :: !(IORef Int),
+    -- | How many bytes its connections hold for readers and for peers, and how many each of both may be ("Weft.Tcp.Stack.Memory").
+    stackBeyond, stackOwed :: !(IORef Int),
     stackSpare :: !Int,
     stackShortage :: !Shortage,
     -- | Does an accept wait for a socket to be closed? Common, as all that follows.
