@@ -3,6 +3,7 @@ module TcpTest (tests) where
 
 import Control.Exception (IOException, try)
 import Data.ByteString qualified as B
+import Data.ByteString.Char8 qualified as C
 import Data.List (isInfixOf)
 import Harness
 import System.Exit (ExitCode (..))
@@ -10,6 +11,7 @@ import System.FilePath ((</>))
 import System.Process (readProcessWithExitCode)
 import Test.Tasty
 import Test.Tasty.HUnit
+import Weft.Cli.Succession (hello)
 import Weft.Cli.Tcp (parseOwnTcp, sharedPart)
 import Weft.Test.Skipping (skipped)
 
@@ -120,7 +122,7 @@ failingSuccessors =
       "ask 3; answered 3",
       "python3 -c \"$talk\" $d/handover 'weft handover 99' > $d/said; grep -q 'another version' $d/said",
       "ask 3; answered 3",
-      "python3 -c \"$talk\" $d/handover \"$(printf 'weft handover 04\\x0dtun0,10.9.0.2')\" R > $d/said",
+      "python3 -c \"$talk\" $d/handover \"$(printf '" <> C.unpack hello <> "\\x0dtun0,10.9.0.2')\" R > $d/said",
       "ask 3; answered 3",
       "for other in tun1,10.9.0.2/24 tun0,10.9.0.3/24; do if weft serve --tcp $other --handover $d/handover $d/site 2> $d/said; then false; fi",
       "grep -q \"refuses: it serves over tun0,10.9.0.2, not over ${other%/*}\" $d/said; grep -q \"is to serve over ${other%/*}\" $d/one; done",
