@@ -102,7 +102,7 @@ cancelledAfterwards make = withRig make \rig -> withRoom 8 \p -> do
   receives <- onThreadThatEnds rig (for links (\l -> start rig (Receive (near l) p 8)) <* turn rig noWait)
   takeOver rig
   mapM_ (abandon rig) receives
-  for_ receives \r -> finish rig "a cancelled receive" r >>= (@?= Sys.canceled)
+  for_ receives (finish rig "a cancelled receive" >=> (@?= Sys.canceled))
   for_ links \l -> mapM_ closeNow [near l, far l]
 
 -- Every kind of operation is begun by a thread that ends.
