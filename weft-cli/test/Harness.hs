@@ -32,6 +32,7 @@ module Harness
     hearToEnd,
     expectEnd,
     hearSome,
+    soonerThan,
 
     -- * Responses
     Reply (..),
@@ -56,6 +57,7 @@ import Foreign.Marshal.Alloc (alloca)
 import Foreign.Marshal.Array (allocaArray)
 import Foreign.Ptr (Ptr)
 import Foreign.Storable (peek, peekElemOff)
+import GHC.Clock (getMonotonicTime)
 import Network.Socket
 import Network.Socket.ByteString (recv, sendAll)
 import System.Environment (getEnvironment)
@@ -289,6 +291,14 @@ hearSome client@(Client _ ref) = do
 -- | The server ends the connection, and sends nothing before.
 expectEnd :: Client -> IO ()
 expectEnd client = hearToEnd client >>= assertEqual "nothing more comes" ""
+
+-- | Fail if an action takes as long as this number of seconds: the default of what an option shortens.
+soonerThan :: (HasCallStack) => Double -> IO a -> IO a
+soonerThan limit act = do
+  start <- getMonotonicTime
+  a <- act
+  end <- getMonotonicTime
+  a <$ assertBool ("it took " <> show (end - start) <> " s, and takes " <> show limit <> " by default") (end - start < limit)
 
 -- | One request on a connection of its own.
 fetch :: Server -> ByteString -> ByteString -> [ByteString] -> IO Reply

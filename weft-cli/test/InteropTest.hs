@@ -8,11 +8,11 @@ import Data.List (isInfixOf, isPrefixOf)
 import Harness (backends)
 import System.Directory (findExecutable)
 import System.Exit (ExitCode (..))
-import System.IO (hPutStrLn, stderr)
 import System.Process (readProcessWithExitCode)
 import System.Timeout (timeout)
 import Test.Tasty
 import Test.Tasty.HUnit
+import Weft.Test.Skipping (skipped)
 
 tests :: TestTree
 tests =
@@ -29,11 +29,11 @@ checks :: IO (MVar ()) -> [String] -> IO ()
 checks turn groups =
   turn >>= \lock -> withMVar lock $ \() ->
     findExecutable "python3" >>= \case
-      Nothing -> hPutStrLn stderr ("real clients: skipped, there is no python3: " <> unwords groups)
+      Nothing -> skipped ("there is no python3 for real clients: " <> unwords groups)
       Just python ->
         timeout 150_000_000 (readProcessWithExitCode python (["interop/interop.py", "--weft", "weft", "--echo", "weft-http-echo"] <> groups) "") >>= \case
           Nothing -> assertFailure "the checks have not ended within 150 s"
           Just (code, out, err) -> do
-            mapM_ (hPutStrLn stderr . ("real clients: " <>)) (filter (" SKIPPED " `isInfixOf`) (lines out))
             when (code /= ExitSuccess) (assertFailure (out <> err))
             assertBool out (any ("client " `isPrefixOf`) (lines out))
+            mapM_ skipped (filter (" SKIPPED " `isInfixOf`) (lines out))

@@ -20,6 +20,7 @@ import System.Posix.Signals (sigHUP, sigTERM)
 import System.Process
 import Test.Tasty
 import Test.Tasty.HUnit
+import Weft.Test.Skipping (skipped)
 import Weft.Test.Waiting (eventuallyIO, within)
 
 tests :: TestTree
@@ -218,12 +219,12 @@ untrusted = withMetrics ["--proxy-protocol", "--trusted-proxies", "10.0.0.0/8"] 
 
 slowHeader :: Assertion
 slowHeader = withServer ["--proxy-protocol", "--trusted-proxies", "127.0.0.1", "--head-timeout", "1"] $ \server ->
-  withClient server $ \client -> say client "PROXY TCP4 192." >> expectEnd client
+  soonerThan 10 . withClient server $ \client -> say client "PROXY TCP4 192." >> expectEnd client
 
 behindHaproxy :: Assertion
 behindHaproxy =
   findExecutable "haproxy" >>= \case
-    Nothing -> putStrLn "  haproxy is not installed: skipped"
+    Nothing -> skipped "there is no haproxy"
     Just haproxy -> withSite $ \site -> do
       let file = site </> ".." </> "log"
           config = site </> ".." </> "haproxy.cfg"
@@ -274,7 +275,7 @@ sharedPort = withServer ["--reuse-port", "--host", "127.0.0.1"] $ \first ->
 inheritedSocket :: Assertion
 inheritedSocket =
   findExecutable "systemd-socket-activate" >>= \case
-    Nothing -> putStrLn "  systemd-socket-activate is not installed: skipped"
+    Nothing -> skipped "there is no systemd-socket-activate"
     Just activate -> withSite $ \site -> do
       port <- freePort
       let place = "127.0.0.1:" <> show port

@@ -103,7 +103,7 @@ graceOver server = bracket (connectSmall server) closeClient $ \client -> do
   say client (request "GET" "/large.bin" [])
   _ <- hearHead client
   stopWith sigTERM server
-  within "the grace period to end" (waitForExit server) >>= (@?= ExitSuccess)
+  soonerThan 10 (waitForExit server) >>= (@?= ExitSuccess)
 
 secondSignal :: Server -> IO ()
 secondSignal server = bracket (connectSmall server) closeClient $ \client -> do
@@ -130,5 +130,5 @@ starved server = do
   forM_ clients $ \client -> sayQuietly client (request "GET" "/large.bin" [])
   eventuallyIO "the operator to be told" (("no descriptor" `isInfixOf`) <$> serverErrors server)
   stopWith sigTERM server
-  within "the grace period to end" (waitForExit server) >>= (@?= ExitSuccess)
+  soonerThan 10 (waitForExit server) >>= (@?= ExitSuccess)
   mapM_ closeClient clients

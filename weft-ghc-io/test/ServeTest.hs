@@ -94,6 +94,8 @@ withRoomFor :: Int -> (Int -> IO a) -> IO a
 withRoomFor wanted use = do
   most <- hardLimit <$> getResourceLimit ResourceOpenFiles
   setResourceLimit ResourceOpenFiles (ResourceLimits most most)
-  use $ case most of
-    ResourceLimit n -> min wanted (fromIntegral n `div` 2 - 200)
-    _ -> wanted
+  let room = case most of
+        ResourceLimit n -> min wanted (fromIntegral n `div` 2 - 200)
+        _ -> wanted
+  assertBool ("descriptors for " <> show room <> " clients only") (room >= 500)
+  use room

@@ -164,7 +164,9 @@ limits = do
       (short (\t -> t {timeoutWhole = Just brief}), silent, Nothing)
     ]
     $ \(settings, script, phase) -> do
-      ((e, open), _) <- talk settings [script] $ \client base -> (,) <$> failing (Client.get client base) <*> Client.openConnections client
+      -- The limits that are not set here are half a minute at least.
+      ((e, open), _) <- talk settings [script] $ \client base ->
+        timeout (seconds 25) (failing (Client.get client base)) >>= maybe (throwM (userError "no limit of these")) (\e -> (,) e <$> Client.openConnections client)
       case e of
         -- The phase at the end of the whole time is a matter of luck.
         TimedOut p -> for_ phase (p @?=)

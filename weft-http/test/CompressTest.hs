@@ -23,7 +23,7 @@ tests =
       "compress"
       [ testProperty "unpacking gives back what was packed" $ \bytes -> forAll (chooseInt (0, 10)) $ \level ->
           unpacked (gzip level (B.pack bytes)) === B.pack bytes,
-        testCase "the same is always packed the same" $ gzip 6 page @?= gzip 6 (B.copy page),
+        testCase "the same is always packed the same: without a time" $ B.take 4 (B.drop 4 (gzip 6 page)) @?= B.replicate 4 0,
         testCase "for who accepts it" $ answering [html] (Bytes [B.take 100 page, B.drop 100 page]) $ \fetch' -> do
           packed <- fetch' "GET" "/" ["Accept-Encoding: gzip"]
           liftIO $ do

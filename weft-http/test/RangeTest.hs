@@ -7,6 +7,7 @@ import Data.ByteString qualified as B
 import Data.ByteString.Char8 qualified as C
 import Data.Int (Int64)
 import Data.List (intercalate, nub, sort)
+import Data.Maybe (mapMaybe)
 import Test.QuickCheck
 import Test.Tasty (TestTree, testGroup)
 import Test.Tasty.HUnit
@@ -81,15 +82,19 @@ prop_apart :: Property
 prop_apart = forAll (choose (1, 60)) $ \size ->
   forAll (choose (0, 5)) $ \gap ->
     forAll genSpecs $ \specs ->
-      let chosen = parts (resolveRange defaultRangeLimits {limitGap = gap} size (written specs))
+      let selection = resolveRange defaultRangeLimits {limitGap = gap} size (written specs)
+          chosen = parts selection
+          asked = mapMaybe (satisfy size) specs
+          holds r q = rangeFirst r <= rangeFirst q && rangeLast q <= rangeLast r
           sorted = sort chosen
           -- The place of the first range asked for that a part contains.
-          place r = head' [i | (i, s) <- zip [0 :: Int ..] specs, Just q <- [satisfy size s], rangeFirst r <= rangeFirst q, rangeLast q <= rangeLast r]
+          place r = head' [i | (i, s) <- zip [0 :: Int ..] specs, Just q <- [satisfy size s], holds r q]
           head' xs = case xs of
             x : _ -> x
             [] -> -1
-       in conjoin
-            [ property (all (\r -> 0 <= rangeFirst r && rangeFirst r <= rangeLast r && rangeLast r < size) chosen),
+       in checkCoverage . cover 10 (length chosen > 1) "several" . conjoin $
+            [ property (selection == Whole || all (\q -> any (`holds` q) chosen) asked),
+              property (all (\r -> 0 <= rangeFirst r && rangeFirst r <= rangeLast r && rangeLast r < size) chosen),
               property (and (zipWith (\a b -> rangeFirst b - rangeLast a - 1 > gap) sorted (drop 1 sorted))),
               map place chosen === sort (map place chosen)
             ]
@@ -101,8 +106,10 @@ prop_multipart :: Property
 prop_multipart = forAll (choose (1, 60)) $ \size ->
   forAll genSpecs $ \specs ->
     let content = C.pack (take (fromIntegral size) (cycle "0123456789"))
-        framed = multipart (boundary 1 2) "text/plain" size (parts (resolveRange exact size (written specs)))
-     in multipartLength framed === fromIntegral (B.length (render content framed))
+        chosen = parts (resolveRange exact size (written specs))
+        framed = multipart (boundary 1 2) "text/plain" size chosen
+     in cover 10 (length chosen > 1) "several" $
+          map partRange (multipartParts framed) === chosen .&&. multipartLength framed === fromIntegral (B.length (render content framed))
 
 render :: ByteString -> Multipart -> ByteString
 render content framed =

@@ -10,6 +10,7 @@ import Control.Monad
 import Data.ByteString qualified as ByteString
 import Data.IORef
 import Data.List (sort)
+import GHC.Clock (getMonotonicTimeNSec)
 import Library
 import System.Mem (performMajorGC)
 import System.Mem.Weak (deRefWeak)
@@ -45,7 +46,7 @@ every library =
           ("a killed taker takes nothing", takesNothing),
           ("masked, it is not interrupted before it waits", masked),
           ("throwTo oneself", oneself),
-          ("delays end in their order", delays),
+          ("delays end, and not before their time", delays),
           ("tokens through a pipe", pipes),
           ("what blocks outside blocks nobody", blocking),
           ("what waits outside is interrupted", interruptedOutside),
@@ -64,14 +65,16 @@ semaphores :: Library t -> Assertion
 semaphores Library {..} = do
   s <- newQSemN 0
   got <- newChan
+  ended <- newIORef False
   ready <- newEmptyMVar
-  let taker name n = forkFinally (putMVar ready () >> waitQSemN s n) (writeChan got . either (\(_ :: SomeException) -> name <> " killed") (const name)) <* (takeMVar ready >> replicateM_ 3 yield)
+  let taker name n = forkFinally (putMVar ready () >> waitQSemN s n) ((writeIORef ended True >>) . writeChan got . either (\(_ :: SomeException) -> name <> " killed") (const name)) <* (takeMVar ready >> replicateM_ 3 yield)
   first <- taker "first" 5
   _ <- taker "second" 2
   _ <- taker "third" 1
   signalQSemN s 3
   replicateM_ 3 yield
   -- The first waits for more, and the others for the first.
+  when isStack (readIORef ended >>= (@?= False))
   throwTo first ThreadKilled
   told <- replicateM 3 (readChan got)
   sort told @?= ["first killed", "second", "third"]
@@ -109,7 +112,8 @@ fair Library {..} = do
     takeMVar started
     -- It waits soon after: a value that was put before that would be taken by the first.
     waiting m
-  mapM_ (\c -> putMVar m c >> readChan out >>= \(_, x) -> x @?= c) "xyz"
+  -- Each takes in its turn. With threads of the operating system a yield does not say who waits first.
+  forM_ (zip [1 ..] "xyz") $ \(i, c) -> putMVar m c >> readChan out >>= \(j, x) -> (if isStack then j else i, x) @?= (i, c)
   where
     waiting _ = replicateM_ 5 yield
 
@@ -190,12 +194,12 @@ oneself Library {..} = do
 delays :: Library t -> Assertion
 delays Library {..} = do
   out <- newChan
-  forM_ [30, 10, 20 :: Int] $ \i -> forkIO (threadDelay (i * 1000) >> writeChan out i)
+  start <- getMonotonicTimeNSec
+  forM_ [30, 10, 20] $ \i -> forkIO (threadDelay (fromIntegral i * 1000) >> getMonotonicTimeNSec >>= \end -> writeChan out (i, end - start >= i * 1_000_000))
   t <- forkIO (threadDelay 10_000_000)
   throwTo t ThreadKilled
-  r <- replicateM 3 (readChan out)
-  -- Under load two may end together, but each has ended.
-  assertBool (show r) (all (`elem` r) [10, 20, 30])
+  -- Under load two may end together.
+  replicateM 3 (readChan out) >>= (@?= [(i, True) | i <- [10, 20, 30]]) . sort
 
 longest :: Library t -> Assertion
 longest Library {..} = do

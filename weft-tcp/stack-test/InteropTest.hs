@@ -36,6 +36,7 @@ import Weft.Tcp.Packet (Address (..))
 import Weft.Tcp.Stack
 import Weft.Tcp.Stack.Names (toSockAddr)
 import Weft.Test.Loopback (toEnd)
+import Weft.Test.Skipping (skipped)
 import Weft.Timeout (timeout)
 
 -- | Datagrams of many sizes there and back, one by one; then some to a port where nobody listens, of which the client
@@ -110,12 +111,12 @@ tests = do
   device <- doesPathExist "/dev/net/tun"
   namespace <- try (readProcessWithExitCode "unshare" ["-rn", "true"] "")
   pure $ case namespace of
-    _ | not device -> skipped "there is no /dev/net/tun"
-    Left (e :: IOException) -> skipped ("unshare: " <> show e)
-    Right (ExitFailure _, _, e) -> skipped (takeWhile (/= '\n') e)
+    _ | not device -> without "there is no /dev/net/tun"
+    Left (e :: IOException) -> without ("unshare: " <> show e)
+    Right (ExitFailure _, _, e) -> without (takeWhile (/= '\n') e)
     Right (ExitSuccess, _, _) -> testGroup "Linux over TUN, and over an interface" [testCase name (alone name) | (name, _) <- parts]
   where
-    skipped why = testCase ("Linux over TUN: skipped, " <> why) (pure ())
+    without why = testCase "Linux over TUN" (skipped why)
     alone name = do
       self <- getExecutablePath
       (status, out, err) <- readProcessWithExitCode "unshare" ["-rn", self, partArgument, name] ""

@@ -20,6 +20,7 @@ import Weft.Http.Client qualified as Client
 import Weft.Http.Server (Observation (..), ServerSettings (..), Timeouts (..), defaultTimeouts)
 import Weft.Http.Status
 import Weft.Socket
+import Weft.Test.Skipping (skipped)
 import Weft.Test.Waiting (eventually)
 import Weft.Tls
 import World
@@ -91,14 +92,13 @@ tests w =
           strangers <- clientTls (AuthoritiesFrom (at "stranger.pem")) Nothing
           withHttps strangers $ \client -> refusedFor "authority is not known" (Client.get client (from "/large.bin")),
       testCase "nginx" $
-        findExecutable "nginx" >>= maybe (findInSbin >>= maybe skipped nginx) nginx
+        findExecutable "nginx" >>= maybe (findInSbin >>= maybe (skipped "there is no nginx") nginx) nginx
     ]
   where
     world names = serving (settingsOf w names) id
     at name = directory w <> "/" <> name
     trusting = clientTls (AuthoritiesFrom (at "ca.pem")) Nothing
     findInSbin = (\there -> if there then Just "/usr/sbin/nginx" else Nothing) <$> doesFileExist "/usr/sbin/nginx"
-    skipped = putStrLn "SKIPPED: there is no nginx"
     nginx path = forM_ ["TLSv1.2", "TLSv1.3"] $ \version -> run $ do
       port <- freePort
       liftIO (writeFile (at "nginx.conf") (configuration port version))

@@ -3,6 +3,10 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdint.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/random.h>
@@ -17,6 +21,9 @@
     do answer = (call); while (answer < 0 && errno == EINTR); \
     return answer < 0 ? -errno : (int)answer; \
   } while (0)
+
+/* How long a name can be that is a number. */
+#define NAME_BYTES 7
 
 int weft_socket(int family, int type, int protocol) {
   ANSWER(socket(family, type | SOCK_NONBLOCK | SOCK_CLOEXEC, protocol));
@@ -46,14 +53,43 @@ int weft_listen(int fd, int backlog) { ANSWER(listen(fd, backlog)); }
 
 int weft_shutdown(int fd, int how) { ANSWER(shutdown(fd, how)); }
 
-int weft_getsockopt(int fd, int level, int name, int *value) {
-  socklen_t length = sizeof *value;
-  *value = 0;
-  ANSWER(getsockopt(fd, level, name, value, &length));
+/* An option as a number: that of an int, but for SO_LINGER, which is the seconds, or -1 where
+   closing does not linger, and for TCP_CONGESTION, whose number has the bytes of the name, the
+   first of which is the least. Seconds are refused: close would wait for them, also that of a
+   non-blocking socket, and with it the worker and all that it runs. */
+#ifdef TCP_CONGESTION
+static int is_name(int level, int name) { return level == IPPROTO_TCP && name == TCP_CONGESTION; }
+#else
+static int is_name(int level, int name) { return (void)level, (void)name, 0; }
+#endif
+
+int weft_getsockopt(int fd, int level, int name, int64_t *value) {
+  int number = 0;
+  struct linger linger = {0, 0};
+  char text[16] = {0};
+  int lingers = level == SOL_SOCKET && name == SO_LINGER, named = is_name(level, name);
+  void *memory = lingers ? (void *)&linger : named ? (void *)text : (void *)&number;
+  socklen_t length = lingers ? sizeof linger : named ? sizeof text : sizeof number;
+  if (getsockopt(fd, level, name, memory, &length) < 0) return -errno;
+  *value = lingers ? (linger.l_onoff ? linger.l_linger : -1) : number;
+  for (int i = 0; named && i < NAME_BYTES && text[i] != 0; i++) *value |= (int64_t)(unsigned char)text[i] << (8 * i);
+  return 0;
 }
 
-int weft_setsockopt(int fd, int level, int name, int value) {
-  ANSWER(setsockopt(fd, level, name, &value, sizeof value));
+int weft_setsockopt(int fd, int level, int name, int64_t value) {
+  if (is_name(level, name)) {
+    char text[NAME_BYTES + 1] = {0};
+    for (int i = 0; i < NAME_BYTES; i++) text[i] = (char)(value >> (8 * i));
+    ANSWER(setsockopt(fd, level, name, text, (socklen_t)strlen(text)));
+  }
+  if (value < INT_MIN || value > INT_MAX) return -EINVAL;
+  if (level == SOL_SOCKET && name == SO_LINGER) {
+    struct linger linger = {value == 0, 0};
+    if (value > 0) return -EOPNOTSUPP;
+    ANSWER(setsockopt(fd, level, name, &linger, sizeof linger));
+  }
+  int number = (int)value;
+  ANSWER(setsockopt(fd, level, name, &number, sizeof number));
 }
 
 /* An unbound Unix-domain address has only its family; the bytes after it are

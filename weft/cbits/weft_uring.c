@@ -482,8 +482,9 @@ static int collect_from(struct weft_uring *r, struct queues *q, int n) {
 
 /* The same of the queues of former owners. What the kernel never took is lost there, as what it
  * cancels. */
-static int collect_former(struct weft_uring *r, int n) {
+static int collect_former(struct weft_uring *r) {
   struct former **at = &r->formers;
+  int n = 0;
   while (*at != NULL) {
     struct former *f = *at;
     n = collect_from(r, &f->q, n);
@@ -499,9 +500,10 @@ static int collect_former(struct weft_uring *r, int n) {
   return n;
 }
 
+/* Former owners first: each of their requests ends once, while cancellations of these that find
+ * nothing here are made again and again, and would fill every portion. */
 static int collect(struct weft_uring *r) {
-  int n = collect_from(r, &r->q, 0);
-  return r->formers == NULL ? n : collect_former(r, n);
+  return collect_from(r, &r->q, r->formers == NULL ? 0 : collect_former(r));
 }
 
 /* Completions beyond the queue, and work of ours in the kernel, need an entry. */
@@ -521,7 +523,7 @@ static int turn(struct weft_uring *r) {
 
 int weft_uring_turn(struct weft_uring *r) {
   if (r->closed) return 0;
-  if (!ready(r)) return collect_former(r, 0);
+  if (!ready(r)) return collect_former(r);
   keep_wakeable(r);
   return turn(r);
 }
@@ -531,7 +533,7 @@ static const int64_t former_pause = 1000000;
 int weft_uring_wait(struct weft_uring *r, int64_t nanoseconds) {
   int e = 0, awake = AWAKE;
   if (r->closed) return 0;
-  if (!ready(r)) return collect_former(r, 0);
+  if (!ready(r)) return collect_former(r);
   keep_wakeable(r);
   /* Nothing says when a former owner's requests end. */
   if (r->formers != NULL && (nanoseconds < 0 || nanoseconds > former_pause)) nanoseconds = former_pause;

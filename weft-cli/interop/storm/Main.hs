@@ -17,9 +17,6 @@ import Data.ByteString.Char8 qualified as Char8
 import Data.IORef
 import Data.Word (Word64)
 import Foreign.C.Error (Errno (..), eCONNRESET)
-import Foreign.C.Types (CInt (..))
-import Foreign.Marshal.Array (withArray)
-import Foreign.Ptr (Ptr)
 import GHC.IO.Exception (ioe_errno)
 import System.Directory (getTemporaryDirectory, listDirectory)
 import System.Environment (getArgs)
@@ -29,8 +26,6 @@ import System.Posix.Process (exitImmediately, getProcessID)
 import System.Posix.Signals (raiseSignal, sigUSR1)
 import Weft
 import Weft.File qualified as File
-import Weft.Internal.Core.SystemCall (socketDescriptor)
-import Weft.Internal.Os.Descriptor (descriptorNumber)
 import Weft.MVar qualified as MVar
 import Weft.Mask (allowInterrupt, mask_, uninterruptibleMask_)
 import Weft.Socket
@@ -240,9 +235,4 @@ closing = uninterruptibleMask_ . closeSocket
 
 -- | Closing it leaves no port in use; nor does closing what it accepts.
 resetting :: Socket -> Thread ()
-resetting s = liftIO . withArray [1, 0] $ \p -> void (c_setsockopt (descriptorNumber (socketDescriptor s)) solSocket soLinger p 8)
-  where
-    solSocket = 1
-    soLinger = 13
-
-foreign import ccall unsafe "setsockopt" c_setsockopt :: CInt -> CInt -> CInt -> Ptr CInt -> CInt -> IO CInt
+resetting s = setOption s Linger 0

@@ -23,6 +23,7 @@ import System.Directory (findExecutable)
 import System.Exit (ExitCode (..))
 import System.IO
 import System.Process
+import Weft.Test.Skipping (skipped)
 
 -- | With h11 and llhttp, as far as they are there; says on standard error which is not.
 withPrograms :: ([Peer] -> IO a) -> IO a
@@ -35,7 +36,7 @@ withPrograms use = do
   where
     with name found args missing continue = case found of
       Nothing -> do
-        hPutStrLn stderr ("differential: skipped, " <> missing <> ": nothing is compared with " <> name)
+        skipped (missing <> ": nothing is compared with " <> name)
         continue Nothing
       Just program -> bracket (start program args) stop (continue . Just . peer name)
     start program args = createProcess (proc program args) {std_in = CreatePipe, std_out = CreatePipe}

@@ -345,11 +345,16 @@ receiveFrom s count = do
 sendTo :: (HasCallStack) => Socket -> ByteString -> SockAddr -> Thread ()
 sendTo s bytes address = void (callAt callStack (SendTo s bytes address))
 
--- | An option's value, as in @getsockopt(2)@, for options that are numbers.
+-- | An option's value, as in @getsockopt(2)@, for options that are numbers. See 'setOption' for
+-- those that are not.
 getOption :: Socket -> SocketOption -> Thread Int
 getOption s option = call (GetOption s option)
 
--- | Set an option that is a number.
+-- | Set an option that is a number. Two others have numbers here. 'Network.Socket.Linger': 0 has
+-- 'closeSocket' reset the connection, and a negative number is the default. Seconds are for the stack of
+-- @weft-tcp@; with a socket of the operating system they fail with @EOPNOTSUPP@, because closing it would stop
+-- its worker for as long. @TCP_CONGESTION@: the bytes of a name of at most seven, the first of
+-- which is the least.
 setOption :: Socket -> SocketOption -> Int -> Thread ()
 setOption s option value = call (SetOption s option value)
 

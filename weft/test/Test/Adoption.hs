@@ -47,10 +47,15 @@ tests =
           testCase "connection attempts go on" (connecting make),
           testCase "a wake-up finds the new one" (waking make),
           testCase "many times, while bytes and connections come and go" (relay make),
+          testCase "more are cancelled than one poll handles" (cancelledAfterwards make),
           testCase "adopting twice changes nothing" (twice make)
         ]
       | (name, make) <- everyBackend
     ]
+
+-- | From now on this thread drives the rig. io_uring makes a ring with the first turn, and until then keeps what is begun.
+takeOver :: Rig -> IO ()
+takeOver rig = adopt (rigBackend rig) >> void (turn rig noWait)
 
 -- | Drive the rig from a new OS thread, and wait until that has ended.
 onThreadThatEnds :: Rig -> IO a -> IO a
@@ -58,7 +63,7 @@ onThreadThatEnds rig act = do
   box <- newEmptyMVar
   _ <- forkOS do
     number <- c_gettid
-    r <- try (adopt (rigBackend rig) >> act)
+    r <- try (takeOver rig >> act)
     putMVar box (number, r)
   (number, r) <- takeMVar box
   let gone = do
@@ -75,7 +80,7 @@ onThreadThatComputes rig act next = alloca \going -> do
   box <- newEmptyMVar
   over <- newEmptyMVar
   _ <- forkOS do
-    r <- try (adopt (rigBackend rig) >> act)
+    r <- try (takeOver rig >> act)
     putMVar box r
     c_spin going
     putMVar over ()
@@ -89,6 +94,16 @@ onThreadThatComputes rig act next = alloca \going -> do
 
 put :: (HasCallStack) => Descriptor -> B.ByteString -> IO ()
 put d bytes = withBytes bytes (Sys.writeStream (descriptorNumber d)) >>= (@?= B.length bytes)
+
+-- The cancellations must not keep the poll from what the former thread's operations tell.
+cancelledAfterwards :: MakeBackend -> Assertion
+cancelledAfterwards make = withRig make \rig -> withRoom 8 \p -> do
+  links <- replicateM 60 unixPair
+  receives <- onThreadThatEnds rig (for links (\l -> start rig (Receive (near l) p 8)) <* turn rig noWait)
+  takeOver rig
+  mapM_ (abandon rig) receives
+  for_ receives (finish rig "a cancelled receive" >=> (@?= Sys.canceled))
+  for_ links \l -> mapM_ closeNow [near l, far l]
 
 -- Every kind of operation is begun by a thread that ends.
 ended :: MakeBackend -> Assertion

@@ -53,7 +53,7 @@ near config body = withSystemTempDirectory "weft-at-once" $ \path -> do
   running config . withFile (C.pack path) Directory $ \dir -> do
     local <- liftIO (Sys.isLocal (number dir))
     _ <- pathStatusAt (At dir) "f"
-    eventually ((== (local == 1)) <$> fileDescriptor dir `knows` Descriptor.local)
+    eventually "the answer" ((== (local == 1)) <$> fileDescriptor dir `knows` Descriptor.local)
     body path dir
   where
     content = B.replicate 5000 0x61

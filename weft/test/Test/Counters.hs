@@ -22,6 +22,7 @@ import Weft.Counters
 import Weft.Kernel (Outcome (..), deliver, suspend)
 import Weft.Policy
 import Weft.Socket
+import Weft.Timeout (timeout)
 
 tests :: TestTree
 tests =
@@ -92,6 +93,10 @@ timers = runningQuietly $ do
     gauge "timers pending" waiting @?= 7
     gauge "timers fired" fired - gauge "timers fired" waiting @?= 1
     gauge "timers pending" fired @?= 7
+  -- A limit that is not needed any more is gone.
+  replicateM_ 1000 (timeout (seconds 3600) (pure ()))
+  limited <- mine
+  liftIO (gauge "timers pending" limited @?= 7)
 
 operations :: Config -> Assertion
 operations config = running config $ do

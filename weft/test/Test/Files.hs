@@ -37,7 +37,7 @@ signals = do
       nextSignal s >>= \n -> liftIO (n @?= sigUSR1)
     -- The handler from before is back.
     liftIO (raiseSignal sigUSR1)
-    eventually ((== 1) <$> readIORef calls)
+    eventually "one call" ((== 1) <$> readIORef calls)
 
 elsewhere :: Thread ()
 elsewhere = do

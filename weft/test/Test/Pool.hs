@@ -20,6 +20,7 @@ import Test.Tasty.HUnit
 import Weft.Internal.Core.Interrupt
 import Weft.Internal.Os.Masked (Masking (..), inMasking)
 import Weft.Internal.Os.Pool
+import Weft.Test.Waiting (eventuallyIO)
 import Weft.Time (microseconds, milliseconds)
 
 -- | The pool alone.
@@ -45,7 +46,7 @@ tests =
             readMVar gate
             putMVar done ()
           pure done
-        eventually "three jobs at a time" ((== 3) <$> readMVar inside)
+        eventuallyIO "three jobs at a time" ((== 3) <$> readMVar inside)
         g <- poolGauge pool
         g @?= PoolGauge {gaugeThreads = 3, gaugeIdle = 0, gaugeWaiting = 7}
         putMVar gate ()
@@ -98,7 +99,7 @@ tests =
         done <- newEmptyMVar
         _ <- submitPool pool (putMVar done ())
         soon done
-        eventually "the thread is idle" ((>= 1) . gaugeIdle <$> poolGauge pool)
+        eventuallyIO "the thread is idle" ((>= 1) . gaugeIdle <$> poolGauge pool)
         gauge <- poolGauge pool
         gaugeThreads gauge @?= 1,
       testCase "without a job no thread stays" $ withPool settings {poolIdle = milliseconds 1} \pool -> do
@@ -108,12 +109,12 @@ tests =
           done <- newEmptyMVar
           done <$ submitPool pool (putMVar done ())
         mapM_ soon dones
-        eventually "no thread" ((== PoolGauge 0 0 0) <$> poolGauge pool),
+        eventuallyIO "no thread" ((== PoolGauge 0 0 0) <$> poolGauge pool),
       testCase "nor does one that was started by somebody masked, as a worker is" $ withPool settings {poolIdle = milliseconds 1} \pool -> do
         done <- newEmptyMVar
         _ <- uninterruptibleMask_ (submitPool pool (putMVar done ()))
         soon done
-        eventually "no thread" ((== PoolGauge 0 0 0) <$> poolGauge pool),
+        eventuallyIO "no thread" ((== PoolGauge 0 0 0) <$> poolGauge pool),
       testCase "a thread that retires loses no job" $ withPool settings {poolIdle = microseconds 1} \pool ->
         for_ [1 .. 2_000 :: Int] \_ -> do
           done <- newEmptyMVar
@@ -176,12 +177,3 @@ settings = defaultPoolSettings {poolMaxThreads = 3}
 
 soon :: (HasCallStack) => MVar a -> IO a
 soon done = timeout 60_000_000 (takeMVar done) >>= maybe (assertFailure "a job never ended") pure
-
--- | Look again until it holds, up to a minute.
-eventually :: (HasCallStack) => String -> IO Bool -> IO ()
-eventually what holds =
-  timeout 60_000_000 go >>= \case
-    Just () -> pure ()
-    Nothing -> assertFailure ("never: " <> what)
-  where
-    go = holds >>= \yes -> unless yes (yield >> go)

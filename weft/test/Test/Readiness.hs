@@ -52,7 +52,7 @@ tests =
   testGroup
     "readiness"
     [ testGroup "both" [particular name make | (name, make) <- backends],
-      testGroup "conformance" [BackendConformance.tests name make | (name, make) <- everyBackend],
+      testGroup "conformance" ([BackendConformance.tests name make | (name, make) <- everyBackend] <> noRings),
       tokens,
       keys,
       waiters,

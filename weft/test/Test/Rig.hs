@@ -8,6 +8,7 @@ module Test.Rig
   ( -- * Rigs
     MakeBackend,
     everyBackend,
+    noRings,
     Rig (..),
     withRig,
     turn,
@@ -65,6 +66,7 @@ import Network.Socket.Address qualified as NA
 import System.IO.Temp (withSystemTempDirectory)
 import System.IO.Unsafe (unsafePerformIO)
 import System.Posix.IO (FdOption (NonBlockingRead), createPipe, setFdOption)
+import Test.Tasty (TestTree)
 import Test.Tasty.HUnit
 import Weft.Internal.Backend
 import Weft.Internal.Backend.Epoll (newEpoll)
@@ -73,6 +75,7 @@ import Weft.Internal.Backend.Uring (CompletionWork (..), UringSettings (..), def
 import Weft.Internal.Os.Descriptor
 import Weft.Internal.Os.Pool
 import Weft.Internal.Os.Sys qualified as Sys
+import Weft.Test.Skipping (skipped)
 
 -- | How to make the backend that is tested.
 type MakeBackend = Pool -> Post -> IO (Backend Int)
@@ -88,6 +91,10 @@ everyBackend =
        ]
   where
     ring work _ post = newUring defaultUringSettings {completionWork = work} post >>= either (fail . describeSetupFailure) pure
+
+-- | A test that is skipped where 'everyBackend' has no rings.
+noRings :: [TestTree]
+noRings = [testCase "io_uring" (skipped "the kernel gives no rings") | not ringsHere]
 
 -- | Does the kernel give us rings?
 ringsHere :: Bool

@@ -9,6 +9,7 @@ import Control.Concurrent (threadDelay)
 import Control.Exception qualified as Exception
 import Control.Monad (forM_, join, replicateM)
 import Data.IORef
+import Foreign.C.Error (eOPNOTSUPP)
 import System.Posix.IO qualified as Posix
 import System.Posix.Resource qualified as Posix
 import System.Posix.Types (Fd (..))
@@ -24,7 +25,9 @@ tests =
     "Sockets"
     [ testGroup
         "no descriptor left: accept waits, uses no time, tells once, goes on"
-        [testCase (describeConfig c) (starved c) | c <- configurations]
+        [testCase (describeConfig c) (starved c) | c <- configurations],
+      testCase "a close that would stop its worker for seconds cannot be asked for" . run $
+        withSocket (openSocket AF_INET Stream) (\s -> failsWith [eOPNOTSUPP] (setOption s Linger 1))
     ]
 
 -- | With every descriptor taken, connections wait in the backlog.

@@ -223,7 +223,7 @@ fullDisk = do
   reports <- newIORef []
   got <- runWith (settingsFor (Config Epoll 1)) {settingTrace = Just (timelineTo "/dev/full"), settingReport = \text -> modifyIORef' reports (text :)} $ do
     -- It goes on after the report.
-    eventually (not . null <$> readIORef reports)
+    eventually "a report" (not . null <$> readIORef reports)
     replicateM_ 1000 yield
     pure 'x'
   got @?= 'x'

@@ -10,9 +10,6 @@ module Test.World (realWorld) where
 import Control.Exception qualified as Exception
 import Data.ByteString.Char8 qualified as Char8
 import Data.IORef
-import Foreign.C.Types (CInt (..))
-import Foreign.Marshal.Array (withArrayLen)
-import Foreign.Ptr (Ptr)
 import Network.Socket qualified as Network
 import System.Directory (doesPathExist)
 import System.IO.Temp (withSystemTempDirectory)
@@ -22,11 +19,9 @@ import System.Posix.Resource qualified as Posix
 import System.Posix.Signals (raiseSignal)
 import System.Posix.Types (Fd (..))
 import Test.Support
-import Test.Tasty.HUnit
 import Weft
 import Weft.Conformance (Listener (..), World (..))
-import Weft.Internal.Core.SystemCall (Socket (..))
-import Weft.Internal.Os.Descriptor (Descriptor (..))
+import Weft.Socket (setOption)
 
 -- | The machine that this runs on, through one event source.
 realWorld :: Config -> World
@@ -56,7 +51,7 @@ realWorld config =
       worldTimePasses = True,
       worldPunctual = True,
       worldCuts = False,
-      worldLeaveNoPort = leaveNoPort,
+      worldLeaveNoPort = \s -> setOption s Network.Linger 0,
       worldRounds = id
     }
 
@@ -81,14 +76,3 @@ hasIPv6 = do
   r <- Exception.try $ Exception.bracket (Network.socket Network.AF_INET6 Network.Stream 0) Network.close $ \s ->
     Network.bind s (Network.SockAddrInet6 0 0 (0, 0, 0, 1) 0)
   pure (either (\(_ :: IOError) -> False) (const True) r)
-
--- | Close this one with a reset.
-leaveNoPort :: Socket -> Thread ()
-leaveNoPort s = liftIO . withArrayLen [1, 0] $ \n p -> do
-  r <- c_setsockopt (descriptorNumber (socketDescriptor s)) solSocket soLinger p (fromIntegral (n * 4))
-  r @?= 0
-  where
-    solSocket = 1
-    soLinger = 13
-
-foreign import ccall unsafe "setsockopt" c_setsockopt :: CInt -> CInt -> CInt -> Ptr CInt -> CInt -> IO CInt

@@ -29,6 +29,9 @@ module Weft.Cli.Succession
     openDoor,
     closeDoor,
     withSuccessors,
+
+    -- * The conversation
+    hello,
   )
 where
 
@@ -203,7 +206,7 @@ withSuccessors (Door one door) say letGo goOn = do
       answer <- exactly s 1
       True <$ when (answer /= B.singleton understood) (failing "does not take over")
 
--- The parts of the conversation.
+-- | The first words of a new process: the version that it speaks.
 hello :: ByteString
 hello = C.pack "weft handover " <> C.pack (drop 1 (show (100 + formatVersion)))
 

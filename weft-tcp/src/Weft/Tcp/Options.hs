@@ -119,8 +119,7 @@ deferrals values = maybe 0 (\seconds -> length (takeWhile (< seconds) (0 : perio
 periods :: [Int]
 periods = take 255 (scanl1 (+) (iterate (min 60 . (* 2)) 1))
 
--- | The value of @TCP_CONGESTION@ for a name: its bytes, the first of which is the least. An option of four bytes that has
--- this value is the name for Linux, too, if it has no more than four.
+-- | The value of @TCP_CONGESTION@ for a name: its bytes, the first of which is the least. For sockets of the system, too.
 congestionNamed :: String -> Int
 congestionNamed = foldr (\c n -> n `shiftL` 8 .|. (ord c .&. 255)) 0 . take 7
 

@@ -9,6 +9,7 @@ module Weft.Conformance.Addresses (addresses) where
 
 import Control.Monad (forM_)
 import Data.ByteString (ByteString)
+import Data.ByteString qualified as ByteString
 import Data.ByteString.Char8 qualified as Char8
 import Foreign.C.Error
 import Network.Socket (AddrInfoFlag (AI_NUMERICHOST), defaultHints, tupleToHostAddress)
@@ -31,6 +32,7 @@ addresses world =
       conforms world "an address that is refused is named" refusedAddress,
       inDirectory world "the addresses of Unix-domain sockets" paths,
       conforms world "options can be set and read" options,
+      conforms world "options that are not numbers for the system" unlikeNumbers,
       conforms world "a connection has the options of its listener" inherited,
       conforms world "what has no peer, or does not listen, is refused" unconnected,
       conforms world "connecting again leaves the connection as it is" again
@@ -104,6 +106,24 @@ options = do
   getOption a Network.Type ===> 1
   withSocket (openSocket AF_INET Datagram) (\s -> getOption s Network.Type ===> 2)
   closeSocket a >> closeSocket b
+
+-- | Those that the system wants as a structure, and as a text.
+unlikeNumbers :: Thread ()
+unlikeNumbers = do
+  (a, b) <- connected
+  getOption a Linger ===> -1
+  forM_ [(0, 0), (-7, -1)] $ \(value, kept) -> setOption a Linger value >> (getOption a Linger ===> kept)
+  before <- getOption a congestion
+  forM_ [named "reno", before] $ \name -> setOption a congestion name >> (getOption a congestion ===> name)
+  failsWith [eNOENT] (setOption a congestion (named "nobody"))
+  -- Closing resets the connection, though the peer has read all.
+  setOption a Linger 0
+  closeSocket a
+  failsWith [eCONNRESET] (receive b 1)
+  closeSocket b
+  where
+    congestion = SockOpt 6 13
+    named = ByteString.foldr (\c n -> n * 256 + fromIntegral c) 0
 
 inherited :: Thread ()
 inherited = withSocket (openSocket AF_INET Stream) $ \listener -> do

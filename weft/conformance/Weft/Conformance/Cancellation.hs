@@ -146,7 +146,7 @@ waits world w dir = do
       (act, _, release) <- waitMake w dir
       result <- newGate
       t <- forkWith defaultForkOptions {forkWorker = Just there} (try (masked act) >>= openGate result)
-      eventually (waitsOrEnded t)
+      eventually "it to wait" (waitsOrEnded t)
       cancel t
       r <- waitGate result
       outcome r `is` "Cancelled"

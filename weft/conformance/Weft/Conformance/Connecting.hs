@@ -72,7 +72,7 @@ fillUp act = do
   times <- liftIO (newIORef (0 :: Int))
   t <- fork (forever (act >> liftIO (modifyIORef' times (+ 1))))
   let settled = do
-        eventually (waitsOrEnded t)
+        eventually "it to wait" (waitsOrEnded t)
         before <- liftIO (readIORef times)
         sleep (milliseconds 1)
         now' <- liftIO (readIORef times)

@@ -94,7 +94,7 @@ everybody world end = void . counting world $ \begin finish -> do
     _ <- fork (body way)
     _ <- forkWith defaultForkOptions {forkWorker = Just 1} (body way)
     forkWith defaultForkOptions {forkWorker = Just 1} (fork_ (body way))
-  eventually ((== 4 * length waits) <$> readIORef ready)
+  eventually "all to be ready" ((== 4 * length waits) <$> readIORef ready)
   replicateM_ 5 yield
   -- The thread that ends last closes what all use, and keeps the variable: GHC would notice that
   -- no thread can change it.

@@ -37,7 +37,7 @@ handing :: Thread (Waiter () -> IO (), Thread (Waiter ()))
 handing = liftIO $ do
   place <- newIORef Nothing
   let look = maybe (yield >> look') pure =<< liftIO (readIORef place)
-      look' = eventually (isJust <$> readIORef place) >> look
+      look' = eventually "a value" (isJust <$> readIORef place) >> look
   pure (writeIORef place . Just, look)
 
 -- | Threads that cancel themselves are here, on one worker; then the outcome is certain.
@@ -136,7 +136,7 @@ races world =
           ts <- replicateM 500 (fork (forever yield `catch` \Cancelled -> liftIO (atomicModifyIORef' hits (\n -> (n + 1, ())))))
           replicateM_ 3 yield
           forM_ ts cancel
-          forM_ ts (eventually . hasEnded)
+          forM_ ts (eventually "its end" . hasEnded)
         readIORef hits >>= (@?= 500 * laps)
     ]
   where

@@ -188,7 +188,7 @@ interrupted = do
   forM_ (ByteString.unpack "a long line\r\n") $ \byte -> do
     timeout (milliseconds 1) (readLine reader 100) ===> Nothing
     victim <- fork (readExactly reader 100 >>= \bytes -> holds ("read " <> show bytes) False)
-    eventually (waitsOrEnded victim)
+    eventually "it to wait" (waitsOrEnded victim)
     sendAll a (ByteString.singleton byte)
     cancelAndWait victim
   readLine reader 100 ===> Just "a long line"

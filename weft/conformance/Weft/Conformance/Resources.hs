@@ -66,7 +66,7 @@ cancelled world = keepingDescriptors world $ do
     without world $ \_ -> do
       result <- newGate
       t <- forkWith defaultForkOptions {forkWorker = Just 1} (try (accept l) >>= openGate result . either (\e -> show (e :: SomeException)) (const "accepted"))
-      eventually ((> 0) <$> readIORef told)
+      eventually "the operator to be told" ((> 0) <$> readIORef told)
       cancel t
       waitGate result >>= (`is` show Cancelled)
     -- No thread took the connection.

@@ -126,7 +126,7 @@ limited world = do
     bracket (replicateM 3 (openSocket AF_INET Stream)) (mapM_ closeSocket) $ \clients -> do
       forM_ clients (\s -> connect s (serverAddress server) >> says s "hello")
       waiting <- spawn . client' server $ \s -> says s "now I am in"
-      eventually ((> 0) <$> readIORef full)
+      eventually "a full one" ((> 0) <$> readIORef full)
       forM_ clients (`says` "still here")
       mapM_ closeSocket (take 1 clients)
       waiting
@@ -189,7 +189,7 @@ starved world = keepingDescriptors world $ do
         bracket (worldTakeDescriptors world) id $ \_ -> do
           connect s (serverAddress server)
           sendAll s "hello"
-          eventually ((> 0) <$> readIORef told)
+          eventually "the operator to be told" ((> 0) <$> readIORef told)
           sleep (milliseconds 600)
         receiveExactly s 5 ===> "hello"
   readIORef told >>= (@?= 1)

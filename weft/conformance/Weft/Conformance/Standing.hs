@@ -186,9 +186,9 @@ condemned around = do
   sendAll a "x"
   waitGate inside
   cancel t
-  eventually (isCondemned t)
+  eventually "its cancellation" (isCondemned t)
   openGate goOn ()
-  eventually (hasEnded t)
+  eventually "its end" (hasEnded t)
   liftIO (readIORef rounds) >>= (`is` 3)
   -- The socket is as it was.
   sendAll a "y"
@@ -204,7 +204,7 @@ uninterruptible = do
   sendAll a "z"
   receiveExactly a 1 ===> "z"
   shutdown a ShutdownSend
-  eventually (hasEnded t)
+  eventually "its end" (hasEnded t)
   closeSocket a >> closeSocket b
 
 closedWaiting :: World -> Thread ()

@@ -62,7 +62,7 @@ storm world total targets = do
 -- | Wait until a quarter of the cancellations have ended a round. Those on their way to a
 -- worker that does not run just now wait there, one after the other, and none is lost.
 arrived :: Int -> IORef Int -> Thread ()
-arrived total hits = eventually ((> total `div` 4) <$> readIORef hits)
+arrived total hits = eventually "a quarter of the interruptions" ((> total `div` 4) <$> readIORef hits)
 
 -- | Do this again and again; a cancellation ends one round. Masked: a call that has
 -- succeeded is counted before the next can be interrupted. At the end of a round there

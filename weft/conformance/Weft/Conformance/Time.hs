@@ -60,9 +60,9 @@ night lead = do
     sleepUntil wake
     t <- now
     liftIO (atomicModifyIORef' order (\os -> ((wake, t) : os, ())))
-  eventually (sleeping `allOf` waitsOrEnded)
+  eventually "all to sleep" (sleeping `allOf` waitsOrEnded)
   bedtime <- now
-  eventually (sleeping `allOf` hasEnded)
+  eventually "their end" (sleeping `allOf` hasEnded)
   woken <- reverse <$> liftIO (readIORef order)
   length woken `is` 10_000
   holds "never early" (and [t >= wake | (wake, t) <- woken])

@@ -29,6 +29,7 @@ import Weft
 import Weft.Internal.Core.Trace (Identity (..), Status (..), ThreadId (..))
 import Weft.Internal.Data.Cell (readCell)
 import Weft.Kernel (Outcome (..), Waiter, deliver, suspend)
+import Weft.Test.Waiting (eventually)
 
 -- | A value that comes once, and the threads that wait for it.
 newtype Gate a = Gate (IORef (Either [Waiter a] (Outcome a)))
@@ -72,12 +73,6 @@ spawnOn worker body = do
     try body >>= settle gate . either (\e -> Failed (toException (e :: SomeException))) Answered
   pure (waitGate gate)
 
--- | Let others run until a condition holds (there is a time limit on every test).
-eventually :: IO Bool -> Thread ()
-eventually condition = do
-  holds <- liftIO condition
-  if holds then pure () else sleep (milliseconds 1) >> eventually condition
-
 -- | Does this thread wait in a call that may be interrupted, or has it ended? Looked
 -- at from outside, so the answer may be old; but a wait that no thread ends stays.
 waitsOrEnded :: ThreadId -> IO Bool
@@ -102,4 +97,4 @@ hasStatus holds (ThreadId identity) = case identity of
 
 -- | Cancel a thread, and wait for its end.
 cancelAndWait :: ThreadId -> Thread ()
-cancelAndWait t = cancel t >> eventually (hasEnded t)
+cancelAndWait t = cancel t >> eventually "its end" (hasEnded t)

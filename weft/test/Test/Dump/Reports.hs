@@ -65,7 +65,7 @@ reportsStall = do
   (_, said) <- reporting (\s -> s {settingStall = Just (milliseconds 10)}) $ \soFar -> do
     named "culprit" (liftIO (takeMVar box))
     yield
-    eventually (not . null <$> soFar)
+    eventually "a report" (not . null <$> soFar)
     liftIO (putMVar box ())
   case said of
     [line] -> assertBool line ("culprit" `isInfixOf` line && "more than 10 ms" `isInfixOf` line)

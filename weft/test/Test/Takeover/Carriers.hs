@@ -62,7 +62,7 @@ blockedGrow config n = do
     waits <- replicateM n (spawn (liftIO (readMVar box)))
     yield
     reader <- counterReader
-    eventually ((>= n - configWorkers config) . countersCarriers <$> reader)
+    eventually "carriers" ((>= n - configWorkers config) . countersCarriers <$> reader)
     liftIO (putMVar box ())
     length waits <$ sequence_ waits
   got @?= Just n
@@ -108,7 +108,7 @@ carriersAreBounded = do
       sequence_ waits
     n <- liftIO (readIORef most)
     -- They stay for a second, for the next. (GHC may keep a few OS threads of its own.)
-    eventually ((<= before + spares) <$> osThreads)
+    eventually "OS threads to end" ((<= before + spares) <$> osThreads)
     pure (before, n)
   assertBool (show (before, most) <> ": at most 8 more, as set, and GHC's own") (most <= before + 8 + spares)
   where
@@ -168,7 +168,7 @@ runIsForgotten = do
       sleep (milliseconds 1)
     putMVar box ()
     pure weak
-  runWith (settingsFor (Config Epoll 1)) . eventually $ do
+  runWith (settingsFor (Config Epoll 1)) . eventually "all to be collected" $ do
     performMajorGC
     all (== Nothing) <$> mapM (fmap void . deRefWeak) runs
 

@@ -2,7 +2,7 @@
 -- Description : A ring for each test, and what tests do with it
 --
 -- Every test runs on a bound thread, as a worker does. Where the kernel gives no
--- ring the tests say so and pass. Nothing here is a test.
+-- ring the tests are skipped. Nothing here is a test.
 module Test.Uring.Rig
   ( -- * Rings
     withRing,
@@ -66,12 +66,13 @@ import Test.Tasty.HUnit (Assertion, assertBool, assertFailure, (@?=))
 import Weft.Internal.Backend
 import Weft.Internal.Backend.Uring
 import Weft.Internal.Os.Descriptor
+import Weft.Test.Skipping (skipped)
 
 withRing :: UringSettings -> (Uring () -> Backend () -> IO ()) -> Assertion
 withRing settings act =
   runInBoundThread $
     openUring settings >>= \case
-      Left failure -> putStr ("(" <> describeSetupFailure failure <> ") ")
+      Left failure -> skipped (describeSetupFailure failure)
       Right u -> do
         let b = uringBackend u
         act u b

@@ -26,10 +26,11 @@ import Test.Tasty.HUnit (Assertion, assertBool, assertFailure, testCase, (@?=))
 import Test.Uring.Rig
 import Weft.Internal.Backend
 import Weft.Internal.Backend.Attempt (attempt)
-import Weft.Internal.Backend.Uring (defaultUringSettings, uringPending, uringRing)
+import Weft.Internal.Backend.Uring (Uring, UringSettings, defaultUringSettings, uringPending, uringRing)
 import Weft.Internal.Backend.Uring.Ring qualified as Ring
 import Weft.Internal.Core.Standing (Place, waitAgain)
 import Weft.Internal.Os.Descriptor
+import Weft.Test.Skipping (skipped)
 
 watching :: TestTree
 watching =
@@ -56,17 +57,19 @@ data Stander = Stander {place :: Place, token :: Token, results :: IORef [Int]}
 
 -- | A watched end of a TCP connection in which a receive waits, and the socket at the other end.
 withWatched :: (Ring.Ring -> Backend () -> Descriptor -> N.Socket -> Bytes -> Stander -> Assertion) -> Assertion
-withWatched act = withRing defaultUringSettings $ \u b -> do
+withWatched act = withDeferred defaultUringSettings $ \u b -> withTcp $ \d peer -> withBytes 16 $ \p -> do
+  s <- watched b d peer p
+  act (uringRing u) b d peer p s
+  forgetting <- newIORef False
+  forget b d (writeIORef forgetting True)
+  until' b (readIORef forgetting)
+  uringPending u >>= (@?= 0)
+
+-- | A ring that watches: one whose completions are deferred.
+withDeferred :: UringSettings -> (Uring () -> Backend () -> Assertion) -> Assertion
+withDeferred settings act = withRing settings $ \u b -> do
   deferred <- Ring.isDeferred (uringRing u)
-  if not deferred
-    then putStr "(no deferred completions) "
-    else withTcp $ \d peer -> withBytes 16 $ \p -> do
-      s <- watched b d peer p
-      act (uringRing u) b d peer p s
-      forgetting <- newIORef False
-      forget b d (writeIORef forgetting True)
-      until' b (readIORef forgetting)
-      uringPending u >>= (@?= 0)
+  if deferred then act u b else skipped "the kernel defers no completions"
 
 withTcp :: (Descriptor -> N.Socket -> IO a) -> IO a
 withTcp act = withListener $ \_ port l ->
@@ -307,25 +310,21 @@ onAnother b act = do
 
 -- | With room for 8 completions and 60 watches that all see something at once.
 overflows :: Assertion
-overflows = withRing small $ \u b -> do
-  deferred <- Ring.isDeferred (uringRing u)
-  when deferred $ nested 60 $ \ends -> withBytes 16 $ \p -> do
-    standers <- forM ends $ \(d, peer) -> watched b d peer p
-    replicateM_ 3 $ do
-      for_ ends $ \(_, peer) -> say peer "x"
-      for_ standers $ next b >=> (@?= 1)
-      for_ standers $ \s -> waitAgain (place s) p 16 >>= (@?= True)
+overflows = withDeferred small $ \_ b -> nested 60 $ \ends -> withBytes 16 $ \p -> do
+  standers <- forM ends $ \(d, peer) -> watched b d peer p
+  replicateM_ 3 $ do
+    for_ ends $ \(_, peer) -> say peer "x"
+    for_ standers $ next b >=> (@?= 1)
+    for_ standers $ \s -> waitAgain (place s) p 16 >>= (@?= True)
   where
     nested :: Int -> ([(Descriptor, N.Socket)] -> IO ()) -> IO ()
     nested 0 act = act []
     nested n act = withTcp $ \d peer -> nested (n - 1) $ \rest -> act ((d, peer) : rest)
 
 stopped :: Assertion
-stopped = withRing defaultUringSettings $ \u b -> do
-  deferred <- Ring.isDeferred (uringRing u)
-  when deferred $ withTcp $ \d peer -> withBytes 16 $ \p -> do
-    s <- watched b d peer p
-    shutdown b
-    readIORef (results s) >>= (@?= [eCANCELED])
+stopped = withDeferred defaultUringSettings $ \_ b -> withTcp $ \d peer -> withBytes 16 $ \p -> do
+  s <- watched b d peer p
+  shutdown b
+  readIORef (results s) >>= (@?= [eCANCELED])
 
 foreign import ccall unsafe "send" c_send :: CInt -> Ptr a -> Int -> CInt -> IO Int

@@ -43,7 +43,7 @@ module Weft.Tcp.Internal.Scoreboard
   )
 where
 
-import Data.Foldable (toList)
+import Control.Applicative ((<|>))
 import Data.Foldable qualified as Foldable
 import Data.Int (Int64)
 import Data.Sequence (ViewL (..), ViewR (..), viewl, viewr, (<|), (><), (|>))
@@ -132,7 +132,7 @@ mostPieces = 8192
 
 -- | The ranges that arrived out of turn, in order.
 sackedRanges :: Scoreboard -> [Range]
-sackedRanges b = joined [pieceRange p | p <- toList (boardPieces b), pieceFate p == Sacked]
+sackedRanges b = joined [pieceRange p | p <- Foldable.toList (boardPieces b), pieceFate p == Sacked]
   where
     joined (Range x y : Range y' z : rest) | y == y' = joined (Range x z : rest)
     joined (r : rest) = r : joined rest
@@ -218,7 +218,7 @@ part r p = p {pieceRange = x, pieceLead = (pieceLead p + distance (rangeStart (p
 
 -- The pieces before a range, those that reach into it, and those after it.
 around :: Range -> S.Seq Piece -> (S.Seq Piece, [Piece], S.Seq Piece)
-around (Range a b) pieces = (front, toList middle, back)
+around (Range a b) pieces = (front, Foldable.toList middle, back)
   where
     (front, rest) = S.splitAt (place a pieces) pieces
     (middle, back) = S.spanl (\p -> rangeStart (pieceRange p) `before` b) rest
@@ -267,14 +267,11 @@ arrives now shortest (Told b h) p
   | otherwise =
       Told
         (if newest then b' {rackTime = pieceTime p, rackEnd = end, rackRtt = fromIntegral rtt} else b')
-        Heard
+        h
           { heardBytes = heardBytes h + rangeLength (pieceRange p),
-            heardTime = case heardTime h of
-              Nothing | not (pieceAgain p) -> Just (pieceTime p)
-              at -> at,
+            heardTime = heardTime h <|> if pieceAgain p then Nothing else Just (pieceTime p),
             heardOriginal = heardOriginal h || not (pieceAgain p),
-            heardAgain = heardAgain h || pieceAgain p,
-            heardSacked = heardSacked h
+            heardAgain = heardAgain h || pieceAgain p
           }
   where
     end = rangeEnd (pieceRange p)
@@ -372,11 +369,13 @@ detect now window b
       where
         i = place at (boardPieces x)
 
+-- All pieces of some fates have another one.
+turned :: (Fate -> Bool) -> Fate -> Scoreboard -> Scoreboard
+turned those fate b = renewed ((\p -> if those (pieceFate p) then p {pieceFate = fate} else p) <$> boardPieces b) b
+
 -- | Everything that is not known to have arrived is lost (RFC 6298, section 5.4; RFC 8985, 6.3).
 loseAll :: Scoreboard -> Scoreboard
-loseAll b = (renewed (lose <$> boardPieces b) b) {boardProbe = Nothing}
-  where
-    lose p = if pieceFate p == Sacked then p else p {pieceFate = Lost}
+loseAll b = (turned (/= Sacked) Lost b) {boardProbe = Nothing}
 
 -- | The first segment is lost, without more being known (RFC 6582).
 loseHead :: Scoreboard -> Scoreboard
@@ -392,14 +391,10 @@ loseHead b = case viewl (boardPieces b) of
 loseNone :: Scoreboard -> Scoreboard
 loseNone b
   | boardLost b == 0 = b
-  | otherwise = renewed (found <$> boardPieces b) b
-  where
-    found p = if pieceFate p == Lost then p {pieceFate = Outstanding} else p
+  | otherwise = turned (== Lost) Outstanding b
 
 -- | The peer dropped what it said it had (RFC 2018, section 8): the first piece is one of those.
 renege :: Scoreboard -> Scoreboard
 renege b = case viewl (boardPieces b) of
-  p :< _ | pieceFate p == Sacked -> renewed (forgotten <$> boardPieces b) b
+  p :< _ | pieceFate p == Sacked -> turned (== Sacked) Outstanding b
   _ -> b
-  where
-    forgotten p = if pieceFate p == Sacked then p {pieceFate = Outstanding} else p

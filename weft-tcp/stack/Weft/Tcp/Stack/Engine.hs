@@ -40,7 +40,8 @@ import Data.Bits ((.|.))
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.IORef
-import Data.List (find, foldl')
+import Data.List (find)
+import Data.List qualified as List
 import Data.Sequence qualified as Sequence
 import Data.Word (Word32)
 import Foreign.C.Error
@@ -175,7 +176,7 @@ settle st here c start payload before' t segments answers leaving
           Orphan number -> modifyIORef' (stackOrphans st) (acknowledged number (fromIntegral n))
           _ -> pure ()
         heed told opened failure (dropFront (fromIntegral n) out) came rest
-      Store ranges : rest -> heed True opened failure out (foldl' store came ranges) rest
+      Store ranges : rest -> heed True opened failure out (List.foldl' store came ranges) rest
       EndOfStream : rest -> heed True opened failure out came rest
       Failed why : rest -> heed True opened (Just why) out came rest
       Opened : rest -> do
@@ -185,7 +186,7 @@ settle st here c start payload before' t segments answers leaving
         heed True True failure out came rest
     conclude told opened failure out came = do
       let !readersGo = not (null (bodyReaders before')) && (closed || told && (readable t > 0 || ended t))
-          !again = foldl' (\n s -> if isAgain s then n + 1 else n) (bodyRetransmitted before') segments
+          !again = List.foldl' (\n s -> if isAgain s then n + 1 else n) (bodyRetransmitted before') segments
       -- A writer that waits is told that another thread has ended the stream.
       writersGo <-
         if null (bodyWriters before')

@@ -33,7 +33,7 @@ where
 
 import Control.Monad (filterM, unless)
 import Control.Monad.STM (STM)
-import Data.List (foldl')
+import Data.List qualified as List
 import Data.Primitive.MutVar
 import GHC.Conc (unsafeIOToSTM)
 import GHC.Exts
@@ -104,7 +104,7 @@ lookAgain retries =
           False -> go (budget - 1) left told rest
           True
             | price >= credit -> go (budget - lookPrice) left (tell NoMore : told) rest
-            | price > budget -> done left (foldl' (\ts (Retry _ _ _ t) -> t NoMore : ts) told (it : rest))
+            | price > budget -> done left (List.foldl' (\ts (Retry _ _ _ t) -> t NoMore : ts) told (it : rest))
             | otherwise ->
                 hasChanged reads' >>= \case
                   False -> go (budget - price) (Retry reads' (credit - price) waits tell : left) told rest

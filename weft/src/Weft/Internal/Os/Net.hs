@@ -68,10 +68,10 @@ foreign import capi unsafe "netinet/in.h value IPPROTO_TCP" c_ipproto_tcp :: CIn
 foreign import capi unsafe "netinet/tcp.h value TCP_NOTSENT_LOWAT" c_tcp_notsent_lowat :: CInt
 
 -- | Descriptor, level, name, where the value goes.
-foreign import ccall unsafe "weft_getsockopt" c_getsockopt :: CInt -> CInt -> CInt -> Ptr CInt -> IO CInt
+foreign import ccall unsafe "weft_getsockopt" c_getsockopt :: CInt -> CInt -> CInt -> Ptr Int64 -> IO CInt
 
 -- | Descriptor, level, name, value.
-foreign import ccall unsafe "weft_setsockopt" c_setsockopt :: CInt -> CInt -> CInt -> CInt -> IO CInt
+foreign import ccall unsafe "weft_setsockopt" c_setsockopt :: CInt -> CInt -> CInt -> Int64 -> IO CInt
 
 -- | Descriptor, memory for an address, its size.
 foreign import ccall unsafe "weft_getsockname" c_getsockname :: CInt -> Ptr () -> CInt -> IO CInt

@@ -5,7 +5,8 @@
 --
 -- Options are numbers by level and name. Those that mean something here: @SO_REUSEADDR@,
 -- @SO_REUSEPORT@, @IPV6_V6ONLY@, @SO_SNDBUF@ (the room of a stream), and @SO_LINGER@: 0 has
--- a close reset the connection. All others are remembered, and do nothing.
+-- a close reset the connection. All others are remembered, and do nothing. What the system's kernel
+-- refuses is refused.
 module Weft.Sim.Internal.Network.Options (readOption, writeOption, lingersNot) where
 
 import Data.IORef
@@ -53,6 +54,9 @@ byDefault net level name = case (level, name) of
   -- Time to live.
   (0, 2) -> 64
   (41, 16) -> 64
+  -- Closing does not linger.
+  (1, 13) -> -1
+  (6, 13) -> cubic
   -- Maximum segment size.
   (6, 2) -> 536
   _ -> 0
@@ -71,6 +75,11 @@ knows s level = case level of
   where
     family = sockFamily s
 
+-- The bytes of these names.
+reno, cubic :: Int
+reno = 0x6f6e6572
+cubic = 0x6369627563
+
 -- | Set an option, as @setsockopt@ does.
 writeOption :: Sock -> SocketOption -> Int -> IO (Either Errno ())
 writeOption s (SockOpt level name) value = case (level, name) of
@@ -88,6 +97,10 @@ writeOption s (SockOpt level name) value = case (level, name) of
       _ -> pure ()
     keep room
   (1, 8) -> keep (max 2_304 (2 * min 212_992 value))
+  (1, 13)
+    | value > 0 -> pure (Left eOPNOTSUPP)
+    | otherwise -> keep (max (-1) value)
+  (6, 13) | value `notElem` [reno, cubic] -> pure (Left eNOENT)
   -- These are on or off.
   (1, n) | n `elem` [1, 2, 5, 6, 9, 15] -> keep (signum (abs value))
   (6, 1) -> keep (signum (abs value))
