@@ -133,12 +133,10 @@ transaction = primitive act True (Uses [])
         waits reads' = Perform untilChanged (Retrying reads' credit) $ \case
           Changed left -> Perform transaction (Transaction stack left tx) k
           NoMore -> unThread (waitWith tx) k
-{-# NOINLINE transaction #-}
 
 -- | Those that wait with this worker may have waited for this.
 afterCommit :: Primitive () ()
 afterCommit = primitive (\here _ _ -> Got <$> lookAgain (homeRetries (hereHome here))) False Bookkeeping
-{-# NOINLINE afterCommit #-}
 
 -- | Wait with the worker.
 untilChanged :: Primitive Retrying Found
@@ -149,7 +147,6 @@ untilChanged = primitive act True (Awaits blockedOn)
       tcb <- currentTcb here
       waitFor home tcb blockedOn () k $ \place -> addRetry (homeRetries home) reads' credit (stillWaits place) (answer home place)
     blockedOn = blockedOnNumber 0 (Reason "a transaction" (pure 0) ByThreads)
-{-# NOINLINE untilChanged #-}
 
 -- | The end of the GHC thread.
 data End a = Committed a | Interrupted

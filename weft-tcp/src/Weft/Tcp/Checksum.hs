@@ -38,7 +38,6 @@ instance Monoid Sum where
 
 half :: Word64 -> Word64
 half x = (x .&. 0xffffffff) + (x `unsafeShiftR` 32)
-{-# INLINE half #-}
 
 -- | The sum of bytes, the last one followed by a zero byte if their number is odd.
 sumBytes :: ByteString -> Sum

@@ -104,7 +104,6 @@ classOf s
 -- | Are all flags of the second among the first?
 has :: Flags -> Flags -> Bool
 has (Flags a) (Flags b) = a .&. b == b
-{-# INLINE has #-}
 
 -- | Source and target.
 data Ports = Ports {sourcePort :: {-# UNPACK #-} !Word16, targetPort :: {-# UNPACK #-} !Word16}

@@ -38,29 +38,24 @@ newtype Seq = Seq Word32
 -- | The given number of numbers on.
 advance :: Seq -> Word32 -> Seq
 advance (Seq a) n = Seq (a + n)
-{-# INLINE advance #-}
 
 -- | The given number of numbers back.
 retreat :: Seq -> Word32 -> Seq
 retreat (Seq a) n = Seq (a - n)
-{-# INLINE retreat #-}
 
 -- | From the first on to the second, modulo 2^32.
 --
 -- > a `advance` distance a b == b
 distance :: Seq -> Seq -> Word32
 distance (Seq a) (Seq b) = b - a
-{-# INLINE distance #-}
 
 -- | Is the first strictly before the second?
 before :: Seq -> Seq -> Bool
 before (Seq a) (Seq b) = (fromIntegral (a - b) :: Int32) < 0
-{-# INLINE before #-}
 
 -- | Is the first before the second, or the same?
 upTo :: Seq -> Seq -> Bool
 upTo a b = not (b `before` a)
-{-# INLINE upTo #-}
 
 -- | The earlier of two.
 earlier :: Seq -> Seq -> Seq

@@ -125,7 +125,6 @@ leaveQueue here queue = change here queue afterRemoval
 -- | A thread on another worker is in the middle of something short.
 relax :: IO ()
 relax = Ghc.yield
-{-# NOINLINE relax #-}
 
 -- | Run a thread and then this, whatever happens. Nothing interrupts in between:
 -- cancellations are raised at system calls, and there is none. The second must not

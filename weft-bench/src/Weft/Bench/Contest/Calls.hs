@@ -65,7 +65,6 @@ ghcCalls =
     }
   where
     untilDone name call wait = fromIntegral <$> throwErrnoIfMinus1RetryMayBlock name call wait
-    {-# INLINE untilDone #-}
 
 -- | A library on the substrate.
 concLibCalls :: ConcLib -> Calls

@@ -66,4 +66,3 @@ replaceIf cells@(Cells (MutableByteArray memory)) i@(I# i#) wanted n@(I# n#) = d
     swapped <- IO $ \s -> case casIntArray# memory i# before# n# s of
       (# s', found #) -> (# s', isTrue# (found ==# before#) #)
     unless swapped (replaceIf cells i wanted n)
-{-# NOINLINE replaceIf #-}

@@ -190,7 +190,6 @@ instance Exception Reached
 -- | Answer a 'probe', which this may be.
 probed :: Bool -> IO a -> IO a
 probed mayBe act = when mayBe answer >> act
-{-# INLINE probed #-}
 
 answer :: IO ()
 answer = do

@@ -37,5 +37,4 @@ newtype Hashed = Hashed ByteString
 
 instance Hashable Hashed where
   hash (Hashed key) = fromIntegral (hashOf maxBound key)
-  {-# INLINE hash #-}
   hashWithSalt salt key = hashWithSalt salt (hash key)

@@ -30,11 +30,9 @@ data Piece = Piece !Int (Ptr Word8 -> IO (Ptr Word8))
 
 instance Semigroup Piece where
   Piece m f <> Piece n g = Piece (m + n) (f >=> g)
-  {-# INLINE (<>) #-}
 
 instance Monoid Piece where
   mempty = Piece 0 pure
-  {-# INLINE mempty #-}
 
 -- | Write the whole piece in one allocation.
 assemble :: Piece -> ByteString

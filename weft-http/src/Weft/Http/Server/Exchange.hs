@@ -141,7 +141,6 @@ claimOf from found
   | found == from = Claimed
   | found == informing = NotYet
   | otherwise = Refused
-{-# INLINE claimOf #-}
 
 -- | Become the thread that sends the response.
 claim :: Exchange -> IO Claim

@@ -125,7 +125,6 @@ isPlain :: ServerSettings -> RequestHead -> Bool
 isPlain settings h = case headFraming h of
   NoBody -> serverMaxHandlers settings <= 0 && headExpectation h /= ExpectUnknown
   _ -> False
-{-# INLINE isPlain #-}
 
 -- | The open connections by number, the next number, and the waiters. The server is
 -- in use while there are connections or a thread may make one.
@@ -202,7 +201,6 @@ readDeadline m = case memberPulse m of
 writeDeadline :: Member -> Int64 -> IO ()
 writeDeadline m deadline = case memberPulse m of
   Pulse words' -> writePrimArray words' 1 (fromIntegral deadline)
-{-# INLINE writeDeadline #-}
 
 -- | One more request has come: how many there were.
 countRequest :: Member -> IO Int

@@ -210,7 +210,6 @@ inMemory :: Body -> Bool
 inMemory = \case
   FileBody {} -> False
   _ -> True
-{-# INLINE inMemory #-}
 
 -- | In octets, where that is known before.
 knownLength :: Body -> Maybe Int64

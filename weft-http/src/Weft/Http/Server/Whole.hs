@@ -103,8 +103,6 @@ isHead request = case requestMethod request of
 isConnect request = case requestMethod request of
   Connect -> True
   _ -> False
-{-# INLINE isHead #-}
-{-# INLINE isConnect #-}
 
 -- | Does a response have the content that its fields say, whatever its status?
 hasUsualContent :: Request -> Bool

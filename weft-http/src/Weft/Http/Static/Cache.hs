@@ -141,7 +141,6 @@ spare kept = do
   used <- readPrimVar (keptUsed kept)
   -- Written only when it changes: the line is shared by the workers.
   when (used == 0) (writePrimVar (keptUsed kept) 1)
-{-# INLINE spare #-}
 
 -- | Should a value that was not found be kept? If there is room, or if it was asked for lately:
 -- otherwise many files asked for once would evict the few asked for often. May err by a collision

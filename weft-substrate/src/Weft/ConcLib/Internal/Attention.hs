@@ -135,7 +135,6 @@ raisePending =
       readPVar attention >>= \case
         Pending (e : es) -> Just e <$ writePVar attention (Pending es)
         _ -> pure Nothing
-{-# NOINLINE raisePending #-}
 
 -- Note [Waiting for ever]
 -- ~~~~~~~~~~~~~~~~~~~~~~~
@@ -157,7 +156,6 @@ finalized stack@(StackId slots) t = IO $ \s -> case mkWeak# slots () (unIO told)
     told = do
       waited <- atomicPTM (wakeForgotten t)
       when waited (finalized stack t)
-{-# NOINLINE finalized #-}
 
 -- | A thread that nothing can wake any more gets 'BlockedIndefinitelyOnMVar'. Answers whether it waited.
 wakeForgotten :: ThreadId -> PTM Bool

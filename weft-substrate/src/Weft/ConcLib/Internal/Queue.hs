@@ -35,7 +35,6 @@ pushAmong wanted q@(Queue n front back) a
 
 pushSifted :: (a -> IO Bool) -> Queue a -> a -> IO (Queue a)
 pushSifted wanted q a = filterM wanted (toList q) >>= \left -> pure (Queue (max atLeast (length left)) left [a])
-{-# NOINLINE pushSifted #-}
 
 pop :: Queue a -> Maybe (a, Queue a)
 pop = \case

@@ -161,7 +161,6 @@ scheduler :: Library -> PTM StackId
 scheduler library = do
   h <- getHEC
   (Map.! h) <$> readPVar (librarySchedulers library)
-{-# NOINLINE scheduler #-}
 
 -- | Is it the scheduler stack's turn? It ends the run, and looks for events, once in 64 times where no HEC of its own
 -- does that. An old answer to whether the run is over is that of a moment ago, so it is no read of the transaction.

@@ -181,7 +181,6 @@ yield = do
   where
     switches h here me = switchFrom h here (nextAfter (threadLibrary me) here)
     staysBehind _ here me = stayBehind (comesHome me >> enqueue (libraryReady (threadLibrary me)) here)
-{-# OPAQUE yield #-}
 
 -- | Where the HEC has handlers: leave it by a switch, or in a lazy value, where GHC cannot capture the stack, by the second
 -- way, in which the thread waits on this OS thread, and another carries the HEC. Both are told where they are. An exception
@@ -196,7 +195,6 @@ anywhere switches staysBehind leaves =
     unlessCaptured e
       | Just CannotSwitch <- fromException e = pure Nothing
       | otherwise = Just <$> leaves e
-{-# NOINLINE anywhere #-}
 
 -- | Leave the HEC, on which this is a thread, to others, and wait on this OS thread until one enters the stack. The
 -- transaction suspends it.
@@ -298,7 +296,6 @@ performAnywhere attempt leave = do
             interrupted <- if masking == MaskedUninterruptible then pure False else attendAtGate me (Waiter v)
             if interrupted then enqueue ready here else leave b (Waiter v)
       pure (Waiter v)
-{-# NOINLINE performAnywhere #-}
 
 -- | On a HEC that is a thread, the exceptions that interrupt are GHC's. Without a result it has to begin again.
 performSleeping :: PTM (Either b a) -> (b -> Waiter a -> PTM ()) -> IO (Maybe a)
@@ -327,7 +324,6 @@ performSleeping attempt leave = do
       readPVar v >>= \case
         Given a -> pure (Just a)
         _ -> Nothing <$ writePVar v Interrupted
-{-# NOINLINE performSleeping #-}
 
 -- | Have an exception, which came when something has succeeded, raised here a little later.
 postpone :: SomeException -> IO ()

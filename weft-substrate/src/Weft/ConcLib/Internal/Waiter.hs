@@ -61,7 +61,6 @@ resultOf (Waiter v) =
   readPVarIO v >>= \case
     Given a -> Just a <$ unsafeWritePVarIO v Interrupted
     _ -> pure Nothing
-{-# INLINE resultOf #-}
 
 -- | 'give' the same to all of these threads. A transaction searches its log for each variable that it reads, so one
 -- that woke all would take the square of their number: each wakes some, and the next follows its commit. A

@@ -58,7 +58,6 @@ nowhere _ s = (# s, () #)
 
 isNowhere :: Rest -> Int#
 isNowhere = reallyUnsafePtrEquality# nowhere
-{-# INLINE isNowhere #-}
 
 -- | Take the rest of a stack, which is from now on here only. For a stack that no other code knows.
 takeRest :: StackId -> IO Rest
@@ -78,7 +77,6 @@ effectsOf = collect Nil 0#
       Read _ _ r -> collect ws a r
       After _ r -> collect ws (a +# 1#) r
       Mark _ r -> collect ws a r
-{-# INLINE effectsOf #-}
 
 -- | Write, in this order: of two writes to one variable the last counts. A loop that allocates nothing, neither
 -- on the heap nor on the stack.
@@ -88,7 +86,6 @@ publish = from
     from ws s = case ws of
       Write v b r -> case writeMutVar# v b (point s) of s1 -> from r s1
       _ -> s
-{-# INLINE publish #-}
 
 -- | Commit a transaction with this log, whose reads hold at this snapshot, and do what follows its commit. Answers
 -- 'Done' or 'Failed'. An exception from outside waits until all that follows is done: a HEC that is awake by this commit
@@ -140,7 +137,6 @@ commitSwap l n0 me rest target s0 = case effectsOf l of
           s2 -> case publish ws s2 of
             s3 -> case unlock (n +# 2#) s3 of
               s4 -> case follow a l s4 of s5 -> (# s5, Done, k #)
-      {-# INLINE exchange #-}
       repeated s = case again l s of
         (# s1, Conflict #) -> (# s1, Failed, nowhere #)
         (# s1, m #) -> attempt m s1
@@ -172,7 +168,6 @@ again :: Log -> State# RealWorld -> (# State# RealWorld, Int# #)
 again l s
   | planted CommitUnvalidated s = snapshot s
   | otherwise = revalidate l s
-{-# INLINE again #-}
 
 -- | A snapshot at which all that was read still holds, or 'Conflict'. A commit while the reads
 -- are compared is noticed at the next read, or at the commit: a box that is still there was there

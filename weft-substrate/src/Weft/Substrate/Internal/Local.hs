@@ -72,7 +72,6 @@ noDictionary = mempty
 
 dictionary :: StackId -> IO Dictionary
 dictionary t = IO (\s -> case readSmallArray# (dictionaries t) 1# s of (# s1, d #) -> (# s1, SmallArray d #))
-{-# INLINE dictionary #-}
 
 setDictionary :: StackId -> Dictionary -> IO ()
 setDictionary t (SmallArray d) = IO (\s -> case writeSmallArray# (dictionaries t) 1# d s of s1 -> (# s1, () #))
@@ -101,12 +100,10 @@ ownerOf :: StackId -> IO (Maybe owner)
 ownerOf (StackId slots) = IO $ \s -> case getSizeofSmallMutableArray# slots s of
   (# s1, 4# #) -> case readSmallArray# slots 2# s1 of (# s2, o #) -> (# s2, Just (unsafeCoerce# o) #)
   (# s1, _ #) -> (# s1, Nothing #)
-{-# INLINE ownerOf #-}
 
 -- | Is a stack marked, in which a library keeps something? For the code of that stack.
 isMarked :: StackId -> IO Bool
 isMarked (StackId slots) = IO $ \s -> case readSmallArray# slots 3# s of (# s1, was #) -> (# s1, unsafeCoerce# was #)
-{-# INLINE isMarked #-}
 
 -- | Mark it, for good.
 mark :: StackId -> IO ()

@@ -77,7 +77,6 @@ failed :: Int# -> State# RealWorld -> State# RealWorld
 failed k s = case k ># 7# of
   1# -> case unIO (askQuiet (I# k)) s of (# s1, () #) -> s1
   _ -> s
-{-# OPAQUE failed #-}
 
 -- Note [To come back]
 -- ~~~~~~~~~~~~~~~~~~~
@@ -101,7 +100,6 @@ comeBack = brought . uninterruptibleMask_ $ do
     Governed running rules _ ->
       whatRuns running >>= \now ->
         if isHere here now then pure (pure ()) else suspended h here rules (returned (rulesHandlers rules) here)
-{-# OPAQUE comeBack #-}
 
 -- | Have the stack that runs here, which was displaced from its HEC and has not come back, suspended by this
 -- transaction in place of the library's 'returned', until a HEC enters it.

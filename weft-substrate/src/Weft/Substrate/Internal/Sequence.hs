@@ -44,7 +44,6 @@ foreign import ccall "&weft_substrate_sequence" sequencePtr :: Ptr Int
 -- The argument keeps GHC from sharing the address, which would then be a closure.
 address :: (# #) -> Addr#
 address _ = case sequencePtr of Ptr a -> a
-{-# INLINE address #-}
 
 -- | The number, after all loads before.
 sequenceNow :: State# RealWorld -> (# State# RealWorld, Int# #)
@@ -61,7 +60,6 @@ setSequence n s = writeIntOffAddr# (address (# #)) 0# n (point s)
 #else
 setSequence n s = atomicWriteWordAddr# (address (# #)) (int2Word# n) (point s)
 #endif
-{-# INLINE setSequence #-}
 
 -- | An even number: waits for a commit to end.
 snapshot :: State# RealWorld -> (# State# RealWorld, Int# #)
@@ -77,7 +75,6 @@ waiting tries s = case unIO (pauseWhileOdd tries) s of
     (# s2, n #) -> case andI# n 1# of
       0# -> (# s2, n #)
       _ -> waiting (tries + 1) s2
-{-# OPAQUE waiting #-}
 
 -- | Take the lock, if the number is still this one. No safe point follows until 'unlock'.
 lock :: Int# -> State# RealWorld -> (# State# RealWorld, Int# #)
@@ -124,10 +121,8 @@ patience s = case quietPtr of
   Ptr a -> case readIntOffAddr# a 0# s of
     (# s1, 0# #) -> s1
     (# s1, _ #) -> wait s1
-{-# INLINE patience #-}
 
 wait :: State# RealWorld -> State# RealWorld
 wait s = case unIO mustWait s of
   (# s1, 0 #) -> s1
   (# s1, _ #) -> wait (yield# s1)
-{-# OPAQUE wait #-}

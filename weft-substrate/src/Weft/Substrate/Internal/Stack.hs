@@ -85,7 +85,6 @@ tag = unsafePerformIO (IO (\s -> case newTag s of (# s1, t #) -> (# s1, Tag t #)
 -- come back. A stack that nothing refers to any more is collected; its finalizers do not run.
 newStack :: IO () -> IO StackId
 newStack = newStackIn Nothing unmaskAsyncExceptions#
-{-# INLINE newStack #-}
 
 -- | A stack in which a library keeps something, and that begins in a masking state, which it enters from that of
 -- the base.
@@ -94,7 +93,6 @@ newStackIn owner begins (IO io) = newSlots owner first
   where
     first :: Rest
     first answer = begins (\s0 -> case answer s0 of (# s1, () #) -> io s1)
-{-# INLINE newStackIn #-}
 
 -- | Run a transaction that chooses a stack, and have this HEC go on with that one, in one step. This
 -- stack goes on here when a HEC switches to it. To choose the own stack is to stay.
@@ -170,7 +168,6 @@ leave h here l0 n target m s0
     leaving l s = case h of
       HEC {hecTag = t} -> control0# t (\mine s1 -> left h here mine l n target m s1) (point s)
     {-# INLINE leaving #-}
-{-# INLINE leave #-}
 
 -- | At the base: a stack was left, and its rest is here, and only here, until its transaction is committed.
 left ::
@@ -179,7 +176,6 @@ left h here mine l n target m s = case hecGoverned h of
   Free -> settle h here mine l n target m 0# s
   -- The stack may have been displaced meanwhile, and have got another HEC.
   Governed {} -> case unIO stackHere s of (# s1, (now, _) #) -> settle now here mine l n target m 0# s1
-{-# OPAQUE left #-}
 
 -- | Commit a switch, which has failed this often here, and enter the next stack.
 settle ::
@@ -217,7 +213,6 @@ raisedHere answer = do
   one <- newIORef answer
   receivePending (\e -> writeIORef one (unIO (throwIO e)))
   readIORef one
-{-# OPAQUE raisedHere #-}
 
 -- | 'base' where no exception can be pending that this stack would have to be handed: one that begins masked
 -- as the base is. Nothing follows the prompt: a capture takes the prompt away, and what commits the switch then
@@ -250,7 +245,6 @@ rerun h here mine (PTM m) = run
             | otherwise -> settle h here mine l n1 target (PTM m) k s2
     body n s = case m (On h here) Nil n s of (# s1, l, n1, target #) -> (# s1, Chose l n1 target #)
     asleep l s = case goToSleep l s of s1 -> (# s1, Nothing #)
-{-# OPAQUE rerun #-}
 
 data Chosen = Chose Log Int# StackId | Raised SomeException
 

@@ -49,17 +49,14 @@ import Weft.Substrate.Internal.Types
 -- | A new variable. It exists from now on, whatever becomes of the transaction.
 newPVar :: a -> PTM (PVar a)
 newPVar a = PTM (\_ l n s -> case newMutVar# (Box a) s of (# s1, v #) -> (# s1, l, n, PVar v #))
-{-# INLINE newPVar #-}
 
 -- | A new variable, outside of a transaction.
 newPVarIO :: a -> IO (PVar a)
 newPVarIO a = IO (\s -> case newMutVar# (Box a) s of (# s1, v #) -> (# s1, PVar v #))
-{-# INLINE newPVarIO #-}
 
 -- | The value of a variable: @atomicPTM . readPVar@, and cheaper.
 readPVarIO :: PVar a -> IO a
 readPVarIO (PVar v) = IO (\s -> case readMutVar# v (point s) of (# s1, Box a #) -> (# s1, a #))
-{-# INLINE readPVarIO #-}
 
 -- | The value of a variable. All reads of a transaction are of one moment: also one that will have to
 -- begin again never sees two values that did not exist together.
@@ -98,9 +95,7 @@ readLogged v e l n s = find l
             | otherwise -> case revalidate l s2 of
                 (# s3, Conflict #) -> (# s3, l, Conflict, b #)
                 (# s3, n1 #) -> readLogged v e l n1 s3
-    {-# INLINE fresh #-}
     logged b s1 = let !l1 = Read v b l in case noted e l1 s1 of s2 -> (# s2, l1, n, b #)
-    {-# INLINE logged #-}
 {-# OPAQUE readLogged #-}
 
 -- | The variable will hold this when the transaction is committed. Not evaluated.
@@ -112,7 +107,6 @@ writePVar p a = case variable p of
 -- | For what has no visible effect if it is repeated or given up.
 unsafeIOToPTM :: IO a -> PTM a
 unsafeIOToPTM (IO m) = PTM (\_ l n s -> case m s of (# s1, a #) -> (# s1, l, n, a #))
-{-# INLINE unsafeIOToPTM #-}
 
 -- | The transaction has met a conflict, and begins again.
 conflicting :: PTM a
@@ -121,7 +115,6 @@ conflicting = PTM (\_ l _ s -> (# s, l, Conflict, noResult #))
 -- | Write without a transaction: for a variable whose readers do not tell the old value from the new one.
 unsafeWritePVarIO :: PVar a -> a -> IO ()
 unsafeWritePVarIO (PVar v) a = IO (\s -> case writeMutVar# v (Box a) (point s) of s1 -> (# s1, () #))
-{-# INLINE unsafeWritePVarIO #-}
 
 -- | Perform an action when this transaction is committed, on the OS thread that commits it: how a
 -- library tells the world outside of the substrate. Nothing is done for an attempt that fails. The
@@ -129,7 +122,6 @@ unsafeWritePVarIO (PVar v) a = IO (\s -> case writeMutVar# v (Box a) (point s) o
 -- runs between two stacks.
 afterCommit :: IO () -> PTM ()
 afterCommit act = PTM (\_ l n s -> (# s, After act l, n, () #))
-{-# INLINE afterCommit #-}
 
 -- Exceptions ---------------------------------------------------------------------------------
 
@@ -211,7 +203,6 @@ getHEC = PTM $ \e l n s -> case hecIn e s of
   (# s1, h #) -> case hecGoverned h of
     Free -> (# s1, l, n, h #)
     Governed running _ _ -> runPTM (runsHere h running) e l n s1
-{-# INLINE getHEC #-}
 
 -- | That the HEC runs this stack is read, so it is a condition of the commit.
 runsHere :: HEC -> PVar (Maybe StackId) -> PTM HEC
@@ -220,7 +211,6 @@ runsHere h running = do
   now <- readPVar running
   PTM $ \_ l n s ->
     if isHere here now || planted DisplacementUnseen s then (# s, l, n, h #) else (# s, l, Away, noResult #)
-{-# OPAQUE runsHere #-}
 
 hecIn :: Env -> State# RealWorld -> (# State# RealWorld, HEC #)
 hecIn e s = case e of
@@ -232,7 +222,6 @@ hecIn e s = case e of
 -- | The stack that this runs in.
 getStackId :: PTM StackId
 getStackId = PTM $ \e l n s -> case stackIn e s of (# s1, t #) -> (# s1, l, n, t #)
-{-# INLINE getStackId #-}
 
 stackIn :: Env -> State# RealWorld -> (# State# RealWorld, StackId #)
 stackIn e s = case e of
@@ -326,8 +315,6 @@ goToSleep l0 s0 = case unIO (mask_ (IO attempt) `catch` (`raiseAgain` pure ())) 
     late h
       | planted AsleepAfterCommit s0 = h <$ atomicPTM (writePVar (hecAsleep h) (Just (hecBed h)))
       | otherwise = pure h
-    {-# INLINE late #-}
-{-# OPAQUE goToSleep #-}
 
 -- | Lie down. A HEC that is interrupted there (by an exception of GHC's) is awake again, and if it was
 -- woken in that moment has used the wake-up. Masked.

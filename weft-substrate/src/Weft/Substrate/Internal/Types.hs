@@ -68,7 +68,6 @@ type Variable = MutVar# RealWorld (Box Any)
 
 variable :: PVar a -> (# Variable #)
 variable (PVar v) = (# unsafeCoerce# v #)
-{-# INLINE variable #-}
 
 -- | The log of a transaction, newest first. Immutable: the holder of an older one holds
 -- an earlier moment of the transaction.
@@ -116,24 +115,19 @@ pattern Away = -3#
 
 runPTM :: PTM a -> Env -> Log -> Int# -> State# RealWorld -> (# State# RealWorld, Log, Int#, a #)
 runPTM (PTM m) = m
-{-# INLINE runPTM #-}
 
 instance Functor PTM where
   fmap f m = m >>= \a -> pure (f a)
-  {-# INLINE fmap #-}
 
 instance Applicative PTM where
   pure a = PTM (\_ l n s -> (# s, l, n, a #))
-  {-# INLINE pure #-}
   f <*> m = f >>= \g -> m >>= \a -> pure (g a)
-  {-# INLINE (<*>) #-}
 
 instance Monad PTM where
   PTM m >>= f = PTM $ oneShot $ \e l n s -> case m e l n s of
     (# s1, l1, n1, a #) -> case n1 <# 0# of
       1# -> (# s1, l1, n1, noResult #)
       _ -> runPTM (f a) e l1 n1 s1
-  {-# INLINE (>>=) #-}
 
 -- | Stands for the result of a transaction that has none.
 noResult :: a

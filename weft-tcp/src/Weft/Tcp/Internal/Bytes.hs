@@ -127,13 +127,11 @@ byte64 = swapped 8 byteSwap64
 -- | A number of this many bytes, the highest first.
 swapped :: (Storable a) => Int -> (a -> a) -> a -> Builder
 swapped n swap x = let !y = networkOrder swap x in Builder n (\p -> poke (castPtr p) y)
-{-# INLINE swapped #-}
 
 networkOrder :: (a -> a) -> a -> a
 networkOrder swap x = case targetByteOrder of
   BigEndian -> x
   LittleEndian -> swap x
-{-# INLINE networkOrder #-}
 
 -- | A copy of these.
 bytes :: ByteString -> Builder

@@ -41,7 +41,7 @@ data Departing = Departing !Segment !Tcb
 -- Note [Phases of transmit]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~
 -- In one function GHC reads all fields that any phase needs at its start, and saves them around each call and each test of
--- whether a value is evaluated. So each phase is a function that gets the connection as it is (OPAQUE), and reads what it needs.
+-- whether a value is evaluated. So each phase is a function that gets the connection as it is, and reads what it needs.
 
 -- | Send what may be sent, with these answers.
 transmit :: Instant -> [Answer] -> Tcb -> Step
@@ -58,7 +58,6 @@ idle now t
     let w = tcbWindow t =
       t {tcbWindow = w {windowBytes = min (windowBytes w) (windowBytes (initialWindow (fromIntegral (sndMss t))))}}
   | otherwise = t
-{-# OPAQUE idle #-}
 
 -- Losses again, after these segments, the newest first. Given the connection as it was at first, too.
 repairs :: Instant -> [Answer] -> Tcb -> [Segment] -> Tcb -> Step
@@ -103,7 +102,6 @@ news now answers t0 n out t
     inOrder = \case
       few'@[_] -> few'
       several -> reverse several
-{-# OPAQUE news #-}
 
 -- How much payload fits beside the options of this moment.
 room :: Tcb -> Word32
@@ -313,7 +311,6 @@ arm now t
   | otherwise = t {timerAt = now + probeTimeout t}
   where
     waits = maySend (tcbState t) && (unsent t > 0 || pendingFin t)
-{-# OPAQUE arm #-}
 
 disarm :: Tcb -> Tcb
 disarm t
@@ -341,7 +338,6 @@ armFlight now t
         && boardSacked board == 0
         && null (boardProbe board)
     probe = 2 * fromIntegral (rttSmooth t) + (if flight t <= fromIntegral (sndMss t) && length (boardPieces board) == 1 then settingMinimumRto (tcbSettings t) else 2000)
-{-# OPAQUE armFlight #-}
 
 -- | Send what was held back: a segment, whatever its size.
 sendHeld :: Instant -> Tcb -> Step

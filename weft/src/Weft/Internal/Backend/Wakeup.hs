@@ -147,7 +147,6 @@ blockUnlessWoken w wait look = do
       after <- fetchAndInt (wakeupState w) 0
       unless (after .&. notified == 0) $ modifyPrimVar (wakeupOwed w) (+ 1)
       pure r
-{-# INLINE blockUnlessWoken #-}
 
 -- | Take what has been written, when the event source says that there is
 -- something.

@@ -192,7 +192,6 @@ begin masking io = case masking of
   MaskedUninterruptible -> entering uninterruptiblyMasked
   where
     entering within = enter (\begun s -> unIO (within (IO begun >> io)) s) (\s -> (# s, () #))
-    {-# INLINE entering #-}
 {-# OPAQUE begin #-}
 
 -- | Run a segment: enter a continuation, whose await does this. Called masked, with the node
@@ -356,7 +355,6 @@ yielding :: MutVar# RealWorld (Rest ()) -> Trace
 yielding var = Perform yields (\e -> goOn (unIO (throwIO e))) (\_ -> goOn (\s -> (# s, () #)))
   where
     goOn answer = Enter (\unentered -> IO (\s -> case readMutVar# var s of (# s1, k #) -> unIO (enter k answer unentered) s1))
-    {-# INLINE goOn #-}
 {-# OPAQUE yielding #-}
 
 cannotSuspend :: SomeException -> State# RealWorld -> (# State# RealWorld, a #)

@@ -166,7 +166,6 @@ next !s = do
       dispatched s n tcb
       let !trace = resume ()
       step s tcb trace (schedulerFuel s)
-    {-# INLINE dispatch #-}
 
 -- | Note the dispatch of a thread, given how many came before it. The thread's own code follows.
 dispatched :: Scheduler -> Int -> Tcb -> IO ()
@@ -247,27 +246,22 @@ step !s = run
     unlessCancelled tcb fuel act = case tcbIdentity tcb of
       Nobody -> act
       Identity _ status -> unlessCondemned tcb status fuel act
-    {-# INLINE unlessCancelled #-}
 
     -- A cancelled thread stops at its next system call.
     unlessCondemned tcb status fuel act = do
       free <- notCondemned status
       if free then act else cancelledNow tcb >>= maybe act (\e -> raise s tcb e fuel)
-    {-# INLINE unlessCondemned #-}
 
     -- Go on with the next node, which is not evaluated before its turn.
     go tcb trace fuel = again >> run tcb trace (fuel - 1)
-    {-# INLINE go #-}
 
     again = enterUser (lineOf s)
-    {-# INLINE again #-}
 
     -- Go on with a changed control block.
     replace (Tcb identity state) change trace fuel = do
       let !tcb = Tcb identity (change state)
       isNow s tcb
       go tcb trace fuel
-    {-# INLINE replace #-}
 
 toTheEnd :: Scheduler -> Tcb -> Resume -> IO ()
 toTheEnd !s !tcb k = push (schedulerQueue s) Yielded tcb k >> next s

@@ -21,7 +21,6 @@ changeContext change = Thread (Perform replaceContext change)
 
 identify :: Primitive () ThreadId
 identify = primitive (\here _ _ -> Got . ThreadId . tcbIdentity <$> numberedHere here) False (Unseen (ThreadId Nobody))
-{-# NOINLINE identify #-}
 
 replaceContext :: Primitive (Context -> Context) ()
 replaceContext = primitive act False (Unseen ())
@@ -29,7 +28,6 @@ replaceContext = primitive act False (Unseen ())
     act here change _ = do
       Tcb identity state <- numberedHere here
       Got () <$ become here (Tcb identity state {stateContext = change (stateContext state)})
-{-# NOINLINE replaceContext #-}
 
 numberedHere :: Here -> IO Tcb
 numberedHere here =

@@ -249,7 +249,6 @@ self = Thread (Perform readSelf ())
 
 readSelf :: Primitive () Tcb
 readSelf = primitive (\here _ _ -> Got <$> currentTcb here) False (Unseen (newTcb Nobody rootContext))
-{-# NOINLINE readSelf #-}
 
 under :: Masking -> Thread a -> Thread a
 under masking (Thread body) = Thread (\k -> Perform enterMask masking (oneShot (\_ -> body (Leave k))))
@@ -257,7 +256,6 @@ under masking (Thread body) = Thread (\k -> Perform enterMask masking (oneShot (
 -- | Enter a masking state until the matching 'Leave'; answers the old one.
 enterMask :: Primitive Masking Masking
 enterMask = primitive (\here !masking _ -> currentTcb here >>= masked here masking) False (Masks Unmasked)
-{-# NOINLINE enterMask #-}
 
 -- | Mask until the matching 'Leave' if the thread is unmasked; answers the old state.
 maskUnlessMasked :: Primitive () Masking
@@ -268,7 +266,6 @@ maskUnlessMasked = primitive act False (Masks Unmasked)
       case stateMasking (tcbState tcb) of
         Unmasked -> masked here MaskedInterruptible tcb
         outer -> pure (Got outer)
-{-# NOINLINE maskUnlessMasked #-}
 
 masked :: Here -> Masking -> Tcb -> IO (Tried Masking)
 masked here masking (Tcb identity state) = do

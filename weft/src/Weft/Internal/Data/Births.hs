@@ -77,7 +77,6 @@ thin notes = do
     move to from = do
       readPrimArray notes (2 * from + 1) >>= writePrimArray notes (2 * to + 1)
       readPrimArray notes (2 * from + 2) >>= writePrimArray notes (2 * to + 2)
-{-# NOINLINE thin #-}
 
 -- | The notes as they are now. On the worker only.
 copyBirths :: Births -> IO Notes

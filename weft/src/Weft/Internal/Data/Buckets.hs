@@ -42,7 +42,6 @@ foldBuckets f z (Buckets buckets) = go 0 z
       | otherwise = do
           entries <- readMutVar (indexSmallArray buckets i)
           go (i + 1) $! if IntMap.null entries then acc else IntMap.foldlWithKey' f acc entries
-{-# INLINE foldBuckets #-}
 
 eachBucket :: Buckets a -> (MutVar RealWorld (IntMap a) -> IO ()) -> IO ()
 eachBucket (Buckets buckets) = for_ buckets

@@ -106,4 +106,3 @@ saturating a b
   | otherwise = s
   where
     s = a + b
-{-# INLINE saturating #-}

@@ -296,7 +296,6 @@ sweep t = do
   writePrimVar (entries t) (end - root)
   when (end > root + 1) $ build end (parent (end - 1))
   shrink t
-{-# NOINLINE sweep #-}
 
 -- | Shrink the memory when less than a quarter is used.
 shrink :: Timers a -> IO ()
@@ -315,4 +314,3 @@ resize t room = do
   copyMutableByteArray m' (root * 16) m (root * 16) (n * 16)
   writeMutVar (heap t) h
   pure m'
-{-# NOINLINE resize #-}

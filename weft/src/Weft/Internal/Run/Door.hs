@@ -141,7 +141,6 @@ pushTo :: ReadyQueue -> Why -> Tcb -> Resume -> IO ()
 pushTo = \case
   FifoQueue ring -> \_ tcb resume -> pushRing ring tcb resume
   PolicyQueue q -> \why tcb resume -> enqueue q why (Ready tcb resume)
-{-# INLINE pushTo #-}
 
 -- | From any OS thread.
 readCounters :: Array Door -> IO Counters

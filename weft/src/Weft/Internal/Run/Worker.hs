@@ -181,7 +181,6 @@ carryBy slice worker@(Worker settings kernel scheduler) = foundBefore False Fals
         nowAwake settings carrier
         woken <- awake (doorInbox door)
         when woken (tally scheduler WakeUps 1)
-{-# INLINE carryBy #-}
 
 -- | Say that the worker is awake, and then look whether the monitor sleeps: as it does
 -- when no worker has been awake for a while, or when the first was slow to start.

@@ -151,7 +151,6 @@ sendLater c@Channel {channelState = var, channelNames = names} here a k =
     join waiter =
       sendNow c home a (queueUp waiter) (pure () <$ refuse home waiter (toException (closed c))) (pure () <$ answer home waiter ())
     queueUp waiter = queueToSend c home waiter (pure (leaveCrowded var home)) (join waiter)
-{-# OPAQUE sendLater #-}
 
 -- | Join those that wait to send; what to do when that is done, and if the state has changed.
 queueToSend :: Channel a -> Home -> ParkedThread a () -> IO r -> IO r -> IO r
@@ -205,7 +204,6 @@ serve var here a = look var $ \seen -> \case
     -- False if the receiver was cancelled.
     if ours then answer here waiter (Just a) else pure False
   _ -> pure False
-{-# OPAQUE serve #-}
 
 -- | Receive the value that was sent first; wait for one while there is none.
 -- 'Nothing' when the channel is closed and empty. Cancellable while it waits; a thread that is
@@ -231,7 +229,6 @@ receiveLater c@Channel {channelState = var, channelNames = names} here k =
     join waiter = receiveNow c home (queueUp waiter) (reply waiter Nothing) (reply waiter . Just)
     reply waiter a = pure () <$ answer home waiter a
     queueUp waiter = queueToReceive var home waiter (pure (leaveHungry var home)) (join waiter)
-{-# OPAQUE receiveLater #-}
 
 -- | Join those that wait to receive; what to do when that is done, and if the state has changed.
 queueToReceive :: MutVar RealWorld (ChannelState a) -> Home -> ParkedThread () (Maybe a) -> IO r -> IO r -> IO r
@@ -280,7 +277,6 @@ first front back none use = case front of
   [] -> case reverse back of
     a : front' -> use a front' []
     [] -> none
-{-# INLINE first #-}
 
 -- | The channel is ours (Busy) and there is room: senders that still wait send.
 refill :: MutVar RealWorld (ChannelState a) -> Int -> Home -> Int -> [a] -> [a] -> WaitQueue a () -> IO ()
@@ -294,7 +290,6 @@ refill var room here = go
             Just a -> do
               delivered <- answer here waiter ()
               if delivered then go (n + 1) front (a : back) rest else go n front back rest
-{-# OPAQUE refill #-}
 
 -- | Send a value if there is room: true. Never waits.
 --

@@ -92,7 +92,6 @@ queueUp state here waiter joined isSet' = again
       Unset queue -> do
         ours <- swapFor here state seen (Unset (enqueue waiter queue))
         if ours then joined else again
-{-# INLINE queueUp #-}
 
 leave :: MutVar RealWorld EventState -> Home -> IO ()
 leave state here = change here state (\case Set -> pure Set; Unset queue -> Unset <$> afterRemoval queue)

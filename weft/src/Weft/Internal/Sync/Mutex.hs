@@ -135,7 +135,6 @@ lockAct m = \here _ k -> do
 -- | Ask for this thread's number, which gives it one, and go on.
 numberedFirst :: Thread a -> (a -> Trace) -> IO (Tried a)
 numberedFirst body k = pure (Instead (unThread (myself >> body) k))
-{-# OPAQUE numberedFirst #-}
 
 lockLater :: Mutex -> Int -> Int -> Home -> Tcb -> (() -> Trace) -> IO (Tried ())
 lockLater m n found home tcb k
@@ -232,7 +231,6 @@ handOverAlone m here = readMutVar (mutexQueue m) >>= go
           -- A mutex is no 'Weft.Internal.Sync.Choice.Choice': its queue has no other places.
           _ -> go rest
     free = publish (mutexQueue m) emptyQueue >> writePrimVar (mutexWord m) 0
-{-# NOINLINE handOverAlone #-}
 
 -- | A thread has joined the queue: make sure that the holder of the mutex knows.
 announce :: Mutex -> Home -> IO ()

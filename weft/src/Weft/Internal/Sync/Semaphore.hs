@@ -113,7 +113,6 @@ acquireLater s@Semaphore {semaphoreState = state, semaphoreNames = names} n here
       change home state (\(SemaphoreState free queue) -> SemaphoreState free <$> afterRemoval queue)
       -- It may have been the first, and the next may want less.
       settle s home
-{-# OPAQUE acquireLater #-}
 
 -- | Take the given number of permits if they are free and no thread waits: true. Never waits.
 tryAcquire :: Semaphore -> Int -> Thread Bool
@@ -138,7 +137,6 @@ releaseAct s = \here n _ -> look (semaphoreState s) $ \seen (SemaphoreState free
 
 releaseLater :: Semaphore -> Int -> Home -> IO (Tried ())
 releaseLater s n home = Got () <$ (give s n home >> settle s home)
-{-# OPAQUE releaseLater #-}
 
 give :: Semaphore -> Int -> Home -> IO ()
 give Semaphore {semaphoreState = state} n home = change home state (\(SemaphoreState free queue) -> pure (SemaphoreState (free + n) queue))

@@ -109,7 +109,6 @@ wait why line what limit attempt ask k = park ask k $ \ticket -> do
   where
     -- The next in line may want less.
     giveUp key = leave line key >> serve line
-{-# OPAQUE wait #-}
 
 enterLine :: Line -> Waiting -> IO Int
 enterLine (Line ref) w = do

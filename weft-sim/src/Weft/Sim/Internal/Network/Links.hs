@@ -134,7 +134,6 @@ arrivalOver world path size = do
     conditions = worldConditions world
     -- The headers of IP and TCP.
     overhead = 40
-{-# OPAQUE arrivalOver #-}
 
 -- | For how long a link will transmit what was given to it, in nanoseconds; 0 for other paths.
 backlogOf :: World -> Path -> IO Int64

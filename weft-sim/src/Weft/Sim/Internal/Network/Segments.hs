@@ -57,8 +57,8 @@ import Weft.Sim.Internal.World
 -- What a segment passes through takes the records of world, network and ends as they are, and is split where
 -- a rare case begins. Of a larger function, or one whose callees are inlined or get the fields, GHC
 -- reads all fields at the beginning (thirty of them) and saves them around each test of whether a value is
--- evaluated, which was half of what `pump` did. Hence the OPAQUE here and in
--- "Weft.Sim.Internal.Network.Streams".
+-- evaluated, which was half of what `pump` did. So it is in "Weft.Sim.Internal.Network.Streams".
+-- GHC leaves these functions whole by itself (decision 120).
 
 -- | Send a segment from an end to its peer.
 push :: Network -> End -> Segment -> IO ()
@@ -70,7 +70,6 @@ push net from segment =
       path -> do
         arrival <- arrivalOver (netWorld net) path (sizeOfSegment segment)
         travel net from to segment arrival
-{-# OPAQUE push #-}
 
 -- | On its way until then, or until what was sent before it has arrived.
 travel :: Network -> End -> End -> Segment -> Int64 -> IO ()
@@ -87,7 +86,6 @@ travel net from to segment arrival = do
       unless pumping (schedule net from to due)
   where
     flow = endOut from
-{-# OPAQUE travel #-}
 
 sizeOfSegment :: Segment -> Int
 sizeOfSegment = \case
@@ -111,13 +109,11 @@ pushBytes net from bytes
       addTo (flowWords (endOut from)) Held (ByteString.length piece)
       breaks <- if isOnNetwork then chance random (connectionResets conditions) else pure False
       push net from (if breaks then Broken else Data piece)
-{-# OPAQUE pushBytes #-}
 
 schedule :: Network -> End -> End -> Int64 -> IO ()
 schedule net from to instant = do
   setFlag (flowWords (endOut from)) Pumping True
   void (at (worldEvents (netWorld net)) instant (pump net from to))
-{-# OPAQUE schedule #-}
 
 -- | Deliver what is due.
 pump :: Network -> End -> End -> IO ()
@@ -139,7 +135,6 @@ pump net from to = do
             Orphaned -> stopFlow flow
   where
     flow = endOut from
-{-# OPAQUE pump #-}
 
 -- | What becomes of a segment that is due.
 data Crossing
@@ -161,7 +156,6 @@ crosses net from to = do
     | otherwise -> pure Fails
   where
     flow = endOut from
-{-# OPAQUE crosses #-}
 
 -- | It did not get through. A reset is not sent again, and neither is anything by
 -- a machine that has crashed.
@@ -187,7 +181,6 @@ stall net from to segment = do
     world = netWorld net
     flow = endOut from
     lost what = note world (endName from <> " -> " <> endName to <> ": " <> describe segment <> " " <> what)
-{-# OPAQUE stall #-}
 
 -- | Nothing is on its way any more.
 stopFlow :: Flow -> IO ()
@@ -227,12 +220,10 @@ arrive net from to segment = case segment of
         when here (addTo (flowWords (endIn to)) Held (negate (ByteString.length bytes)))
         answerReset net from to segment
   _ -> arriveElse net from to segment
-{-# OPAQUE arrive #-}
 
 told :: Network -> End -> End -> Segment -> IO ()
 told net from to segment = for_ (worldNote (netWorld net)) $ \_ ->
   note (netWorld net) (endName from <> " -> " <> endName to <> ": " <> describe segment)
-{-# OPAQUE told #-}
 
 -- | There is no such connection.
 answerReset :: Network -> End -> End -> Segment -> IO ()
@@ -242,7 +233,6 @@ answerReset net from to = \case
   segment -> do
     note (netWorld net) (endName from <> " -> " <> endName to <> ": " <> describe segment <> " for a connection that is gone")
     push net to Reset
-{-# OPAQUE answerReset #-}
 
 -- | A segment without bytes has come to an end.
 arriveElse :: Network -> End -> End -> Segment -> IO ()
@@ -298,7 +288,6 @@ arriveElse net from to segment = do
   where
     flow = endIn to
     reset = answerReset net from to segment
-{-# OPAQUE arriveElse #-}
 
 -- | The attempt to connect is over.
 cancelAlarm :: Network -> End -> IO ()
@@ -341,4 +330,3 @@ roomFreed net to n = do
       )
   where
     world = netWorld net
-{-# OPAQUE roomFreed #-}

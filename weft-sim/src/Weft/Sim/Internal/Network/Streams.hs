@@ -43,7 +43,6 @@ receiveFromEnd :: Network -> End -> String -> Buffer -> Int -> Int -> Attempt In
 receiveFromEnd net end what buffer offset count = do
   there <- sizeOf (flowUnread (endIn end))
   if there > 0 then takeArrived net end buffer offset count else receiveEnding end what
-{-# OPAQUE receiveFromEnd #-}
 
 takeArrived :: Network -> End -> Buffer -> Int -> Int -> Attempt Int
 takeArrived net end buffer offset count = do
@@ -51,7 +50,6 @@ takeArrived net end buffer offset count = do
   n <- takeInto (flowUnread (endIn end)) buffer from room
   when (n > 0) (roomFreed net end n)
   success n
-{-# OPAQUE takeArrived #-}
 
 -- | There is nothing to receive.
 receiveEnding :: End -> String -> Attempt Int
@@ -64,7 +62,6 @@ receiveEnding end what = do
     Nothing -> do
       over <- isOver end
       if over then success 0 else blocked
-{-# OPAQUE receiveEnding #-}
 
 -- Will nothing more come?
 isOver :: End -> IO Bool
@@ -123,7 +120,6 @@ sendToEnd net end what pieces =
           success n
   where
     !total = sum (map ByteString.length pieces)
-{-# OPAQUE sendToEnd #-}
 
 -- | Send bytes of a file, given how to get at most a number of them from an offset.
 sendFileToEnd :: Network -> End -> (Int64 -> Int -> IO (Either Errno ByteString)) -> Int64 -> Int -> Attempt Int

@@ -78,7 +78,6 @@ changeStripe m number change = do
   a <$ (putMVar lock $! stripe')
   where
     lock = stripeOf m number
-{-# INLINE changeStripe #-}
 
 -- | Have a callback run when a descriptor is ready (level-triggered: as long as it is ready,
 -- not only when it becomes so). The callback gets its registration, and what has happened:

@@ -143,7 +143,6 @@ newtype Key = Key Word64
 makeKey :: CInt -> Word32 -> Key
 makeKey number serial =
   Key ((fromIntegral serial `shiftL` 32) .|. fromIntegral (fromIntegral number :: Word32))
-{-# INLINE makeKey #-}
 
 keyNumber :: Key -> CInt
 keyNumber (Key k) = fromIntegral (fromIntegral k :: Int32)
