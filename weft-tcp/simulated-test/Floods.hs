@@ -54,7 +54,7 @@ attacker = Address4 0x0a000003
 floods :: [Flood]
 floods =
   [ -- Without a connection.
-    blind "SYNs of many hosts" 1 (\_ n -> [from (stranger n) (port n) (Segment (hashed n) (Seq 0) syn 1000 0 (Options (Just 1460) (Just 7) True Nothing []) 0) B.empty]),
+    blind "SYNs of many hosts" 1 (\_ n -> [from (stranger n) (port n) (Segment (hashed n) (Seq 0) syn 1000 0 (Options (Just 1460) (Just 7) True Nothing [] Nothing) 0) B.empty]),
     blind "SYNs of the victim" 0.1 (\s n -> [spoofed s syn (hashed n) (Seq 0) B.empty]),
     blind "acknowledgements for no connection" 1 (\_ n -> [own (port n) ack (hashed n) (hashed (n + 1)) 1000 noOptions B.empty]),
     blind "FINs for no connection" 1 (\_ n -> [own (port n) (ack <> fin) (hashed n) (hashed (n + 1)) 1000 noOptions B.empty]),
@@ -123,7 +123,7 @@ own p f s a w o = from attacker p (Segment s a f w 0 o 0)
 
 -- A SYN that offers segments of this size, from the port of a number.
 opens :: Word16 -> Int -> ByteString
-opens size n = own (port n) syn (hashed n) (Seq 0) 60000 (Options (Just size) Nothing True Nothing []) B.empty
+opens size n = own (port n) syn (hashed n) (Seq 0) 60000 (Options (Just size) Nothing True Nothing [] Nothing) B.empty
 
 -- The end of a handshake, and a question with a long answer; to another segment an acknowledgement of what came.
 asking :: Word16 -> Segment -> Word16 -> ByteString
