@@ -2,12 +2,17 @@
 -- its responses.
 module AtHandTest (tests) where
 
-import Control.Monad (replicateM)
+import Control.Monad (replicateM, replicateM_, void)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
+import Data.ByteString.Char8 qualified as C
 import Data.Foldable (toList)
 import Data.IORef
+import Data.Maybe (isJust)
 import ServerRig
+import System.Directory (renameFile)
+import System.FilePath ((</>))
+import System.IO.Temp (withSystemTempDirectory)
 import Test.Tasty
 import Test.Tasty.HUnit
 import Weft
@@ -15,9 +20,12 @@ import Weft.Http.Server hiding (Server)
 import Weft.Http.Server.Phase (currentPhase)
 import Weft.Http.Server.Render (renderWhole)
 import Weft.Http.Server.State (Open (..), Phase (..), Server (..))
+import Weft.Http.Static
+import Weft.Http.Static.Cache
+import Weft.Http.Static.Types (Static (..))
 import Weft.Http.Status
 import Weft.Socket
-import Weft.Test.Loopback (toEnd, untilFound)
+import Weft.Test.Loopback (connected, serving, toEnd, untilFound)
 import Weft.Test.Message (get, getLast, statuses)
 import Weft.Test.Observing (has)
 
@@ -63,6 +71,7 @@ tests =
           -- The first request of a connection is the handler's; the head is known from the second on.
           answers @?= ["asked", "given", "given", "given", "asked", "given"]
           ((,) <$> readIORef finds <*> readIORef runs) >>= (@?= (2, 6)),
+        testCase "a file that is kept with a head is used, and only while it is in the cache" filesKept,
         testCase "a client that ends the connection with its request" $ do
           (answer, _) <- quietly id $ \client -> do
             _ <- ask client (get "/there")
@@ -110,6 +119,29 @@ quietlyWith settings use =
 
 unobserved :: ServerSettings -> ServerSettings
 unobserved settings = settings {serverAccessLog = Nothing, serverObserver = Nothing}
+
+-- | The cache has room for two files. What is said of an eviction counts on no second beginning; the rest holds in any.
+filesKept :: Assertion
+filesKept = withSystemTempDirectory "weft-http" $ \path -> do
+  B.writeFile (path </> "a") "first"
+  run . bracket (openStatic (defaultStaticSettings (C.pack path)) {staticCacheBytes = 1_500}) closeStatic $ \static -> do
+    server <- newServerAtHand (unobserved defaultServerSettings) (\clock -> (staticAtHand static clock, staticHandler static clock))
+    serving (serve server) (drain server . pure) $ \at -> connected at $ \client -> do
+      replicateM_ 5 (ask client (get "/a") >>= is "first")
+      cached <- liftIO (maybe (assertFailure "not in the cache") (pure . keptValue) =<< findCache (openCache static) "/a")
+      let other name = void (insertCache (openCache static) name (InMemory 522) cached)
+      liftIO (other "/b" >> other "/c")
+      -- It was considered, and would be evicted if this did not count.
+      ask client (get "/a") >>= is "first"
+      liftIO (other "/d" >> findCache (openCache static) "/a" >>= assertBool "evicted" . isJust)
+      ask client (get "/a") >>= is "first"
+      liftIO $ do
+        B.writeFile (path </> "next") "other"
+        renameFile (path </> "next") (path </> "a")
+        void (deleteCache (openCache static) "/a")
+      ask client (get "/a") >>= is "other"
+  where
+    is expected got = liftIO (got @?= expected)
 
 -- | The end of the content of the next response.
 ask :: Socket -> ByteString -> Thread ByteString

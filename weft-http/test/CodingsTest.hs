@@ -283,7 +283,7 @@ errors = withSite fill settings $ \site -> do
 -- | Where the directory itself cannot be used any more, what is in the cache still is.
 brokenFile :: Assertion
 brokenFile = withSite fill settings $ \site -> do
-  _ <- get site "/missing" []
+  replicateM_ 2 (get site "/missing" [])
   closeStatic (opened site)
   r <- get site "/page.html" []
   liftIO ((replyStatus r, replyBody r) @?= (500, "sorry"))

@@ -20,6 +20,7 @@ tests =
     [ testProperty "never holds more than its bound, and only what was put last" model,
       testProperty "with room for all it forgets nothing" roomForAll,
       testCase "what was used since it was last considered is spared once" secondChance,
+      testCase "an entry that has left the cache is not used any more" left,
       testCase "a value larger than the cache is not kept, nor the one it replaces" tooLarge,
       testCase "a cache of no bytes keeps nothing" noBytes,
       testCase "without room, what is asked for the second time is worth keeping" secondTime,
@@ -99,6 +100,24 @@ secondChance = do
   present cache >>= (@?= [1, 3, 4])
   where
     present cache = filterM (fmap (/= Nothing) . lookupCache cache . name) [1, 2, 3, 4 :: Int]
+
+-- | Each entry is found while it is there, and leaves in another way.
+left :: Assertion
+left = do
+  cache <- newCache 2400 2
+  let put k kind = insertCache cache (name k) kind k >> findCache cache (name k)
+      inMemory k = put k (InMemory 1000)
+  entries <-
+    sequence
+      [ inMemory 1 <* deleteCache cache (name 1),
+        inMemory 2 <* inMemory 2,
+        -- Now the second one that was put is evicted.
+        findCache cache (name 2) <* inMemory 3 <* inMemory 4,
+        put 5 OpenFile <* reduceFiles cache (const 0),
+        put 6 OpenFile <* sweepFiles cache,
+        findCache cache (name 4)
+      ]
+  mapM (maybe (assertFailure "not found") spare) entries >>= (@?= [False, False, False, False, False, True])
 
 tooLarge :: Assertion
 tooLarge = do

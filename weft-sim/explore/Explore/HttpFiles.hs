@@ -7,7 +7,7 @@
 -- that looks whole.
 module Explore.HttpFiles (scenarios) where
 
-import Control.Monad (forM, forM_, replicateM)
+import Control.Monad (forM, forM_, replicateM, replicateM_, void)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as ByteString
 import Data.Either (fromRight)
@@ -18,7 +18,9 @@ import Explore.HttpClient
 import Explore.HttpRig
 import Explore.Scenario
 import Weft
+import Weft.Concurrently
 import Weft.File hiding (Where (..))
+import Weft.Http.Static (StaticSettings (..))
 import Weft.Scope
 import Weft.Sim hiding (Exception)
 import Weft.Time
@@ -27,6 +29,7 @@ scenarios :: [Scenario]
 scenarios =
   [ weathered "http/replaced" "a file that is replaced is sent whole, one version of it, and not an old one" $ \seed ->
       replaced (weatherOf seed) seed,
+    weathered "http/replaced-known" "after an answer with a new file no request gets an old one, where all requests are known" overtaken,
     weathered "http/shrinking" "a file that shrinks while it is sent ends the connection" shrinking,
     weathered "http/removed" "a file that is removed while it is sent is sent whole, and then not found" removed,
     (weathered "http/disk" "a disk that fails makes no wrong answers, and when it works again all is well" $ \seed -> failing (weatherOf seed) seed)
@@ -78,6 +81,55 @@ replaced weather seed = serving (drawnSetup seed) $ \rig -> do
                 (if answerBody a `elem` map fst versions then "an old version" else "a version that never was, of " <> show (ByteString.length (answerBody a)) <> " bytes")
                 (answerBody a `elem` fresh)
         other -> expect ("no version: " <> show other) (weather == Stormy)
+
+-- | Three clients ask for one file over and over, on connections that stay, around the moments in which a second
+-- begins, and with it the comparison of the cache with the disk. A fourth one asks for a file that takes its place
+-- in a small cache. After an answer with a version, no request that is sent later is answered with an older one.
+overtaken :: Seed -> Thread Complaints
+overtaken seed = serving setup $ \rig -> do
+  -- The oldest first; 'Nothing': there is no file.
+  history <- liftIO (newIORef [])
+  newest <- liftIO (newIORef (0 :: Int))
+  let install version = do
+        liftIO (modifyIORef' history (<> [version]))
+        case version of
+          Nothing -> removePath "/www/changing.bin"
+          Just content -> putFile "next" content >> renamePath "/www/next" "/www/changing.bin"
+      judge oldest got = do
+        versions <- liftIO (readIORef history)
+        case [n | (n, version) <- zip [0 ..] versions, maybe 404 (const 200) version == answerStatus got, all (== answerBody got) version] of
+          [] -> pure ["a version that never was: " <> show got]
+          some | all (< oldest) some -> pure ["version " <> show some <> " after " <> show oldest <> ", of " <> show (length versions)]
+          some -> [] <$ liftIO (modifyIORef' newest (max (minimum (filter (>= oldest) some))))
+      turn act = do
+        wall <- wallClock
+        sleep (nanoseconds (fromIntegral (1_996_000_000 - wall `mod` 1_000_000_000)))
+        act
+      asking i = attempt . withClient (rigAddress rig) $ \client -> fmap concat . replicateM turns . turn . forM (take each (drop i (cycle pauses))) $ \us -> do
+        sleep (microseconds us)
+        oldest <- liftIO (readIORef newest)
+        sendIn [1_000] (pure ()) client (ask "/changing.bin")
+        answer False client >>= either (const (pure [])) (judge oldest)
+      competing = attempt . withClient (rigAddress rig) $ \client ->
+        replicateM_ turns . turn . replicateM_ each $ sendIn [1_000] (pure ()) client (ask "/page.html") >> answer False client
+  install (Just (noise 100 300))
+  withScope $ \scope -> do
+    forkIn_ scope . forM_ (zip [1 ..] changes) $ \(n, (us, size)) -> do
+      if us < 20_000 then turn (sleep (microseconds us)) else sleep (microseconds (us - 20_000))
+      attempt (install (noise (100 + n) <$> size))
+    forkIn_ scope (void competing)
+    concatMap (concat . fromRight []) <$> forConcurrently [0 .. 2] asking
+  where
+    (cache, open, pauses, changes) =
+      draw seed $
+        (,,,)
+          <$> oneOf (map pure [8_000, 100_000_000])
+          <*> oneOf (map pure [(0, 8_192), (1_000, 8_192), (1_000, 0)])
+          <*> several 3 6 (between 0 700)
+          <*> several 4 8 ((,) <$> oneOf [between 0 15_000, between 20_000 21_000, between 20_000 1_000_000] <*> oneOf [pure Nothing, Just <$> between 0 2_000])
+    setup = defaultSetup {setupStatic = \s -> s {staticCacheBytes = cache, staticOpenFiles = fst open, staticLargestCopied = snd open}}
+    turns = 4
+    each = 12
 
 -- | Cut short in the middle.
 shrinking :: Seed -> Thread Complaints

@@ -1,7 +1,8 @@
 -- | A handler that serves the files of a directory.
 --
 -- Small files are kept in memory as rendered responses; large ones are kept open and sent from the
--- page cache. A change is noticed within a second. Replace files by renaming: one written in place
+-- page cache. A change is noticed within a second, and once a request was answered with it, all that begin
+-- later are. Replace files by renaming: one written in place
 -- while it is sent is sent as it is then. Nothing outside the directory is served: "Weft.Http.Path"
 -- checks paths, and the operating system resolves them, with their symbolic links, beneath the
 -- directory (@RESOLVE_BENEATH@). Hidden files (@.name@, but not @.well-known@) are not served.
@@ -101,8 +102,7 @@ staticAtHand static clock
         Just entry | isPlain request -> pure (Just (readyIn static clock request entry))
         _ -> pure Nothing
 
--- | The response to a plain GET, if the cache compared this entry with the disk this second. An entry
--- that is not in the cache any more is not compared.
+-- | The response to a plain GET, if this entry is in the cache and was compared with the disk this second.
 readyIn :: Static -> Clock -> Request -> CacheEntry Cached -> IO (Maybe Response)
 readyIn static clock request entry = current static clock request entry Just Nothing (const Nothing)
 {-# OPAQUE readyIn #-}
@@ -123,18 +123,20 @@ lookAt static clock request asked =
     Nothing -> pure Missing
     Just entry
       | isPlain request -> current static clock request entry Ready Missing Kept
-      | otherwise -> Kept (keptValue entry) <$ spare entry
+      | otherwise -> (\there -> if there then Kept (keptValue entry) else Missing) <$> spare entry
 {-# INLINE lookAt #-}
 
--- | The answer of a cache entry to a plain GET, given what to make of a response, of a file that is not open any more,
--- and of one that is to be compared with the disk.
+-- | The answer of a cache entry to a plain GET, given what to make of a response, of a file that is not in the cache or
+-- not open any more, and of one that is to be compared with the disk.
 current :: Static -> Clock -> Request -> CacheEntry Cached -> (Response -> a) -> a -> (Cached -> a) -> IO a
 current static clock request entry answered gone kept = do
-  spare entry
+  there <- spare entry
   tick <- readClock clock
-  case cachedOthers cached of
-    Alone -> whole tick (cachedHeld cached)
-    Negotiated variants choice -> ready static tick variants choice request cached >>= maybe (pure $! kept cached) (whole tick)
+  if not there
+    then pure gone
+    else case cachedOthers cached of
+      Alone -> whole tick (cachedHeld cached)
+      Negotiated variants choice -> ready static tick variants choice request cached >>= maybe (pure $! kept cached) (whole tick)
   where
     cached = keptValue entry
     whole tick held = do
@@ -159,7 +161,7 @@ elsewhere static clock request asked = \case
     case answered of
       Just response -> pure response
       Nothing -> do
-        liftIO (deleteCache (openCache static) asked) >>= letGo
+        forget static asked
         answerPath static clock request asked
 
 -- | The fallback in place of a 404, for eligible requests; cached under its own path.

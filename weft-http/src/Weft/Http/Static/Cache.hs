@@ -7,6 +7,21 @@
 -- immutable map, without a lock, from any worker. Second chance decides what to evict: the oldest
 -- entry not used since it was last considered. When full, 'worthKeeping' keeps out what was not
 -- asked for lately.
+--
+-- == Note [Answers in order]
+--
+-- After a request was answered with what the file system had at its path, no request for this path that begins later is
+-- answered with what was there before:
+--
+--   * A request that was answered by the file system has put an entry of its own in place of another one, or has
+--     removed the one that was there, after it looked and before it answers.
+--   * An entry is marked before it leaves the map, and a marked one is not used, wherever it is still known.
+--   * An entry that is new is used only by a request that has compared it with the file itself, until such a comparison has
+--     succeeded ('Weft.Http.Static.Codings.stillFresh'): what was read for it may be older than an answer that was given
+--     before it was in the map.
+--
+-- So an entry that is used without a comparison was the state of the file at a moment when it was in the map, and all
+-- answers with a later state have removed it.
 module Weft.Http.Static.Cache
   ( Cache,
     Share (..),
@@ -28,12 +43,11 @@ module Weft.Http.Static.Cache
 where
 
 import Control.Concurrent.MVar (MVar, newMVar, withMVar)
-import Control.Monad (filterM, when)
+import Control.Monad (filterM, foldM)
 import Control.Monad.Primitive (RealWorld)
 import Data.Bits (shiftR, (.&.))
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
-import Data.Foldable qualified as Foldable
 import Data.HashMap.Strict (HashMap)
 import Data.HashMap.Strict qualified as HashMap
 import Data.IORef
@@ -83,9 +97,15 @@ data CacheEntry a = CacheEntry
   { keptValue :: !a,
     keptKind :: !Kind,
     keptCost :: !Int,
-    -- | 1 when it was used since it was last considered.
-    keptUsed :: {-# UNPACK #-} !(PrimVar RealWorld Int)
+    -- | 'unused', 'used', or for good 'removed'.
+    keptUse :: {-# UNPACK #-} !(PrimVar RealWorld Int)
   }
+
+-- | The use of an entry: was it used since it was last considered, or has it left the cache?
+unused, used, removed :: Int
+unused = 0
+used = 1
+removed = 2
 
 data Kind = Memory | Files
   deriving stock (Eq)
@@ -125,7 +145,10 @@ sightings = 32_768
 
 -- | The value of a path, which is then spared once.
 lookupCache :: Cache a -> ByteString -> IO (Maybe a)
-lookupCache cache key = findCache cache key >>= traverse (\kept -> keptValue kept <$ spare kept)
+lookupCache cache key =
+  findCache cache key >>= \case
+    Nothing -> pure Nothing
+    Just kept -> (\there -> if there then Just (keptValue kept) else Nothing) <$> spare kept
 {-# INLINE lookupCache #-}
 
 -- | The entry of a path. To find it is no use of it.
@@ -135,12 +158,12 @@ findCache cache key = do
   pure $! HashMap.lookup (Hashed key) (contentsMap contents)
 {-# INLINE findCache #-}
 
--- | An entry is used: it is spared once. One that was evicted meanwhile is not there any more.
-spare :: CacheEntry a -> IO ()
+-- | An entry is used: it is spared once. 'False': it has left the cache, and must not be used. See Note [Answers in order].
+spare :: CacheEntry a -> IO Bool
 spare kept = do
-  used <- readPrimVar (keptUsed kept)
+  before <- readPrimVar (keptUse kept)
   -- Written only when it changes: the line is shared by the workers.
-  when (used == 0) (writePrimVar (keptUsed kept) 1)
+  if before == unused then (/= removed) <$> casInt (keptUse kept) unused used else pure (before == used)
 
 -- | Should a value that was not found be kept? If there is room, or if it was asked for lately:
 -- otherwise many files asked for once would evict the few asked for often. May err by a collision
@@ -173,13 +196,13 @@ insertCache :: Cache a -> ByteString -> Share -> a -> IO [a]
 insertCache cache key share value
   | cost > limitOf cache kind = (<> [value]) <$> deleteCache cache key
   | otherwise = changing cache $ \contents -> do
-      used <- newPrimVar 0
-      let (others, replaced) = remove key contents
+      use <- newPrimVar unused
+      (others, replaced) <- remove key contents
       (room, gone) <- makeRoom kind (limitOf cache kind - cost) others
       let ClockQueue queue sum' count = line kind room
       pure
         ( (setLine kind (ClockQueue (queue |> own) (sum' + cost) (count + 1)) room)
-            { contentsMap = HashMap.insert (Hashed own) (CacheEntry value kind cost used) (contentsMap room)
+            { contentsMap = HashMap.insert (Hashed own) (CacheEntry value kind cost use) (contentsMap room)
             },
           replaced <> gone
         )
@@ -190,7 +213,9 @@ insertCache cache key share value
 
 -- | Forget a path. Returns what was kept for it.
 deleteCache :: Cache a -> ByteString -> IO [a]
-deleteCache cache key = changing cache (pure . remove key)
+deleteCache cache key =
+  -- Nearly always there is none, and nothing to wait for.
+  findCache cache key >>= maybe (pure []) (const (changing cache (remove key)))
 
 -- | Evict entries with descriptors; the function maps their number to the number to keep.
 reduceFiles :: Cache a -> (Int -> Int) -> IO [a]
@@ -199,10 +224,9 @@ reduceFiles cache left = changing cache $ \contents -> makeRoom Files (left (lin
 -- | Evict entries with descriptors that were not used since they were last considered.
 sweepFiles :: Cache a -> IO [a]
 sweepFiles cache = changing cache $ \contents -> do
-  unused <- filterM (isUnused . snd) [(key, kept) | (Hashed key, kept) <- HashMap.toList (contentsMap contents), keptKind kept == Files]
-  pure (Foldable.foldl' (\left (key, kept) -> tidy Files (without key kept left)) contents unused, map (keptValue . snd) unused)
-  where
-    isUnused kept = (== 0) <$> readPrimVar (keptUsed kept) <* writePrimVar (keptUsed kept) 0
+  gone <- filterM (isUnused . snd) [(key, kept) | (Hashed key, kept) <- HashMap.toList (contentsMap contents), keptKind kept == Files]
+  left <- foldM (\left (key, kept) -> tidy Files <$> without key kept left) contents gone
+  pure (left, map (keptValue . snd) gone)
 
 -- | Writers hold the lock for microseconds, never across a system call, so a worker may wait for it.
 changing :: Cache a -> (Contents a -> IO (Contents a, [b])) -> IO [b]
@@ -211,16 +235,23 @@ changing cache change = withMVar (cacheLock cache) $ \() -> do
   gone <$ atomicWriteIORef (cacheState cache) new
 
 -- | The key stays in the queue, where 'makeRoom' skips it, unless too many such keys have gathered.
-remove :: ByteString -> Contents a -> (Contents a, [a])
+remove :: ByteString -> Contents a -> IO (Contents a, [a])
 remove key contents = case HashMap.lookup (Hashed key) (contentsMap contents) of
-  Nothing -> (contents, [])
-  Just kept -> (tidy (keptKind kept) (without key kept contents), [keptValue kept])
+  Nothing -> pure (contents, [])
+  Just kept -> (\left -> (tidy (keptKind kept) left, [keptValue kept])) <$> without key kept contents
 
-without :: ByteString -> CacheEntry a -> Contents a -> Contents a
-without key kept contents =
-  (setLine (keptKind kept) (old {lineUsed = lineUsed old - keptCost kept, lineCount = lineCount old - 1}) contents)
-    { contentsMap = HashMap.delete (Hashed key) (contentsMap contents)
-    }
+-- | Was an entry of the map not used since it was last considered? It is considered now.
+isUnused :: CacheEntry a -> IO Bool
+isUnused kept = (== unused) <$> readPrimVar (keptUse kept) <* writePrimVar (keptUse kept) unused
+
+-- | The contents without this entry, which is marked.
+without :: ByteString -> CacheEntry a -> Contents a -> IO (Contents a)
+without key kept contents = do
+  writePrimVar (keptUse kept) removed
+  pure
+    (setLine (keptKind kept) (old {lineUsed = lineUsed old - keptCost kept, lineCount = lineCount old - 1}) contents)
+      { contentsMap = HashMap.delete (Hashed key) (contentsMap contents)
+      }
   where
     old = line (keptKind kept) contents
 
@@ -244,11 +275,10 @@ makeRoom kind limit = go []
           Empty -> pure (contents, gone)
           key :<| rest -> case HashMap.lookup (Hashed key) (contentsMap contents) of
             Just kept | keptKind kept == kind -> do
-              used <- readPrimVar (keptUsed kept)
-              writePrimVar (keptUsed kept) 0
-              if used == 1
-                then go gone (setLine kind old {lineQueue = rest |> key} contents)
-                else go (keptValue kept : gone) (without key kept (setLine kind old {lineQueue = rest} contents))
+              evicted <- isUnused kept
+              if evicted
+                then without key kept (setLine kind old {lineQueue = rest} contents) >>= go (keptValue kept : gone)
+                else go gone (setLine kind old {lineQueue = rest |> key} contents)
             _ -> go gone (setLine kind old {lineQueue = rest} contents)
       where
         old = line kind contents

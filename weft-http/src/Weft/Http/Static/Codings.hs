@@ -22,7 +22,7 @@ module Weft.Http.Static.Codings
   )
 where
 
-import Control.Monad (forM)
+import Control.Monad (forM, void, when)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.ByteString.Char8 qualified as C
@@ -167,7 +167,7 @@ represent static tick request asked cached = case cachedOthers cached of
     beside variant sibling =
       openSibling static sibling >>= \case
         -- It has changed; the next one to ask finds out how.
-        Nothing -> asItIs <* (liftIO (deleteCache (openCache static) asked) >>= letGo)
+        Nothing -> asItIs <* forget static asked
         Just file -> do
           let status = siblingStatus sibling
               about tag = known tick path status (metaOfSibling settings path sibling tag) Alone
@@ -193,22 +193,27 @@ represent static tick request asked cached = case cachedOthers cached of
 
 -- | Is what is cached still what the file is, and are the same files beside it? The file system
 -- is asked once a second, by one thread: the others are served what was right a second ago. For a
--- part of a file it is asked each time, because the client joins it to others.
+-- part of a file it is asked each time, because the client joins it to others; and for a new entry until it
+-- has said yes: Note [Answers in order] in "Weft.Http.Static.Cache".
 stillFresh :: Static -> Tick -> Bool -> Cached -> Thread Bool
 stillFresh static tick forPart cached = do
-  mine <- liftIO $ do
-    checked <- readPrimVar (cachedChecked cached)
-    if checked == second then pure False else (== checked) <$> casInt (cachedChecked cached) checked second
-  if mine || forPart
-    then
+  before <- liftIO (readPrimVar (cachedChecked cached))
+  if
+    | before == uncompared -> do
+        fresh <- compared
+        fresh <$ when fresh (void (liftIO (casInt (cachedChecked cached) uncompared second)))
+    | forPart || before /= second -> do
+        mine <- liftIO ((== before) <$> casInt (cachedChecked cached) before second)
+        if mine || forPart then compared else pure True
+    | otherwise -> pure True
+  where
+    second = fromIntegral (tickSecond tick)
+    compared =
       try (pathStatusAt (At (openRoot static)) (cachedPath cached)) >>= \case
         Right status
           | status == cachedStatus cached, believed tick cached -> (== map identity beside) . map identity <$> siblingsOf static tick (cachedPath cached) status
         Right _ -> pure False
         Left (_ :: IOException) -> pure False
-    else pure True
-  where
-    second = fromIntegral (tickSecond tick)
     identity sibling = (siblingCoding sibling, siblingStatus sibling)
     beside = case cachedOthers cached of
       Alone -> []

@@ -7,7 +7,7 @@
 -- nothing, on the thread of a connection.
 module Weft.Http.Static.Disk (answerPath, pageAt) where
 
-import Control.Monad (forM, when)
+import Control.Monad (forM, when, (>=>))
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.Foldable (find)
@@ -37,13 +37,13 @@ import Weft.Http.Static.Types
 import Weft.Http.Status
 
 -- | Answer with what the file system has at a path (as it stands in a request), and
--- keep it under that path.
+-- keep it under that path, or nothing if it is no file.
 answerPath :: Static -> Clock -> Request -> ByteString -> Thread Response
 answerPath static clock request asked = case safePath asked of
   Left fault -> pure (errorResponse (pathFaultStatus fault) "")
   Right path
     | hidden path -> pure notFound
-    | otherwise -> handle failed $ do
+    | otherwise -> handle (failed >=> noFile) $ do
         -- It is kept, and a slice would keep all that was received with the request.
         let relative = B.copy (relativePath path)
         file <- open (if B.null relative then "." else relative)
@@ -51,11 +51,11 @@ answerPath static clock request asked = case safePath asked of
         case statusKind status of
           RegularFile
             | not (pathIsDirectory path) -> answerFile static clock request asked relative file status
-            | otherwise -> notFound <$ closeFile file
+            | otherwise -> closeFile file >> noFile notFound
           DirectoryFile
             | pathIsDirectory path -> closeFile file >> directory relative
-            | otherwise -> closeFile file >> pure (redirect (asked <> "/" <> requestQuery request))
-          _ -> notFound <$ closeFile file
+            | otherwise -> closeFile file >> noFile (redirect (asked <> "/" <> requestQuery request))
+          _ -> closeFile file >> noFile notFound
   where
     settings = openSettings static
     open = openBeneathRoot static
@@ -68,8 +68,9 @@ answerPath static clock request asked = case safePath asked of
       openIndex static relative >>= \case
         Just (path, file, status) -> answerFile static clock request asked path file status
         Nothing
-          | staticListings settings -> listing static request relative
-          | otherwise -> pure notFound
+          | staticListings settings -> listing static request relative >>= noFile
+          | otherwise -> noFile notFound
+    noFile response = response <$ forget static asked
 
 errnoOf :: Errno -> Maybe CInt
 errnoOf (Errno e) = Just e
@@ -117,7 +118,7 @@ pageAt static tick path =
     Just cached ->
       stillFresh static tick False cached >>= \case
         True -> pure (Just (cachedHeld cached))
-        False -> load
+        False -> forget static key >> load
   where
     settings = openSettings static
     key = "\NUL" <> path

@@ -4,7 +4,7 @@
 -- Description : Opening and letting go of files
 --
 -- Opens all served files beneath the root, and closes what the cache drops. On connection threads.
-module Weft.Http.Static.Open (openBeneathRoot, openIndex, letGo) where
+module Weft.Http.Static.Open (openBeneathRoot, openIndex, letGo, forget) where
 
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
@@ -13,6 +13,7 @@ import Foreign.C.Error
 import GHC.IO.Exception (IOException (ioe_errno))
 import Weft
 import Weft.File
+import Weft.Http.Static.Cache
 import Weft.Http.Static.Opened
 import Weft.Http.Static.Types
 import Weft.Mask (mask_)
@@ -47,3 +48,8 @@ letGo :: [Cached] -> Thread ()
 letGo gone = mask_ . for_ gone $ \cached -> case heldContent (cachedHeld cached) of
   InBytes _ -> pure ()
   OnDisk opened -> releaseOpened opened
+
+-- | Remove what the cache has for this path. For a request that is answered with something else: Note [Answers in
+-- order] in "Weft.Http.Static.Cache".
+forget :: Static -> ByteString -> Thread ()
+forget static key = liftIO (deleteCache (openCache static) key) >>= letGo

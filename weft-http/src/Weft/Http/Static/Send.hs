@@ -23,7 +23,7 @@ module Weft.Http.Static.Send
   )
 where
 
-import Control.Monad (void, when)
+import Control.Monad (void)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.IORef
@@ -64,7 +64,7 @@ readWith file status = do
 -- | The cache entry of a file.
 known :: Tick -> ByteString -> FileStatus -> Meta -> Others -> Content -> IO Cached
 known tick path status meta others content = do
-  checked <- newPrimVar (fromIntegral (tickSecond tick))
+  checked <- newPrimVar uncompared
   rendered <- newIORef (RenderedFor unasked (wholeOf meta content (pure ())))
   pure
     Cached
@@ -100,7 +100,7 @@ throughCache static tick key copied file status about answer uncached = do
       closeFile file
       cached <- liftIO (about (contentETag bytes) (InBytes bytes))
       worth <- worthIt (shareOf (heldContent (cachedHeld cached)))
-      when worth (remember static key cached)
+      if worth then remember static key cached else forget static key
       answer cached
     Nothing ->
       worthIt OpenFile >>= \case
@@ -113,7 +113,9 @@ throughCache static tick key copied file status about answer uncached = do
             cached <- liftIO (about tag (OnDisk opened))
             remember static key cached
             answer cached
-        False -> uncached (sizeAndTime status)
+        False -> do
+          forget static key `onException` closeFile file
+          uncached (sizeAndTime status)
   where
     worthIt share = liftIO (worthKeeping (openCache static) share key)
 

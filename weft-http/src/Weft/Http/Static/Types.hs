@@ -17,6 +17,7 @@ module Weft.Http.Static.Types
 
     -- * What is cached
     Cached (..),
+    uncompared,
     Held (..),
     Content (..),
     RenderedFor (..),
@@ -160,10 +161,14 @@ data Cached = Cached
     cachedStatus :: !FileStatus,
     -- | Whether a change of the file after it was read would show in its status.
     cachedSettled :: !Bool,
-    -- | The second in which it was last compared with the file.
+    -- | The second in which it was last compared with the file, or 'uncompared'.
     cachedChecked :: {-# UNPACK #-} !(PrimVar RealWorld Int),
     cachedOthers :: !Others
   }
+
+-- | In place of the second: not since it is in the cache.
+uncompared :: Int
+uncompared = -1
 
 -- | A file to send.
 data Held = Held
