@@ -68,6 +68,8 @@ ROWS = {
     "1,000 clients": ("weft", [get("/index.html")], 1_000),
     "rotating pages": ("weft", [get(f"/page{i:02}.html") for i in range(PAGES)]),
     "browser head": ("weft", [get("/index.html", BROWSER)]),
+    # Of one length, with other bytes in the middle.
+    "two cookies": ("weft", [get("/index.html", f"{BROWSER}Cookie: session={i:032}\r\nPriority: u=0\r\n") for i in range(2)]),
     # No two are the same.
     "new heads": ("weft", [get(f"/index.html?{i:06}") for i in range(2 * MANY)]),
     "wai hello": ("hello", [get("/")]),

@@ -11,6 +11,7 @@ import Test.QuickCheck.Monadic
 import Test.Tasty
 import Test.Tasty.HUnit hiding (assert)
 import Test.Tasty.QuickCheck
+import Weft.Http.Internal.Hash
 import Weft.Http.Static.Cache
 
 tests :: TestTree
@@ -45,7 +46,7 @@ name n = C.pack ("/" <> show n)
 model :: [Step] -> Property
 model steps = monadicIO $ do
   let limit = 3000
-  cache <- run (newCache limit 3)
+  cache <- run (newCache (Secret 0x2545f4914f6cdd1d 0xbf58476d1ce4e5b9) limit 3)
   (_, lost, back) <- foldM (step limit cache) (Map.empty, 0 :: Int, []) (zip steps [0 :: Int ..])
   halved <- run (reduceFiles cache (`div` 2))
   rest <- run (catMaybes <$> mapM (lookupCache cache . name) [0 .. 11])
@@ -79,7 +80,7 @@ share size = if even size then InMemory size else OpenFile
 
 roomForAll :: [Step] -> Property
 roomForAll steps = monadicIO $ do
-  cache <- run (newCache 1_000_000 100)
+  cache <- run (newCache (Secret 0x2545f4914f6cdd1d 0xbf58476d1ce4e5b9) 1_000_000 100)
   known <- foldM (step cache) Map.empty (zip steps [0 :: Int ..])
   count <- run (cacheCount cache)
   assert (count == Map.size known)
@@ -93,7 +94,7 @@ roomForAll steps = monadicIO $ do
 -- | Room for three: of three, the used one is spared, the oldest unused one goes.
 secondChance :: Assertion
 secondChance = do
-  cache <- newCache 3700 0
+  cache <- newCache (Secret 0x2545f4914f6cdd1d 0xbf58476d1ce4e5b9) 3700 0
   forM_ [1, 2, 3] $ \k -> insertCache cache (name k) (InMemory 1000) k
   _ <- lookupCache cache (name 1)
   _ <- insertCache cache (name 4) (InMemory 1000) 4
@@ -104,7 +105,7 @@ secondChance = do
 -- | Each entry is found while it is there, and leaves in another way.
 left :: Assertion
 left = do
-  cache <- newCache 2400 2
+  cache <- newCache (Secret 0x2545f4914f6cdd1d 0xbf58476d1ce4e5b9) 2400 2
   let put k kind = insertCache cache (name k) kind k >> findCache cache (name k)
       inMemory k = put k (InMemory 1000)
   entries <-
@@ -121,7 +122,7 @@ left = do
 
 tooLarge :: Assertion
 tooLarge = do
-  cache <- newCache 2000 0
+  cache <- newCache (Secret 0x2545f4914f6cdd1d 0xbf58476d1ce4e5b9) 2000 0
   insertCache cache "/a" (InMemory 10) 'x' >>= (@?= "")
   insertCache cache "/a" (InMemory 5000) 'y' >>= (@?= "xy")
   lookupCache cache "/a" >>= (@?= Nothing)
@@ -129,14 +130,14 @@ tooLarge = do
 
 noBytes :: Assertion
 noBytes = do
-  cache <- newCache 0 0
+  cache <- newCache (Secret 0x2545f4914f6cdd1d 0xbf58476d1ce4e5b9) 0 0
   insertCache cache "/a" (InMemory 0) 'x' >>= (@?= "x")
   lookupCache cache "/a" >>= (@?= Nothing)
 
 -- | Each kind has room of its own.
 secondTime :: Assertion
 secondTime = do
-  cache <- newCache 2500 1
+  cache <- newCache (Secret 0x2545f4914f6cdd1d 0xbf58476d1ce4e5b9) 2500 1
   let worth kind k = worthKeeping cache kind (name k)
       small = InMemory 1000
   worth small 1 >>= (@?= True)
@@ -150,7 +151,7 @@ secondTime = do
 
 sweep :: Assertion
 sweep = do
-  cache <- newCache 100_000 10
+  cache <- newCache (Secret 0x2545f4914f6cdd1d 0xbf58476d1ce4e5b9) 100_000 10
   forM_ [1, 2, 3] $ \k -> insertCache cache (name k) OpenFile k
   _ <- insertCache cache (name 4) (InMemory 10) 4
   _ <- deleteCache cache (name 3) >> insertCache cache (name 3) OpenFile 5
@@ -165,7 +166,7 @@ sweep = do
 
 churn :: Assertion
 churn = do
-  cache <- newCache 100_000 0
+  cache <- newCache (Secret 0x2545f4914f6cdd1d 0xbf58476d1ce4e5b9) 100_000 0
   forM_ [1 .. 20_000 :: Int] $ \n -> insertCache cache (name (n `mod` 7)) (InMemory 10) n
   cacheCount cache >>= (@?= 7)
   gone <- concat <$> forM [0 .. 6] (deleteCache cache . name)

@@ -14,7 +14,7 @@ import System.Directory (createDirectory, removeFile, renameDirectory, renameFil
 import System.IO.Temp (withSystemTempDirectory)
 import Test.Tasty
 import Test.Tasty.HUnit
-import Weft (finally, liftIO, run)
+import Weft (finally, run)
 import Weft.File (readAt)
 import Weft.Http.Server (ServerSettings (..))
 import Weft.IO qualified as IO
@@ -135,7 +135,7 @@ servingFile style path act =
 -- | With files of one's own, in a direct thread.
 inFiles :: (Files -> IO a) -> IO a
 inFiles act = run $ do
-  files <- liftIO newFiles
+  files <- newFiles
   IO.direct (act files) `finally` closeFiles files
 
 -- | The content of a file, as it is found in this second.

@@ -40,6 +40,7 @@ import Weft.File hiding (OpenMode (Directory))
 import Weft.File qualified as File
 import Weft.Http.Internal.Ascii (eqCaseless)
 import Weft.Http.Internal.Descriptors
+import Weft.Http.Internal.Hash (newSecret)
 import Weft.Http.Negotiation
 import Weft.Http.Path
 import Weft.Http.Request
@@ -63,7 +64,7 @@ openStatic settings = do
   files <- liftIO (min (staticOpenFiles settings) . (`div` 4) <$> mostDescriptors)
   Static settings {staticOpenFiles = files}
     <$> openFileAt CurrentDirectory (staticRoot settings) File.Directory defaultOpenFlags
-    <*> liftIO (newCache (staticCacheBytes settings) files)
+    <*> (newSecret >>= \secret -> liftIO (newCache secret (staticCacheBytes settings) files))
     <*> liftIO (newNames (map codingSuffix (staticPrecompressed settings)))
 
 -- | Close the directory, and the files in it that are not being sent.

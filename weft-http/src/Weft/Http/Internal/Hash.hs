@@ -1,40 +1,73 @@
+{-# LANGUAGE MagicHash #-}
+{-# LANGUAGE UnboxedTuples #-}
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- |
--- Description : A hash of bytes, eight at a time
+-- Description : A keyed hash of bytes, sixteen at a time
 --
--- For tables that each request looks into, whose keys are tens of bytes. Not secret: a client that
--- chooses keys can make them collide. Pure.
-module Weft.Http.Internal.Hash (hashOf, Hashed (..)) where
+-- For tables that each request looks into, whose keys clients choose. Without the secret a client finds
+-- no keys that collide more often than others. Pure, but for the making of a secret.
+module Weft.Http.Internal.Hash
+  ( Secret (..),
+    newSecret,
+    hashOf,
 
-import Data.Bits (unsafeShiftR, xor)
+    -- * Keys of maps
+    Hashed,
+    hashed,
+  )
+where
+
+import Data.Bits (unsafeShiftL, xor, (.|.))
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.Hashable (Hashable (..))
 import Data.Word (Word64)
+import GHC.Exts (timesWord2#, word64ToWord#, wordToWord64#)
+import GHC.Word (Word64 (W64#))
+import Weft (Thread, randomBytes)
 import Weft.Http.Internal.Ascii (word64At)
 
--- | The hash of the length, of the given number of first bytes, and of the last ones. All its bits depend
--- on all of these.
-hashOf :: Int -> ByteString -> Word64
-hashOf most bytes = go 0 (fromIntegral size)
+-- | What the hashes of a table depend on beside the bytes.
+data Secret = Secret {-# UNPACK #-} !Word64 {-# UNPACK #-} !Word64
+
+-- | A secret of the system's randomness.
+newSecret :: Thread Secret
+newSecret = (\bytes -> Secret (word64At bytes 0) (word64At bytes 8)) <$> randomBytes 16
+
+-- | The hash of bytes and their number. All its bits depend on all of these.
+hashOf :: Secret -> ByteString -> Word64
+hashOf (Secret one two) bytes
+  | size >= 16 = go 0 start
+  | size >= 8 = spread (mixed start (word64At bytes 0) (word64At bytes (size - 8)))
+  | otherwise = spread (mixed start (B.foldl' (\word byte -> word `unsafeShiftL` 8 .|. fromIntegral byte) 0 bytes) 0)
   where
     size = B.length bytes
-    end = min most size - 8
+    start = two `xor` fromIntegral size
+    -- The last sixteen bytes may overlap those before.
     go !i !h
-      | i <= end = go (i + 8) (mixed h (word64At bytes i))
-      | size >= 8 = spread (mixed h (word64At bytes (size - 8)))
-      | otherwise = spread (B.foldl' (\g byte -> mixed g (fromIntegral byte)) h bytes)
-    -- The factor is odd, so that different words stay different; a difference moves upwards only.
-    mixed h w = (h `xor` w) * factor
-    spread h = let g = (h `xor` (h `unsafeShiftR` 32)) * factor in g `xor` (g `unsafeShiftR` 29)
-    factor = 0x9e3779b97f4a7c15
+      | i < size - 16 = go (i + 16) (mixed h (word64At bytes i) (word64At bytes (i + 8)))
+      | otherwise = spread (mixed h (word64At bytes (size - 16)) (word64At bytes (size - 8)))
+    mixed h v w = folded (v `xor` one) (w `xor` h)
+    spread h = folded (h `xor` one) 0x9e3779b97f4a7c15
 
--- | A key of a map by the hash of all its bytes.
-newtype Hashed = Hashed ByteString
-  deriving newtype (Eq)
+-- | The two halves of a product, joined: each bit of it depends on bits above and below.
+folded :: Word64 -> Word64 -> Word64
+folded (W64# a) (W64# b) = case timesWord2# (word64ToWord# a) (word64ToWord# b) of
+  (# high, low #) -> W64# (wordToWord64# high) `xor` W64# (wordToWord64# low)
+
+-- | A key of a map, with its hash.
+data Hashed = Hashed {-# UNPACK #-} !Int {-# UNPACK #-} !ByteString
+
+hashed :: Secret -> ByteString -> Hashed
+hashed secret key = Hashed (fromIntegral (hashOf secret key)) key
+{-# INLINE hashed #-}
+
+instance Eq Hashed where
+  Hashed _ a == Hashed _ b = a == b
+  {-# INLINE (==) #-}
 
 instance Hashable Hashed where
-  hash (Hashed key) = fromIntegral (hashOf maxBound key)
-  hashWithSalt salt key = hashWithSalt salt (hash key)
+  hash (Hashed number _) = number
+  hashWithSalt salt = hashWithSalt salt . hash

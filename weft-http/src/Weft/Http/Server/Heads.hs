@@ -17,7 +17,8 @@
 --   * Its memory is fixed: 'places' strings of at most 'longest' bytes, and what was parsed of each.
 --   * Bytes are kept when they come for the second time, and nothing else has come to their place
 --     since: clients that send what comes once throw nothing out, and cost the parser, a hash and a
---     store to memory that the collector does not look at.
+--     store to memory that the collector does not look at. An entry that was used since the last time that another one
+--     could have taken its place is spared once.
 --   * What is kept is a copy. So what was parsed refers to no connection's buffer, and the memory
 --     where the bytes came can be received into again ('Weft.Http.Server.Input.giveBack').
 --   * With an entry goes one thing that others make of its head: a server keeps there what
@@ -25,9 +26,8 @@
 --   * Workers share it without a lock. An entry is immutable, and is replaced by one store; a
 --     sighting that is lost costs one more parse.
 --
--- An entry, with the passwords in its fields, stays until it is replaced. The hash is not
--- secret: a client can send heads that share a place, and have others in that place parsed again, as
--- they would be without a memo.
+-- An entry, with the passwords in its fields, stays until it is replaced. The hash is of all bytes, because heads of
+-- browsers may differ in the middle only, and it has a secret, so that clients cannot choose heads that share a place.
 module Weft.Http.Server.Heads
   ( Heads,
     newHeads,
@@ -39,6 +39,7 @@ module Weft.Http.Server.Heads
   )
 where
 
+import Control.Monad (when)
 import Control.Monad.Primitive (RealWorld)
 import Data.Bits (unsafeShiftR)
 import Data.ByteString (ByteString)
@@ -55,11 +56,13 @@ import Weft.Http.Internal.Types (Limits)
 data Heads k = Heads
   { -- | With which all are parsed.
     headsLimits :: !Limits,
+    headsSecret :: {-# UNPACK #-} !Secret,
     -- | Makes the value that is kept with a new entry, given the number of its bytes and their parse.
     headsWith :: !(Int -> Parsed -> IO k),
     -- | The entries by place.
     headsEntries :: !(MutableArray RealWorld (KnownHead k)),
-    -- | The hashes of the bytes that were last parsed for each place.
+    -- | Two words for each place: the hash of the bytes that were last parsed for it, and 1 if its entry was used
+    -- since another one could have taken its place, or 0.
     headsSeen :: !(MutablePrimArray RealWorld Word64)
   }
 
@@ -95,43 +98,51 @@ longest = 1024
 
 -- | Nothing has come. With each new entry is kept what the function makes, given how many bytes have come and what
 -- they say; it may be called twice.
-newHeads :: Limits -> (Int -> Parsed -> IO k) -> IO (Heads k)
-newHeads limits with = do
-  seen <- newPrimArray places
-  setPrimArray seen 0 places 0
+newHeads :: Limits -> Secret -> (Int -> Parsed -> IO k) -> IO (Heads k)
+newHeads limits secret with = do
+  seen <- newPrimArray (2 * places)
+  setPrimArray seen 0 (2 * places) 0
   entries <- newArray places Vacant
-  pure (Heads limits with entries seen)
+  pure (Heads limits secret with entries seen)
 
 -- | Parse these bytes, of which nothing was looked at before. Inlined: a known head is found without a call.
 findHead :: Heads k -> ByteString -> IO (Reading k)
-findHead heads given = do
-  let !hash = hashOf 128 given
-  readArray (headsEntries heads) (placeOf hash) >>= \case
-    KnownHead bytes reading | bytes == given -> pure reading
-    _ -> unknown heads given hash
+findHead heads given
+  | B.length given > longest = pure $! Fresh (parseRequest (headsLimits heads) 0 given)
+  | otherwise = do
+      let !hash = hashOf (headsSecret heads) given
+      readArray (headsEntries heads) (placeOf hash) >>= \case
+        KnownHead bytes reading | bytes == given -> do
+          used <- readPrimArray (headsSeen heads) (useOf hash)
+          -- Written only when it changes: the line is shared by the workers.
+          reading <$ when (used == 0) (writePrimArray (headsSeen heads) (useOf hash) 1)
+        _ -> unknown heads given hash
 {-# INLINE findHead #-}
 
 placeOf :: Word64 -> Int
 placeOf hash = fromIntegral (hash `unsafeShiftR` 57)
 
+-- | Indices of 'headsSeen'.
+sightingOf, useOf :: Word64 -> Int
+sightingOf hash = 2 * placeOf hash
+useOf hash = sightingOf hash + 1
+
 -- | Parse bytes with this hash that have no entry, and make one if they come for the second time.
 unknown :: Heads k -> ByteString -> Word64 -> IO (Reading k)
-unknown heads given hash
-  | B.length given > longest = fresh given
-  | otherwise = do
-      before <- readPrimArray (headsSeen heads) (placeOf hash)
-      if before == hash
-        then do
-          let !own = B.copy given
-              !parsed = parseRequest (headsLimits heads) 0 own
-          kept <- headsWith heads (B.length own) parsed
-          let !reading = Known parsed kept
-          reading <$ writeArray (headsEntries heads) (placeOf hash) (KnownHead own reading)
-        else do
-          writePrimArray (headsSeen heads) (placeOf hash) hash
-          fresh given
+unknown heads given hash = do
+  before <- readPrimArray (headsSeen heads) (sightingOf hash)
+  used <- readPrimArray (headsSeen heads) (useOf hash)
+  if
+    | before /= hash -> writePrimArray (headsSeen heads) (sightingOf hash) hash >> fresh
+    | used /= 0 -> writePrimArray (headsSeen heads) (useOf hash) 0 >> fresh
+    | otherwise -> do
+        let !own = B.copy given
+            !parsed = parseRequest (headsLimits heads) 0 own
+        kept <- headsWith heads (B.length own) parsed
+        let !reading = Known parsed kept
+        reading <$ writeArray (headsEntries heads) (placeOf hash) (KnownHead own reading)
   where
-    fresh bytes = pure $! Fresh (parseRequest (headsLimits heads) 0 bytes)
+    fresh = pure $! Fresh (parseRequest (headsLimits heads) 0 given)
 {-# NOINLINE unknown #-}
 
 -- | 'parseRequest', given how many bytes it has looked at before. Pure but for what is kept. See Note [Heads that

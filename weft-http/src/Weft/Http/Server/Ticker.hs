@@ -28,6 +28,7 @@ import System.Mem (performMajorGC)
 import Weft
 import Weft.Attempt (attempts)
 import Weft.Http.Date
+import Weft.Http.Internal.Hash (newSecret)
 import Weft.Http.RequestHead (Parsed (..))
 import Weft.Http.Server.Heads (newHeads)
 import Weft.Http.Server.Layout (newLayout)
@@ -60,6 +61,7 @@ newServerOf :: ServerSettings -> (Clock -> Answers) -> Thread Server
 newServerOf settings answers = do
   tick <- nextTick
   tries <- attempts
+  secret <- newSecret
   liftIO $ do
     clock <- newIORef tick
     let answers' = answers clock
@@ -68,7 +70,7 @@ newServerOf settings answers = do
             (ByHandler (Just _) _, _) -> (`AtHandBefore` layout) <$> newIORef (pure Nothing)
             (ByPlain application, Parsed h used) | used == came, isPlain settings h -> (`AnswersPlainly` layout) <$> application h
             _ -> pure (NoAnswerer layout)
-    heads <- newHeads (serverLimits settings) answerer
+    heads <- newHeads (serverLimits settings) secret answerer
     own <- newIORef $! ownFields (serverName settings) (tickDate tick)
     Server (unharmed settings) answers' clock own heads tries
       <$> newIORef (Open IntMap.empty Map.empty 0 0 0 0 False [] [])

@@ -60,7 +60,8 @@ import Weft.Http.Internal.Hash
 
 -- | A cache of values by path.
 data Cache a = Cache
-  { -- | In bytes.
+  { cacheSecret :: {-# UNPACK #-} !Secret,
+    -- | In bytes.
     cacheLimit :: !Int,
     -- | In descriptors.
     cacheMostFiles :: !Int,
@@ -81,7 +82,7 @@ data Share
 -- | The entries of one kind. Invariant: the queue contains each key of this kind in the map, in the
 -- order of consideration, and perhaps others; then the sum of the costs and the number of those.
 data ClockQueue = ClockQueue
-  { lineQueue :: !(Seq ByteString),
+  { lineQueue :: !(Seq Hashed),
     lineUsed :: !Int,
     lineCount :: !Int
   }
@@ -131,13 +132,13 @@ empty = Contents HashMap.empty none none
     none = ClockQueue Seq.empty 0 0
 
 -- | An empty cache for the given numbers of bytes and of descriptors.
-newCache :: Int -> Int -> IO (Cache a)
-newCache limit files = do
+newCache :: Secret -> Int -> Int -> IO (Cache a)
+newCache secret limit files = do
   seen <- newPrimArray sightings
   setPrimArray seen 0 sightings 0
   lock <- newMVar ()
   state <- newIORef empty
-  pure (Cache (max 0 limit) (max 0 files) lock state seen)
+  pure (Cache secret (max 0 limit) (max 0 files) lock state seen)
 
 -- | Entries of 'cacheSeen', a power of two.
 sightings :: Int
@@ -155,7 +156,7 @@ lookupCache cache key =
 findCache :: Cache a -> ByteString -> IO (Maybe (CacheEntry a))
 findCache cache key = do
   contents <- readIORef (cacheState cache)
-  pure $! HashMap.lookup (Hashed key) (contentsMap contents)
+  pure $! HashMap.lookup (hashed (cacheSecret cache) key) (contentsMap contents)
 {-# INLINE findCache #-}
 
 -- | An entry is used: it is spared once. 'False': it has left the cache, and must not be used. See Note [Answers in order].
@@ -180,9 +181,9 @@ worthKeeping cache share key
           (before == mark) <$ writePrimArray (cacheSeen cache) place mark
   where
     (kind, cost) = costOf share key
-    hashed = hashOf maxBound key
-    place = fromIntegral (hashed `shiftR` 16) .&. (sightings - 1)
-    mark = fromIntegral (hashed `shiftR` 48) :: Word16
+    hash = hashOf (cacheSecret cache) key
+    place = fromIntegral (hash `shiftR` 16) .&. (sightings - 1)
+    mark = fromIntegral (hash `shiftR` 48) :: Word16
 
 costOf :: Share -> ByteString -> (Kind, Int)
 costOf share key = case share of
@@ -197,25 +198,25 @@ insertCache cache key share value
   | cost > limitOf cache kind = (<> [value]) <$> deleteCache cache key
   | otherwise = changing cache $ \contents -> do
       use <- newPrimVar unused
-      (others, replaced) <- remove key contents
+      (others, replaced) <- remove own contents
       (room, gone) <- makeRoom kind (limitOf cache kind - cost) others
       let ClockQueue queue sum' count = line kind room
       pure
         ( (setLine kind (ClockQueue (queue |> own) (sum' + cost) (count + 1)) room)
-            { contentsMap = HashMap.insert (Hashed own) (CacheEntry value kind cost use) (contentsMap room)
+            { contentsMap = HashMap.insert own (CacheEntry value kind cost use) (contentsMap room)
             },
           replaced <> gone
         )
   where
     -- The key given may share memory with a large buffer.
-    own = B.copy key
+    !own = hashed (cacheSecret cache) (B.copy key)
     (kind, cost) = costOf share key
 
 -- | Forget a path. Returns what was kept for it.
 deleteCache :: Cache a -> ByteString -> IO [a]
 deleteCache cache key =
   -- Nearly always there is none, and nothing to wait for.
-  findCache cache key >>= maybe (pure []) (const (changing cache (remove key)))
+  findCache cache key >>= maybe (pure []) (const (changing cache (remove (hashed (cacheSecret cache) key))))
 
 -- | Evict entries with descriptors; the function maps their number to the number to keep.
 reduceFiles :: Cache a -> (Int -> Int) -> IO [a]
@@ -224,7 +225,7 @@ reduceFiles cache left = changing cache $ \contents -> makeRoom Files (left (lin
 -- | Evict entries with descriptors that were not used since they were last considered.
 sweepFiles :: Cache a -> IO [a]
 sweepFiles cache = changing cache $ \contents -> do
-  gone <- filterM (isUnused . snd) [(key, kept) | (Hashed key, kept) <- HashMap.toList (contentsMap contents), keptKind kept == Files]
+  gone <- filterM (isUnused . snd) [(key, kept) | (key, kept) <- HashMap.toList (contentsMap contents), keptKind kept == Files]
   left <- foldM (\left (key, kept) -> tidy Files <$> without key kept left) contents gone
   pure (left, map (keptValue . snd) gone)
 
@@ -235,8 +236,8 @@ changing cache change = withMVar (cacheLock cache) $ \() -> do
   gone <$ atomicWriteIORef (cacheState cache) new
 
 -- | The key stays in the queue, where 'makeRoom' skips it, unless too many such keys have gathered.
-remove :: ByteString -> Contents a -> IO (Contents a, [a])
-remove key contents = case HashMap.lookup (Hashed key) (contentsMap contents) of
+remove :: Hashed -> Contents a -> IO (Contents a, [a])
+remove key contents = case HashMap.lookup key (contentsMap contents) of
   Nothing -> pure (contents, [])
   Just kept -> (\left -> (tidy (keptKind kept) left, [keptValue kept])) <$> without key kept contents
 
@@ -245,12 +246,12 @@ isUnused :: CacheEntry a -> IO Bool
 isUnused kept = (== unused) <$> readPrimVar (keptUse kept) <* writePrimVar (keptUse kept) unused
 
 -- | The contents without this entry, which is marked.
-without :: ByteString -> CacheEntry a -> Contents a -> IO (Contents a)
+without :: Hashed -> CacheEntry a -> Contents a -> IO (Contents a)
 without key kept contents = do
   writePrimVar (keptUse kept) removed
   pure
     (setLine (keptKind kept) (old {lineUsed = lineUsed old - keptCost kept, lineCount = lineCount old - 1}) contents)
-      { contentsMap = HashMap.delete (Hashed key) (contentsMap contents)
+      { contentsMap = HashMap.delete key (contentsMap contents)
       }
   where
     old = line (keptKind kept) contents
@@ -259,7 +260,7 @@ without key kept contents = do
 tidy :: Kind -> Contents a -> Contents a
 tidy kind contents
   | Seq.length (lineQueue old) > 2 * lineCount old + 64 =
-      setLine kind old {lineQueue = Seq.fromList [key | (Hashed key, kept) <- HashMap.toList (contentsMap contents), keptKind kept == kind]} contents
+      setLine kind old {lineQueue = Seq.fromList [key | (key, kept) <- HashMap.toList (contentsMap contents), keptKind kept == kind]} contents
   | otherwise = contents
   where
     old = line kind contents
@@ -273,7 +274,7 @@ makeRoom kind limit = go []
       | lineUsed old <= limit = pure (contents, gone)
       | otherwise = case lineQueue old of
           Empty -> pure (contents, gone)
-          key :<| rest -> case HashMap.lookup (Hashed key) (contentsMap contents) of
+          key :<| rest -> case HashMap.lookup key (contentsMap contents) of
             Just kept | keptKind kept == kind -> do
               evicted <- isUnused kept
               if evicted

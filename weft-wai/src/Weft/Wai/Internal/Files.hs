@@ -40,6 +40,7 @@ import Weft
 import Weft.File
 import Weft.Http.Date
 import Weft.Http.Internal.Descriptors
+import Weft.Http.Internal.Hash (newSecret)
 import Weft.Http.Static.Cache
 import Weft.Http.Static.Opened
 import Weft.Internal.Core.SystemCall (fileDescriptor)
@@ -91,12 +92,14 @@ foundFile = openedFile . foundOpened
 data Mark = Mark !Int64 !Word32 !Word64 !Word32
   deriving stock (Eq)
 
-newFiles :: IO Files
+newFiles :: Thread Files
 newFiles = do
+  secret <- newSecret
   -- A quarter of the default limit of descriptors (1,024) at most; and memory for some thousand
   -- paths.
-  cache <- mostDescriptors >>= newCache 1_000_000 . min 256 . (`div` 4)
-  Files cache <$> newIORef False
+  liftIO $ do
+    cache <- mostDescriptors >>= newCache secret 1_000_000 . min 256 . (`div` 4)
+    Files cache <$> newIORef False
 
 -- | Close all files that are not in use.
 closeFiles :: Files -> Thread ()

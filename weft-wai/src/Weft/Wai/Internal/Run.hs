@@ -79,7 +79,7 @@ serveWith :: Settings -> Thread Socket -> Application -> IO ()
 serveWith settings listening application = do
   stopping <- newIORef (Goes [])
   Weft.runWith (settingsRuntime settings Weft.defaultSettings) . withRunner $ \runner ->
-    withSocket listening $ \listener -> bracket (liftIO newFiles) closeFiles $ \files -> do
+    withSocket listening $ \listener -> bracket newFiles closeFiles $ \files -> do
       server <- newServerFor settings runner files application
       failure <- liftIO (newIORef Nothing)
       liftIO (settingsInstallShutdownHandler settings (stop stopping))
