@@ -143,23 +143,20 @@ cancellationAllocation = do
   where
     rounds = 20_000 :: Int
 
--- | As 'echoAllocation', of which 'receiveEachInto' takes the place of the server's receive.
+-- | 'echoAllocation' over TCP, with 'receiveEachInto' in place of the server's receive, and a buffer that has always room. Measured
+-- with GHC 9.6.6: epoll 1,472, io_uring 1,464, poll, where a receive does not stand, 2,592. A loop of plain receives takes
+-- 2,072, 1,944, and 2,632.
 standingAllocation :: Config -> Assertion
 standingAllocation c = do
-  bytes <- running c $ do
-    (a, b) <- socketPair
-    let ask 0 _ = pure ()
-        ask n buffer = send a (Char8.pack "x") >> receiveInto a buffer 0 1 >> ask (n - 1 :: Int) buffer
-    wait <- spawn $ do
-      buffer <- liftIO (newBuffer 1)
+  bytes <- runWith (inTurn c) $ bracket (listenTcp (Just "127.0.0.1") "0" 1) closeSocket $ \listener -> do
+    a <- openSocket AF_INET Stream
+    localAddress listener >>= connect a
+    (b, _) <- accept listener
+    mapM_ (\socket -> setOption socket NoDelay 1) [a, b]
+    roundTrips a b $ do
+      buffer <- liftIO (newBuffer 4096)
       receiveEachInto b buffer (\n -> if n == 0 then pure (Just ()) else Nothing <$ send b (Char8.pack "y"))
-    buffer <- liftIO (newBuffer 1)
-    bytes <- allocated 2000 (ask 2000 buffer)
-    closeSocket a
-    wait
-    closeSocket b
-    pure bytes
-  assertBool (show bytes <> " bytes per round trip") (bytes <= 3000)
+  assertBool (show bytes <> " bytes per round trip") (0 < bytes && bytes <= if configBackend c == Poll then 2_750 else 1_600)
 
 -- | Two sends, two receives and the switches between. Measured with GHC 9.6.6:
 -- epoll 2,496, io_uring 2,064, poll 2,672.
@@ -170,13 +167,18 @@ echoAllocation c = do
     let server buffer = do
           n <- receiveInto b buffer 0 1
           if n == 0 then pure () else send b (Char8.pack "y") >> server buffer
-        ask 0 _ = pure ()
-        ask n buffer = send a (Char8.pack "x") >> receiveInto a buffer 0 1 >> ask (n - 1 :: Int) buffer
-    wait <- spawn (liftIO (newBuffer 1) >>= server)
-    buffer <- liftIO (newBuffer 1)
-    bytes <- allocated 2000 (ask 2000 buffer)
-    closeSocket a
-    wait
-    closeSocket b
-    pure bytes
+    roundTrips a b (liftIO (newBuffer 1) >>= server)
   assertBool (show bytes <> " bytes per round trip") (bytes <= 3000)
+
+-- | Bytes allocated for each answer that the first socket receives from a server at the second one, which ends with the
+-- stream. Both are closed.
+roundTrips :: Socket -> Socket -> Thread () -> Thread Int64
+roundTrips a b server = do
+  wait <- spawn server
+  buffer <- liftIO (newBuffer 1)
+  let ask 0 = pure ()
+      ask n = send a (Char8.pack "x") >> receiveInto a buffer 0 1 >> ask (n - 1 :: Int)
+  bytes <- allocated 2000 (ask 2000)
+  closeSocket a
+  wait
+  bytes <$ closeSocket b
