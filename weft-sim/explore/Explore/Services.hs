@@ -176,7 +176,7 @@ talk address manner complaints = handle (\(_ :: IOError) -> pure ()) . withSocke
           Right _ -> pure ()
           Left (_ :: ReadError) -> pure ()
 
--- | A stream is read line by line under short time limits, by threads that are cancelled.
+-- | Two threads receive from one stream, each in a loop whose receive stands, and one of them is cancelled.
 standing :: Thread Complaints
 standing = do
   got <- newLog
@@ -199,6 +199,7 @@ standing = do
   bytes <- sort . concatMap Char8.unpack <$> said got
   pure (expectEqual "bytes" "abc" bytes)
 
+-- | A stream is read line by line under short time limits, by threads that are cancelled.
 interrupted :: Draw (Thread Complaints)
 interrupted = do
   lines' <- several 1 6 (Char8.pack . concatMap show <$> several 0 12 (between 0 999))

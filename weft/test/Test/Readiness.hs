@@ -13,6 +13,7 @@ import Control.Concurrent (forkIO)
 import Control.Concurrent.MVar
 import Control.Exception (IOException, bracket, try)
 import Control.Monad
+import Data.ByteString qualified as B
 import Data.Foldable (for_)
 import Data.IORef
 import Data.IntMap.Strict qualified as IntMap
@@ -30,7 +31,7 @@ import Test.Tasty
 import Test.Tasty.HUnit
 import Test.Tasty.QuickCheck (testProperty)
 import Weft.Internal.Backend
-import Weft.Internal.Backend.Epoll (newEpoll)
+import Weft.Internal.Backend.Epoll (epoll, newEpoll)
 import Weft.Internal.Backend.Poll (newPoll)
 import Weft.Internal.Backend.Readiness (newReadiness)
 import Weft.Internal.Backend.Readiness.Jobs (startJob)
@@ -57,8 +58,41 @@ tests =
       keys,
       waiters,
       testCase "one that cannot watch its wake-up leaves no descriptor" unwatched,
-      testCase "a script that another thread adds to loses nothing" scriptedAtOnce
+      testCase "a script that another thread adds to loses nothing" scriptedAtOnce,
+      testCase "bytes that nothing waits for wake an edge-triggered poller some times, and a receive waits again" unread
     ]
+
+-- | As where the thread has moved to another worker.
+unread :: Assertion
+unread = do
+  events <- newIORef (0 :: Int)
+  let counted found = found <$ modifyIORef' events (+ max 0 found)
+      counting p =
+        p
+          { pollerLook = \room capacity -> pollerLook p room capacity >>= counted,
+            pollerWait = \room capacity limit -> pollerWait p room capacity limit >>= counted
+          }
+  withRig (newReadiness (counting <$> epoll)) \rig -> withLink rig tcpPair \l -> withRoom 200 \p -> do
+    let say n = withBytes (B.replicate n 0x78) (Sys.send (descriptorNumber (far l)))
+        receives n = do
+          r <- start rig (Receive (near l) p 200)
+          _ <- say n
+          finish rig "receive" r >>= (@?= n)
+        -- How many bytes are sent before one wakes nobody.
+        heard :: Int -> IO Int
+        heard n = do
+          before <- readIORef events
+          _ <- say 1
+          _ <- turn rig 200_000_000
+          after' <- readIORef events
+          if after' == before || n == 50 then pure n else heard (n + 1)
+        drain n = when (n > 0) $ start rig (Receive (near l) p 200) >>= finish rig "what was sent" >>= \got -> drain (n - got)
+    receives 1
+    n <- heard 1
+    assertBool (show n <> " bytes") (n > 1 && n < 20)
+    drain n
+    receives 2
+    receives 3
 
 backends :: [(String, MakeBackend)]
 backends = [("epoll", newEpoll), ("poll", newPoll)]

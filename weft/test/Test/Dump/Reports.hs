@@ -1,3 +1,4 @@
+{-# LANGUAGE GADTs #-}
 {-# LANGUAGE OverloadedStrings #-}
 
 -- |
@@ -11,6 +12,7 @@ import Control.Exception (Deadlock (..))
 import Control.Monad
 import Data.ByteString (ByteString)
 import Data.Either (fromRight)
+import Data.Foldable (toList)
 import Data.IORef
 import Data.IntMap.Strict qualified as IntMap
 import Data.List (isInfixOf)
@@ -20,8 +22,9 @@ import Test.Tasty
 import Test.Tasty.HUnit
 import Weft
 import Weft.Barrier
+import Weft.Buffer
 import Weft.Channel qualified as Channel
-import Weft.Internal.Core.SystemCall (Ends (..), Reason (..))
+import Weft.Internal.Core.SystemCall (Ends (..), Reason (..), SystemCall (ReceiveStanding))
 import Weft.Internal.Core.Trace (internal)
 import Weft.Internal.Core.Trace qualified as Trace
 import Weft.Internal.Observe.Dump
@@ -32,6 +35,7 @@ import Weft.MVar qualified
 import Weft.Mutex
 import Weft.Outside
 import Weft.Socket
+import Weft.Time (instantNanoseconds, now)
 
 reports :: [TestTree]
 reports =
@@ -45,7 +49,8 @@ reports =
     testCase "deadlock: the run can end by it" raisesDeadlock,
     testCase "no deadlock while a runner is open" noDeadlockOutside,
     testCase "threads from outside are counted: the run ends in time" countsOutside,
-    testCase "no deadlock while something may still come" noDeadlock
+    testCase "no deadlock while something may still come" noDeadlock,
+    testGroup "since when a receive waits that stands" [testCase (describeConfig c) (standsSince c) | c <- configurations, configWorkers c == 1]
   ]
 
 -- | Fork a thread with a label.
@@ -81,6 +86,31 @@ noStall = do
     liftIO (putMVar box ())
     yield
   said @?= []
+
+-- | The receive of a loop that stands is made once, and its wait begins again with each message.
+standsSince :: Config -> IO ()
+standsSince config = do
+  (before, waits) <- running config . bracket (listenTcp (Just "127.0.0.1") "0" 1) closeSocket $ \listener -> do
+    a <- openSocket AF_INET Stream
+    localAddress listener >>= connect a
+    (b, _) <- accept listener
+    buffer <- liftIO (newBuffer 4096)
+    fork_ (receiveEachInto b buffer (\n -> if n == 0 then pure (Just ()) else Nothing <$ send b "y") `finally` closeSocket b)
+    let exchange = send a "x" >> receive a 1
+    replicateM_ 5 exchange
+    before <- now
+    _ <- exchange
+    replicateM_ 3 yield
+    homes <- internal (\home _ -> pure (toList (Trace.homePeers home)))
+    seen <- blocking (snapshot homes)
+    closeSocket a
+    pure (instantNanoseconds before, concatMap (waitsSince . entryState) (snapshotThreads seen))
+  assertBool (show (before, waits)) (length waits == 1 && all (>= fromIntegral before) waits)
+  where
+    waitsSince :: ThreadActivity -> [Int]
+    waitsSince = \case
+      IsWaiting (ReceiveStanding _) (Just since) _ -> [since]
+      _ -> []
 
 otherStall :: IO ()
 otherStall = do

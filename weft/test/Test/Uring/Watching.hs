@@ -7,7 +7,7 @@ module Test.Uring.Watching (watching) where
 
 import Control.Concurrent (forkOS, newEmptyMVar, putMVar, takeMVar)
 import Control.Exception (SomeException, bracket, throwIO, try)
-import Control.Monad (forM, forM_, replicateM_, unless, when, (>=>))
+import Control.Monad (forM, forM_, replicateM, replicateM_, unless, when, (>=>))
 import Data.ByteString qualified as B
 import Data.ByteString.Char8 qualified as BC
 import Data.Foldable (for_)
@@ -41,6 +41,7 @@ watching =
       testCase "a late cancellation misses the next receive" late,
       testCase "two readers are both served" readers,
       testCase "bytes that another reads directly are not waited for twice" taken,
+      testCase "bytes that nothing here waits for end the watch, which begins anew" unread,
       testCase "the end of the stream after a short receive" halfClosed,
       testCase "bytes after urgent data" urgent,
       testCase "forgotten while it waits, and while it does not" forgotten,
@@ -134,6 +135,24 @@ again = withWatched $ \ring b d peer p s -> do
   next b s >>= (@?= 2)
   waitAgain (place s) p 16 >>= (@?= False)
   run b (Receive d p 16) >>= (@?= 1)
+
+-- | As where the thread has moved to another worker. Each byte that comes is a completion, until the watch has ended.
+unread :: Assertion
+unread = withWatched $ \ring b d peer p s -> do
+  say peer "one"
+  next b s >>= (@?= 3)
+  replicateM_ 50 $ say peer "x" >> poll b noWait
+  before <- Ring.countEnters ring
+  replicateM_ 50 $ say peer "x" >> poll b noWait
+  Ring.countEnters ring >>= (@?= before)
+  sum <$> replicateM 7 (run b (Receive d p 16)) >>= (@?= 100)
+  waitAgain (place s) p 16 >>= (@?= False)
+  again' <- beginPending b (Receive d p 16)
+  say peer "two!"
+  finish b again' >>= (@?= 4)
+  more <- beginPending b (Receive d p 16)
+  say peer "three"
+  finish b more >>= (@?= 5)
 
 cancelled :: Assertion
 cancelled = withWatched $ \_ b d peer p s -> do

@@ -225,6 +225,7 @@ drainBacklog u = go 0
     submitQueued = \case
       QueuedCancel key -> pushed (Ring.cancelOne key (ring u))
       QueuedCancelDescriptor fd -> pushed (Ring.cancelDescriptor fd (ring u))
+      QueuedWatchEnd key -> pushed (Ring.cancelWatch key (ring u))
       QueuedWatch key ->
         Slots.lookup (watches u) key >>= \case
           Nothing -> pure (Just 0)

@@ -27,6 +27,7 @@ where
 import Control.Monad (unless, when)
 import Data.Bits ((.&.))
 import Data.Foldable (for_)
+import Data.Word (Word8)
 import Foreign.C.Types (CInt)
 import Weft.Internal.Backend
 import Weft.Internal.Backend.Attempt
@@ -84,6 +85,10 @@ import Weft.Internal.Os.Sys qualified as Sys
 -- level-triggered poller repeats itself, so that (2) always holds.
 --
 -- Hangup ends with EAGAIN only (an error on a datagram socket passes).
+--
+-- A descriptor whose thread reads on another worker now would have this one woken by all that
+-- comes, until it is closed. After some events in vain ('inVain') it is not registered any more. That keeps (1), because nothing
+-- waits, and (2), because it is as before it was registered.
 
 -- | Try, if that may succeed; wait, if it does not.
 submitStream :: Source w -> Slot w -> Direction -> CInt -> Operation -> Completion w -> IO Answer
@@ -201,15 +206,35 @@ wakeSlot src slot number bits
       for_ ws \w -> complete (waiterCompletion w) Sys.badDescriptor
       pure (length ws)
   | otherwise = do
+      before <- readFlag slot Reading
       readers <- direct Reading Sys.readableBit Sys.readHangupBit
       writers <- direct Writing Sys.writableBit Sys.writeHangupBit
       settle src slot number
+      if before == Blocked then writeVain slot 0 else inVain src slot number
       pure (readers + writers)
   where
     direct direction readyBit hangupBit
       | bits .&. hangupBit /= 0 = wakeDirection src slot direction Hangup
       | bits .&. readyBit /= 0 = wakeDirection src slot direction Ready
       | otherwise = pure 0
+
+-- | An event came though what the last one said was not read. Once there were several, have an edge-triggered poller forget the
+-- descriptor, unless an operation waits. A thread that is only slow has it registered again when it waits.
+inVain :: Source w -> Slot w -> CInt -> IO ()
+inVain src slot number = when (pollerTrigger (sourcePoller src) == Edge) do
+  count <- readVain slot
+  idle <- null <$> allWaiters slot
+  if count >= mostInVain && idle
+    then do
+      pollerRemove (sourcePoller src) number
+      writeRegistration slot Unregistered
+      makeWay slot
+      writeVain slot 0
+    else writeVain slot (min mostInVain (count + 1))
+
+-- | Each costs as much as to register the descriptor again, and a thread that computes may be late for a few.
+mostInVain :: Word8
+mostInVain = 8
 
 -- | Do the bits say that there is something to read, and nothing else but that there may be room to write?
 isReadable :: Int -> Bool

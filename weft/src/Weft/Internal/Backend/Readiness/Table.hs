@@ -39,6 +39,8 @@ module Weft.Internal.Backend.Readiness.Table
     writeRegistration,
     readInterest,
     writeInterest,
+    readVain,
+    writeVain,
 
     -- ** Jobs in the pool
     readJobs,
@@ -88,7 +90,7 @@ import Weft.Internal.Core.Standing (Place (..), waitAgain)
 -- | The state of the descriptor that has, or had, a number.
 data Slot w = Slot
   { -- | @0..3@ serial, @4@ phase, @5@ reading flag, @6@ what waits to read (1: the standing
-    -- waiter, 2: others, or both), @7@ registration; @8@ writing flag, @9@ interest, @12..15@ jobs;
+    -- waiter, 2: others, or both), @7@ registration; @8@ writing flag, @9@ interest, @10@ events in vain, @12..15@ jobs;
     -- @16..23@ key of the standing waiter, or 0, @24..31@ its address, @32..39@ its room. The first
     -- eight are one word to "Weft.Internal.Core.Standing".
     slotBytes :: {-# UNPACK #-} !(MutableByteArray RealWorld),
@@ -286,6 +288,13 @@ readRegistration s = toEnum . fromIntegral <$> byteAt s 7
 
 writeRegistration :: Slot w -> PollerState -> IO ()
 writeRegistration s = setByteAt s 7 . fromIntegral . fromEnum
+
+-- | Events of reading that have found nobody who waits, since one last did.
+readVain :: Slot w -> IO Word8
+readVain s = byteAt s 10
+
+writeVain :: Slot w -> Word8 -> IO ()
+writeVain s = setByteAt s 10
 
 -- | The directions a level-triggered poller watches.
 readInterest :: Slot w -> IO Interest

@@ -42,6 +42,7 @@ module Weft.Internal.Backend.Uring.Ring
     openAt,
     watch,
     cancelOne,
+    cancelWatch,
     cancelDescriptor,
     cancelAll,
 
@@ -290,6 +291,9 @@ openAt fd p flags mode resolve r key =
 
 cancelOne :: SlotKey -> Ring -> IO Bool
 cancelOne key = queue (`c_cancel` operationData key)
+
+cancelWatch :: SlotKey -> Ring -> IO Bool
+cancelWatch key = queue (`c_cancel` watchData key)
 
 cancelDescriptor :: CInt -> Ring -> IO Bool
 cancelDescriptor fd = queue (`c_cancel_descriptor` fd)

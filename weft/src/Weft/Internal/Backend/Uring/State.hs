@@ -60,6 +60,7 @@ data Queued
   | QueuedCancel !SlotKey
   | QueuedCancelDescriptor !CInt
   | QueuedWatch !SlotKey
+  | QueuedWatchEnd !SlotKey
 
 -- | A ring and what its worker knows about it.
 data Uring w = Uring

@@ -15,6 +15,8 @@ module Weft.Internal.Backend.Uring.Watch
     readNews,
     tell,
     nothingLeft,
+    inVain,
+    isUnread,
     noteRead,
 
     -- * What waits
@@ -61,13 +63,14 @@ import Weft.Internal.Os.Descriptor (Descriptor (..))
 -- nothing is lost between the last completion of one and the next.
 --
 -- The watch ends when its descriptor is forgotten or the ring is shut down, with the last completion of its
--- request. Until then it counts as pending on the descriptor, so that the number is not closed.
+-- request; and after several news for which nothing waited ('inVain'), because then its thread reads on another worker, and this one
+-- would be woken in vain until the descriptor is closed. Until then it counts as pending on the descriptor, so that the number is not closed.
 
 -- | A watched descriptor.
 data Watch = Watch
   { watched :: !Descriptor,
     -- | @0@ news, @6@ does an operation wait; @16..23@ its key, or -1, @24..31@ its address, @32..39@ its
-    -- room: as "Weft.Internal.Core.Standing" has them. @40@ does what waited stay.
+    -- room: as "Weft.Internal.Core.Standing" has them. @40@ does what waited stay, @41@ news in vain.
     watchBytes :: {-# UNPACK #-} !(MutableByteArray RealWorld)
   }
   deriving stock (Eq)
@@ -113,6 +116,27 @@ writeNews w news = setByte w 0 $ case news of
 -- | There are news. An end stays, when it was seen before.
 tell :: Watch -> News -> IO ()
 tell w news = readNews w >>= writeNews w . max news
+
+-- | There are news for which nothing waits. True for each eighth time since the last news were read.
+inVain :: Watch -> IO Bool
+inVain w = do
+  news <- readNews w
+  count <- byteAt w 41
+  let count' = if news == NoNews then 0 else if count == maxBound then mostInVain else count + 1
+  setByte w 41 count'
+  tell w News
+  pure (count' /= 0 && count' `rem` mostInVain == 0)
+
+-- | Should the watch end, because nothing waits, and there were so many news in vain?
+isUnread :: Watch -> IO Bool
+isUnread w = do
+  waits <- byteAt w 6
+  count <- byteAt w 41
+  pure (waits == 0 && count >= mostInVain)
+
+-- | A thread that computes may be late for a few.
+mostInVain :: Word8
+mostInVain = 8
 
 -- | A receive would have blocked.
 nothingLeft :: Watch -> IO ()

@@ -116,24 +116,27 @@ seen u key result flags =
     Just w
       | result >= 0 -> do
           when (Ring.ends flags) $ tell w Ends
-          ran <- receiveFor u w
+          ran <- receiveFor u key w
           if Ring.goesOn flags then pure ran else (ran +) <$> goOn u key w
       -- The thread that asked has ended, or was succeeded; or nobody wants it any more.
       | result == Sys.canceled || result == Sys.failureCode eINTR || result == Sys.failureCode eFAULT -> goOn u key w
       | otherwise -> endWatch u key w result
 
--- | A request for news has had its last completion: make it anew, if it is wanted. A function of its own: as a local one it is
+-- | A request for news has had its last completion: make it anew, if it is wanted, and something waits or has read. A function of its own: as a local one it is
 -- a closure that every completion allocates.
 goOn :: Uring w -> SlotKey -> Watch -> IO Int
 goOn u key w = do
   over <- isOver u (watched w)
-  if over then endWatch u key w Sys.canceled else 0 <$ askForNews u key w
+  unread <- isUnread w
+  if over || unread then endWatch u key w Sys.canceled else 0 <$ askForNews u key w
 
 -- | Receive for what waits.
-receiveFor :: Uring w -> Watch -> IO Int
-receiveFor u w =
+receiveFor :: Uring w -> SlotKey -> Watch -> IO Int
+receiveFor u watchKey w =
   waiting w >>= \case
-    NotWaiting -> 0 <$ tell w News
+    NotWaiting -> do
+      leaves <- inVain w
+      0 <$ when leaves (queue u (QueuedWatchEnd watchKey) (Ring.cancelWatch watchKey (ring u)))
     Waiting key address room -> do
       r <- Sys.recv (descriptorNumber (watched w)) address room
       if r == Sys.wouldBlock
