@@ -7,7 +7,7 @@ module Test.Uring.Watching (watching) where
 
 import Control.Concurrent (forkOS, newEmptyMVar, putMVar, takeMVar)
 import Control.Exception (SomeException, bracket, throwIO, try)
-import Control.Monad (forM, forM_, replicateM, replicateM_, unless, when, (>=>))
+import Control.Monad (forM, forM_, replicateM_, unless, when, (>=>))
 import Data.ByteString qualified as B
 import Data.ByteString.Char8 qualified as BC
 import Data.Foldable (for_)
@@ -141,11 +141,13 @@ unread :: Assertion
 unread = withWatched $ \ring b d peer p s -> do
   say peer "one"
   next b s >>= (@?= 3)
-  replicateM_ 50 $ say peer "x" >> poll b noWait
+  -- Several that come late may be one completion.
+  replicateM_ 200 $ say peer "x" >> poll b noWait
   before <- Ring.countEnters ring
   replicateM_ 50 $ say peer "x" >> poll b noWait
   Ring.countEnters ring >>= (@?= before)
-  sum <$> replicateM 7 (run b (Receive d p 16)) >>= (@?= 100)
+  let drain n = when (n > 0) $ run b (Receive d p 16) >>= \got -> drain (n - got)
+  drain 250
   waitAgain (place s) p 16 >>= (@?= False)
   again' <- beginPending b (Receive d p 16)
   say peer "two!"

@@ -122,7 +122,10 @@ inVain :: Watch -> IO Bool
 inVain w = do
   news <- readNews w
   count <- byteAt w 41
-  let count' = if news == NoNews then 0 else if count == maxBound then mostInVain else count + 1
+  let count'
+        | news == NoNews = 0
+        | count == maxBound = mostInVain
+        | otherwise = count + 1
   setByte w 41 count'
   tell w News
   pure (count' /= 0 && count' `rem` mostInVain == 0)
