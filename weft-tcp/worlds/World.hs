@@ -193,7 +193,7 @@ runWorld mistake plan = go (0 :: Int) world
         Just p
           | isSame p (stepInFull (wNow w) i t) -> stepped s (Just (i, t)) p payload w {wPredicted = wPredicted w + 1}
           | otherwise -> bad w s "a prediction that is wrong"
-    isSame (Step t out told) (Step t' out' told') = out == out' && told == told' && written tcbForm t == written tcbForm t'
+    isSame (Step t out told) (Step t' out' told') = out == out' && told == told' && written tcbForm t == written tcbForm t' && settingTimeoutOption (tcbSettings t) == settingTimeoutOption (tcbSettings t')
 
     -- One step was made: check it, send what it sends, tell the user.
     stepped s before' made payload w = do

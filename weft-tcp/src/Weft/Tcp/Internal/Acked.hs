@@ -18,6 +18,7 @@ module Weft.Tcp.Internal.Acked
     echoed,
 
     -- * For predictions
+    firstAfter,
     isNewer,
     scaled,
   )
@@ -51,6 +52,10 @@ data News = News
 
 -- | How many of the user's bytes were acknowledged, and the connection after that.
 data Heeded = Heeded !Word32 !Tcb
+
+-- | What 'sndFirst' is once all before this number is acknowledged: it stays within half of the numbers.
+firstAfter :: Seq -> Tcb -> Seq
+firstAfter una t = later (sndFirst t) (una `retreat` (2 ^ (30 :: Int)))
 
 -- | Take in an acknowledgement that is not older than 'sndUna' and not of what was never sent.
 acknowledged :: Instant -> Segment -> Tcb -> Heeded
@@ -97,7 +102,7 @@ acknowledged now s t
       (if restarts then put TimerReorder False . put TimerProbe False else id)
         timed
           { sndUna = if advances then a else sndUna t,
-            sndFirst = if advances then later (sndFirst t) (a `retreat` (2 ^ (30 :: Int))) else sndFirst t,
+            sndFirst = if advances then firstAfter a t else sndFirst t,
             sndDups = dups,
             tcbScoreboard = if a == sndNxt t && not (boardReordered board3) && isNothing (boardProbe board3) then emptied board3 else board3,
             sndRetries = if advances then 0 else sndRetries t,

@@ -67,6 +67,7 @@ segmentPredicted now s t
     segmentLength s <= distance (rcvNxt t) (rcvAdv t),
     isTimely,
     null (optionSack (segmentOptions s)),
+    isNothing (optionUserTimeout (segmentOptions s)),
     not (isReporting (tcbReassembly t)),
     Open <- tcbRecovery t,
     sndDups t == 0,
@@ -99,6 +100,7 @@ acknowledgedAll :: Instant -> Word32 -> Word32 -> Segment -> Tcb -> Tcb
 acknowledgedAll now sample window s t =
   measured
     { sndUna = sndNxt t,
+      sndFirst = firstAfter (sndNxt t) t,
       sndWnd = window,
       sndMaxWnd = max window (sndMaxWnd t),
       sndWl1 = later (sndWl1 t) (segmentSeq s),
