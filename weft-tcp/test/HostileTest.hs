@@ -52,7 +52,7 @@ data Run = Run {runNow :: Instant, runTcb :: Tcb, runWrong :: [String], runSteps
 begin :: Bool -> Bool -> Run
 begin active options = Run 0 t [] []
   where
-    settings = defaultSettings {settingTimestamps = options, settingSack = options, settingScaling = options, settingControl = if active then newReno else cubic, settingEcn = if options then OfferEcn else NoEcn, settingKeepAlive = if active then Just (KeepAlive 5000000 1000000 3) else Nothing}
+    settings = defaultSettings {settingTimestamps = options, settingSack = options, settingScaling = options, settingControl = if active then newReno else cubic, settingEcn = if options then OfferEcn else NoEcn, settingTimeoutOption = if options then AgreeTimeout 1000000 600000000 0 else NoTimeoutOption, settingKeepAlive = if active then Just (KeepAlive 5000000 1000000 3) else Nothing}
     s = Segment (Seq 0xfffffff0) (Seq 0) syn 60000 0 (if options then Options (Just 1460) (Just 3) True (Just (Timestamps 5 0)) [] Nothing else noOptions) 0
     t
       | active = stepTcb (activeOpen settings (Seq 0x7ffffff8) 7 0)
@@ -67,7 +67,7 @@ move r = \case
         inside k = sndUna t `advance` (fromIntegral (abs k) `mod` (flight t + 1))
         o
           | v > 5 = noOptions
-          | otherwise = Options (if f `has` syn then Just 100 else Nothing) (if f `has` syn then Just 14 else Nothing) (f `has` syn) (if t `is` TimestampsOn || f `has` syn then Just (Timestamps (tsRecent t + fromIntegral v - 1) (clockValue (runNow r) t + fromIntegral e)) else Nothing) [Range (inside x) (if even x then later (inside x) (inside y) else off (sndUna t) y) | (x, y) <- sacks] (if v < 0 then Just (fromIntegral w) else Nothing)
+          | otherwise = Options (if f `has` syn then Just 100 else Nothing) (if f `has` syn then Just 14 else Nothing) (f `has` syn) (if t `is` TimestampsOn || f `has` syn then Just (Timestamps (tsRecent t + fromIntegral v - 1) (clockValue (runNow r) t + fromIntegral e)) else Nothing) [Range (inside x) (if even x then later (inside x) (inside y) else off (sndUna t) y) | (x, y) <- sacks] (if v == 1 then Just (fromIntegral (w + n)) else Nothing)
      in made (Arrived (Segment (off (rcvNxt t) s) (if abs a <= 3 then off (sndNxt t) a else inside a) f (fromIntegral w) 0 o (fromIntegral n))) r
   where
     t = runTcb r

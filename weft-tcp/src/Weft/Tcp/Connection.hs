@@ -289,7 +289,8 @@ consumed now t
     edge = earlier (rcvRead t `advance` buffer) (rcvNxt t `advance` (65535 `unsafeShiftL` fromIntegral (rcvScale t)))
     open = distance (rcvNxt t) (rcvAdv t)
     worth = min (buffer `div` 2) (fromIntegral (settingMss (tcbSettings t)))
-    roomy = distance (rcvNxt t) edge >= max (open + worth) (2 * open)
+    -- A buffer that was made smaller may end before what it holds.
+    roomy = rcvNxt t `before` edge && distance (rcvNxt t) edge >= max (open + worth) (2 * open)
     waited =
       ackAt t /= never
         && ( distance (rcvAcked t) (rcvNxt t) >= fromIntegral (rcvMss t) + (if hasNarrowBuffer t then 0 else 1)

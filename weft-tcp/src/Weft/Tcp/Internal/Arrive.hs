@@ -136,7 +136,7 @@ acceptable now outdated s t
   | tcbState t == SynReceived =
       if segmentAck s == sndNxt t then handshaken now s (maybe t (`agreeing` t) (optionUserTimeout (segmentOptions s))) else Step t [Segment (segmentAck s) (Seq 0) rst 0 0 noOptions 0] []
   -- In a branch of its own: the connection is built for it, which otherwise it is not.
-  | Just told <- optionUserTimeout (segmentOptions s) = acking now s (agreeing told t)
+  | Just told <- optionUserTimeout (segmentOptions s), isBelieved (segmentAck s) t = acking now s (agreeing told t)
   | otherwise = acking now s t
   where
     f = segmentFlags s
@@ -181,11 +181,14 @@ handshaken now s t = case acking now s t' of
           sndWl1 = segmentSeq s `retreat` 1
         }
 
+-- RFC 5961, section 5.2: an acknowledgement is neither of the future nor of long ago, nor of what was there before the connection.
+isBelieved :: Seq -> Tcb -> Bool
+isBelieved a t = a `upTo` sndNxt t && later (sndFirst t) (sndUna t `retreat` sndMaxWnd t) `upTo` a
+
 -- Fifth: the acknowledgement.
 acking :: Instant -> Segment -> Tcb -> Step
 acking now s t
-  -- RFC 5961, section 5.2: neither of the future nor of long ago, nor of what was there before the connection.
-  | sndNxt t `before` a || a `before` later (sndFirst t) (sndUna t `retreat` sndMaxWnd t) = challenge now t
+  | not (isBelieved a t) = challenge now t
   | otherwise =
       let t0 = recent t
           !(Heeded user t1) = if a `before` sndUna t then Heeded 0 t0 else acknowledged now s t0

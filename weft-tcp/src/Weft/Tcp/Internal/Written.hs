@@ -120,6 +120,7 @@ isSound t =
     && sndMaxWnd t <= large
     && distance (rcvRead t) (rcvNxt t) <= large
     && (not (synchronized (tcbState t)) || rcvNxt t `upTo` rcvAdv t && distance (rcvRead t) (rcvAdv t) <= large)
+    && (not (synchronized (tcbState t)) || sndFirst t `upTo` sndUna t)
     && (flight t == 0 && tcbState t /= TimeWait || timerAt t /= never)
     && hasItsEnds t
     && whole (map pieceRange (toList (boardPieces (tcbScoreboard t))))

@@ -13,7 +13,7 @@ import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.Foldable (toList)
 import Data.IORef
-import Data.Maybe (fromMaybe, isJust, listToMaybe)
+import Data.Maybe (fromMaybe, isJust, isNothing, listToMaybe)
 import Data.Sequence qualified as Sequence
 import Data.Word (Word16, Word32)
 import Weft.Internal.Core.Home (Home)
@@ -136,10 +136,13 @@ segmentIn pass st here now p (Ports peerPort localPort) s payload = do
         (_, Just c) -> do
           -- Without a listener TIME-WAIT stays.
           let first = mayReplace s (fromWaiting (waitTcb c))
-          takers <- if isJust first then listenersAt st local localPort else pure []
-          if null takers
-            then count st SegmentsIn >> advanceWait st now c (Arrived s)
-            else endWait st c >> fromListener first
+          taker <- if isJust first then listenerOf else pure Nothing
+          full <- maybe (pure False) isFull taker
+          if
+            | isNothing taker -> count st SegmentsIn >> advanceWait st now c (Arrived s)
+            -- The SYN comes again, and TIME-WAIT has the number for it.
+            | full -> count st SegmentsIn >> count st SynsDropped
+            | otherwise -> endWait st c >> fromListener first
         _ -> unknown
   where
     unknown = unlessElsewhere pass st (`hasFlow` flow) flow (fromListener Nothing)
@@ -150,15 +153,15 @@ segmentIn pass st here now p (Ports peerPort localPort) s payload = do
     -- With this initial sequence number, if it is to follow a connection in TIME-WAIT.
     fromListener first = do
       count st SegmentsIn
+      listenerOf >>= \case
+        Nothing -> refuse
+        Just listener
+          | isSyn -> incoming st now flow s listener first
+          | otherwise -> returning st here now flow s payload listener >>= \taken -> unless taken refuse
+    listenerOf = do
       listeners <- listenersAt st local localPort
       secret <- secretOf st
-      case listeners of
-        [] -> refuse
-        several -> do
-          let listener = several !! (flowHash secret flow `mod` length several)
-          if isSyn
-            then incoming st now flow s listener first
-            else returning st here now flow s payload listener >>= \taken -> unless taken refuse
+      pure $! if null listeners then Nothing else Just $! listeners !! (flowHash secret flow `mod` length listeners)
     refuse = forM_ (refusal s) $ \r -> do
       count st Refusals
       sendPacket st (loops st peer) local peer protocolTcp (buildSegment local peer (Ports localPort peerPort) r B.empty)
@@ -205,7 +208,8 @@ incoming st now flow@(Flow local localPort peer peerPort) s l given = do
   (settings, (iss, offset), seal) <- beginnings st now flow l
   if
     | full -> count st SynsDropped
-    | halfOpen < tcpMostHalfOpen (stackSettings st) ->
+    -- A cookie has no room for a given number; of those there are no more than connections in TIME-WAIT.
+    | halfOpen < tcpMostHalfOpen (stackSettings st) || isJust given ->
         forM_ (passiveOpen settings (fromMaybe iss given) offset now s) $ \(Step t segments _) -> do
           mapM_ (openHalf st flow l) (halfOpenOf t)
           sendBare st flow segments

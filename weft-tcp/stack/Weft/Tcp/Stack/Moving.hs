@@ -35,6 +35,7 @@ import Weft.Tcp.Stack.Frozen
 import Weft.Tcp.Stack.HalfOpen
 import Weft.Tcp.Stack.Held
 import Weft.Tcp.Stack.Listening
+import Weft.Tcp.Stack.Memory (weighed)
 import Weft.Tcp.Stack.Shards
 import Weft.Tcp.Stack.State
 import Weft.Tcp.Stack.Table qualified as Table
@@ -138,14 +139,15 @@ adopt st f here now = do
       c <- newConn st flow (Step t [] []) (case listeners of l : _ -> Unaccepted l; [] -> Orphan 0) options
       b <- readBody c
       alarm <- alarmFor st c NoAlarm t
-      writeBody
-        c
-        b
-          { bodyOut = foldl (flip (append (firstOut t))) heldNothing (wholeOut w),
-            bodyIn = foldl (\h (s, p) -> insertAt (readableFrom t) s p h) heldNothing (wholeIn w),
-            bodyRetransmitted = wholeRetransmitted w,
-            bodyAlarm = alarm
-          }
+      writeBody c
+        =<< weighed
+          st
+          b
+            { bodyOut = foldl (flip (append (firstOut t))) heldNothing (wholeOut w),
+              bodyIn = foldl (\h (s, p) -> insertAt (readableFrom t) s p h) heldNothing (wholeIn w),
+              bodyRetransmitted = wholeRetransmitted w,
+              bodyAlarm = alarm
+            }
       case listeners of
         l : _ -> 1 <$ (push (listenerBacklog l) (stackShard st) c >>= wakeAll here)
         []

@@ -47,7 +47,8 @@ ofValues values =
       optReusePort = isSet (1, 15),
       optOnly6 = isSet (41, 26),
       -- Linux counts as much again for its own records, but fills it with payload if that is written in large pieces.
-      optSendBuffer = value 0 (1, 7),
+      -- Numbers that are further apart have no order.
+      optSendBuffer = min (2 ^ (30 :: Int)) (value 0 (1, 7)),
       optReceiveBuffer = value 0 (1, 8),
       optUnsent = value 0 (6, 25),
       optLowWater = value 1 (1, 18),

@@ -77,7 +77,7 @@ data TcpSettings = TcpSettings
     tcpSendBuffer, tcpSendLimit :: !Int,
     -- | How many bytes the buffers of all connections may hold, those for receiving beyond their first sizes, and those for sending
     -- in whole steps of 32 KB. While the ones hold that, none grows, and what comes beyond the first size of its connection is dropped,
-    -- counted, and sent again by the peer. While the others do, a connection takes two congestion windows from its user, of
+    -- counted, and sent again by the peer. While the others do, and always with 0, a connection takes two congestion windows from its user, of
     -- 'tcpSendBuffer' at most.
     tcpSpareMemory :: !Int,
     -- | Do sockets for datagrams belong to the stack, too? Otherwise they are the kernel's underneath.
