@@ -25,7 +25,7 @@ import Test.Tasty.HUnit
 import Test.Tasty.QuickCheck hiding (label)
 import Weft hiding (myThreadId)
 import Weft.Channel (Channel, newChannel, tryReceive)
-import Weft.Internal.Core.Policy (newReadyQueue, popAny, push, size)
+import Weft.Internal.Core.Policy (newReadyQueue, popAny, push, size, takeSome)
 import Weft.Internal.Core.Ring
 import Weft.Internal.Core.SystemCall (Socket (..))
 import Weft.Internal.Core.Trace (Context (..), Identity (..), Status (..), Trace (Done, Parked), newTcb, rootContext, tcbNumber)
@@ -47,6 +47,7 @@ tests =
       testGroup "fairness" fairness,
       testGroup "policies" policies,
       testGroup "ring" [testProperty "is a queue, across chunks" ringModel],
+      testProperty "threads that may not move are passed over only if one is taken" takesSome,
       testGroup "inbox" [testCase "no message is lost and no wake-up is missed" inboxStress],
       workers
     ]
@@ -264,6 +265,26 @@ queueModel policy key operations = monadicIO $ do
         Q.assert (left == length bag')
         go n bag' rest
   go 1 [] operations
+
+-- | Of the threads at the front those with a multiple of a number are taken, if there is one of them. Otherwise no thread has
+-- changed its place.
+takesSome :: NonNegative Int -> NonNegative Int -> Positive Int -> NonNegative Int -> Property
+takesSome (NonNegative before) (NonNegative many) (Positive every) (NonNegative part) = checkCoverage . cover 20 (null taken) "none" . cover 10 (not (null taken) && most < length threads) "some, of a part" . monadicIO $ do
+  queue <- Q.run (newReadyQueue fifo)
+  Q.run (forM_ (replicate before 1 <> threads) $ \i -> push queue Woken (newTcb (numbered i) rootContext) (const Done))
+  -- So that the first chunk is not begun at its start.
+  _ <- Q.run (replicateM before (popAny queue))
+  got <- Q.run (takeSome queue most (pure . isTaken . tcbNumber))
+  left <- Q.run (replicateM (length threads - length got) (popAny queue))
+  let numbers = map (\(Ready tcb _) -> tcbNumber tcb)
+      rest = if null taken then threads else drop most threads <> filter (not . isTaken) (take most threads)
+  Q.monitor (counterexample (show (numbers got, concatMap (numbers . foldMap pure) left)))
+  Q.assert (numbers got == taken && concatMap (numbers . foldMap pure) left == rest)
+  where
+    threads = [1 .. 1 + 5 * many]
+    most = min (3 * part) (length threads)
+    isTaken i = i `rem` (2 * every) == 0
+    taken = filter isTaken (take most threads)
 
 -- * Ring
 

@@ -27,9 +27,11 @@ module Weft.Internal.Core.Policy
     size,
     popAny,
     foldReady,
+    takeSome,
   )
 where
 
+import Control.Monad (join)
 import Data.Foldable (foldlM)
 import Data.IORef
 import Data.IntMap.Strict qualified as IntMap
@@ -154,6 +156,24 @@ size (PolicyQueue q) = queued q
 popAny :: ReadyQueue -> IO (Maybe Ready)
 popAny (FifoQueue ring) = popRing ring (pure Nothing) (\tcb resume -> pure (Just (Ready tcb resume)))
 popAny (PolicyQueue q) = dequeue q
+
+-- | Take those that are so of this many threads at the front. The others go to the end, but only if any is taken: if as many are
+-- ready as run in a slice and are passed over, it would be the same ones after each slice that never run. (Of a policy's queue all are
+-- looked at to know that.)
+takeSome :: ReadyQueue -> Int -> (Tcb -> IO Bool) -> IO [Ready]
+takeSome queue most is = do
+  any' <- case queue of
+    FifoQueue ring -> anyRing most is ring
+    PolicyQueue q -> join (visitQueue q (\found tcb -> found >>= \yes -> if yes then pure True else is tcb) (pure False))
+  if any' then go most else pure []
+  where
+    go :: Int -> IO [Ready]
+    go 0 = pure []
+    go n =
+      popAny queue >>= \case
+        Nothing -> pure []
+        Just r@(Ready tcb resume) ->
+          is tcb >>= \yes -> if yes then (r :) <$> go (n - 1) else push queue Woken tcb resume >> go (n - 1)
 
 foldReady :: ReadyQueue -> (r -> Tcb -> r) -> r -> IO r
 foldReady (FifoQueue ring) f start = foldRing f start ring

@@ -9,7 +9,7 @@
 -- A queue of ready threads (control block and continuation, two words each) for one owner, its
 -- worker. It is a list of chunks of 128 threads, so that a large queue grows without a copy and
 -- a minor collection scans only the chunks that were written: Note [Chunks].
-module Weft.Internal.Core.Ring (ReadyRing, newRing, pushRing, popRing, sizeRing, foldRing) where
+module Weft.Internal.Core.Ring (ReadyRing, newRing, pushRing, popRing, sizeRing, foldRing, anyRing) where
 
 import Control.Monad (when)
 import Control.Monad.Primitive (RealWorld)
@@ -167,6 +167,22 @@ sizeRing (ReadyRing ints _) = do
   number <- readPrimArray ints taken
   end <- readPrimArray ints put
   pure (end - number)
+
+-- | Is one of this many threads at the front so? None is taken.
+anyRing :: Int -> (Tcb -> IO Bool) -> ReadyRing -> IO Bool
+anyRing most is (ReadyRing ints chunks) = do
+  number <- readPrimArray ints taken
+  end <- readPrimArray ints put
+  go number (min end (number + most)) =<< readChunk chunks headChunk
+  where
+    go :: Int -> Int -> RingChunk -> IO Bool
+    go number end chunk
+      | number == end = pure False
+      | otherwise = do
+          let slot = slotOf number
+          tcb <- readSmallArray chunk slot
+          found <- is (unsafeCoerce tcb)
+          if found then pure True else go (number + 1) end =<< if slot == linkSlot - 2 then readChunk chunk linkSlot else pure chunk
 
 -- | Visit the queued threads in order without taking them, for dumps and tests.
 foldRing :: forall r. (r -> Tcb -> r) -> r -> ReadyRing -> IO r

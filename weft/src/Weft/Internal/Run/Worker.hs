@@ -252,18 +252,8 @@ shareWork settings scheduler !before !ready
       when (anyone || beforeQuiet before) $ give there (if anyone then \_ -> pure True else fmap not . hasWaited)
       pure computing
     give there may = do
-      moved <- takeReady (doorHome there) may (min 256 (ready `div` 2))
+      moved <- takeSome (schedulerQueue scheduler) (min 256 (ready `div` 2)) (may . tcbIdentity)
       unless (null moved) $ do
+        for_ moved (\(Ready tcb _) -> moveTo (doorHome there) (tcbIdentity tcb))
         tally scheduler Shared (length moved)
         postThrough there (for_ moved (\(Ready tcb resume) -> push (doorQueue there) Started tcb resume))
-    -- Of so many from the front of the queue; the others go to its end.
-    takeReady :: Home -> (Identity -> IO Bool) -> Int -> IO [Ready]
-    takeReady _ _ 0 = pure []
-    takeReady there may n =
-      popAny (schedulerQueue scheduler) >>= \case
-        Nothing -> pure []
-        Just r@(Ready tcb resume) -> do
-          moves <- may (tcbIdentity tcb)
-          if moves
-            then moveTo there (tcbIdentity tcb) >> (r :) <$> takeReady there may (n - 1)
-            else push (schedulerQueue scheduler) Woken tcb resume >> takeReady there may (n - 1)
