@@ -17,11 +17,12 @@ import Data.ByteString qualified as B
 import Data.Foldable (for_)
 import Data.IORef
 import Data.IntMap.Strict qualified as IntMap
+import Data.Maybe (isJust)
 import Data.Primitive.PrimVar (newPrimVar, writePrimVar)
-import Data.Word (Word32)
+import Data.Word (Word32, Word8)
 import Foreign.C.Error (eINVAL)
 import Foreign.Marshal.Alloc (allocaBytes)
-import Foreign.Ptr (nullPtr)
+import Foreign.Ptr (Ptr, nullPtr)
 import GHC.Conc (getAllocationCounter, setAllocationCounter)
 import Test.BackendConformance qualified as BackendConformance
 import Test.QuickCheck
@@ -59,7 +60,13 @@ tests =
       waiters,
       testCase "one that cannot watch its wake-up leaves no descriptor" unwatched,
       testCase "a script that another thread adds to loses nothing" scriptedAtOnce,
-      testCase "bytes that nothing waits for wake an edge-triggered poller some times, and a receive waits again" unread
+      testCase "bytes that nothing waits for wake an edge-triggered poller some times, and a receive waits again" unread,
+      testGroup
+        "stays registered with an edge-triggered poller"
+        [ testCase "a pipe whose writer waits" (writes pipePair WriteStream False),
+          testCase "a connection whose writer waits while bytes lie unread" (writes tcpPair Send True),
+          testCase "a connection whose receives are full" fullReceives
+        ]
     ]
 
 -- | As where the thread has moved to another worker.
@@ -93,6 +100,47 @@ unread = do
     drain n
     receives 2
     receives 3
+
+-- | A backend, and how often it has registered a descriptor.
+withRegistrations :: (Rig -> IO Int -> IO a) -> IO a
+withRegistrations act = do
+  registrations <- newIORef 0
+  let counting p = p {pollerWatch = \number key trigger interest -> modifyIORef' registrations (+ 1) >> pollerWatch p number key trigger interest}
+  withRig (newReadiness (counting <$> epoll)) \rig -> act rig (readIORef registrations)
+
+-- | A writer of the far end waits fifty times; something may be there to be read from it.
+writes :: IO Link -> (Descriptor -> Ptr Word8 -> Int -> Operation) -> Bool -> Assertion
+writes make write unread' = withRegistrations \rig registrations -> withLink rig make \l -> withRoom room \p -> do
+  when unread' . void $ withBytes "x" (Sys.send (descriptorNumber (near l)))
+  let fill = do
+        w <- start rig (write (far l) p room)
+        if isJust (pendingToken w) then pure w else fill
+      empty = Sys.readStream (descriptorNumber (near l)) p room >>= \r -> when (r > 0) empty
+      wait = fill >>= \w -> empty >> finish rig "write" w
+  _ <- wait
+  before <- registrations
+  replicateM_ 50 wait
+  registrations >>= (@?= before)
+  where
+    room = 65536
+
+-- | Each receive finds more than it has room for, and an event comes before the next.
+fullReceives :: Assertion
+fullReceives = withRegistrations \rig registrations -> withLink rig tcpPair \l -> withRoom 1 \p -> do
+  let say n = void $ withBytes (B.replicate n 0x78) (Sys.send (descriptorNumber (far l)))
+  first <- start rig (Receive (near l) p 1)
+  say 2
+  finish rig "receive" first >>= (@?= 1)
+  before <- registrations
+  replicateM_ 50 do
+    say 1
+    _ <- turn rig 200_000_000
+    perform rig (Receive (near l) p 1) >>= (@?= 1)
+  perform rig (Receive (near l) p 1) >>= (@?= 1)
+  last' <- start rig (Receive (near l) p 1)
+  say 1
+  finish rig "receive" last' >>= (@?= 1)
+  registrations >>= (@?= before)
 
 backends :: [(String, MakeBackend)]
 backends = [("epoll", newEpoll), ("poll", newPoll)]

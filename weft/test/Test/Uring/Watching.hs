@@ -42,6 +42,7 @@ watching =
       testCase "two readers are both served" readers,
       testCase "bytes that another reads directly are not waited for twice" taken,
       testCase "bytes that nothing here waits for end the watch, which begins anew" unread,
+      testCase "receives that are full keep the watch" fullReceives,
       testCase "the end of the stream after a short receive" halfClosed,
       testCase "bytes after urgent data" urgent,
       testCase "forgotten while it waits, and while it does not" forgotten,
@@ -155,6 +156,21 @@ unread = withWatched $ \ring b d peer p s -> do
   more <- beginPending b (Receive d p 16)
   say peer "three"
   finish b more >>= (@?= 5)
+
+-- | Each receive finds more than it has room for, and a completion comes before the next. To give the watch up is to enter
+-- the kernel once more than each completion does, as is to begin it anew.
+fullReceives :: Assertion
+fullReceives = withWatched $ \ring b d peer p s -> do
+  say peer "one"
+  next b s >>= (@?= 3)
+  say peer "x" >> poll b noWait >>= (@?= 0)
+  before <- Ring.countEnters ring
+  replicateM_ 50 $ do
+    say peer "x" >> poll b noWait >>= (@?= 0)
+    run b (Receive d p 1) >>= (@?= 1)
+  entered <- subtract before <$> Ring.countEnters ring
+  -- Several that come late may be one completion.
+  assertBool (show entered <> " entries for 50 completions") (entered > 25 && entered <= 50)
 
 cancelled :: Assertion
 cancelled = withWatched $ \_ b d peer p s -> do

@@ -122,7 +122,9 @@ mustBegin = \case
 -- | Note what the result of an attempt says about the stream: (b) in
 -- Note [No wake-up is lost].
 noteTransfer :: Source w -> Slot w -> Direction -> Readiness -> Operation -> Result -> IO ()
-noteTransfer src slot direction flag op r =
+noteTransfer src slot direction flag op r = do
+  -- A receive that is full lowers no flag, and yet the events before it were not in vain.
+  when (direction == Reading) $ writeVain slot 0
   when (flag == Ready && provesExhausted op r) do
     registration <- readRegistration slot
     when (registration /= Registered || pollerTrigger (sourcePoller src) == Level) $
@@ -206,11 +208,15 @@ wakeSlot src slot number bits
       for_ ws \w -> complete (waiterCompletion w) Sys.badDescriptor
       pure (length ws)
   | otherwise = do
-      before <- readFlag slot Reading
+      mayRead <- (/= Blocked) <$> readFlag slot Reading
+      mayWrite <- (/= Blocked) <$> readFlag slot Writing
       readers <- direct Reading Sys.readableBit Sys.readHangupBit
       writers <- direct Writing Sys.writableBit Sys.writeHangupBit
       settle src slot number
-      if before == Blocked then writeVain slot 0 else inVain src slot number
+      if
+        | not mayRead -> writeVain slot 0
+        | mayWrite && readers + writers == 0 -> inVain src slot number
+        | otherwise -> pure ()
       pure (readers + writers)
   where
     direct direction readyBit hangupBit
@@ -218,8 +224,8 @@ wakeSlot src slot number bits
       | bits .&. readyBit /= 0 = wakeDirection src slot direction Ready
       | otherwise = pure 0
 
--- | An event came though what the last one said was not read. Once there were several, have an edge-triggered poller forget the
--- descriptor, unless an operation waits. A thread that is only slow has it registered again when it waits.
+-- | An event came, and nothing was read or waited since the one before. Once there were several, have an edge-triggered poller
+-- forget the descriptor, unless an operation waits. A thread that is only slow has it registered again when it waits.
 inVain :: Source w -> Slot w -> CInt -> IO ()
 inVain src slot number = when (pollerTrigger (sourcePoller src) == Edge) do
   count <- readVain slot

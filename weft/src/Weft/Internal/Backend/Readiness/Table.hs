@@ -289,7 +289,7 @@ readRegistration s = toEnum . fromIntegral <$> byteAt s 7
 writeRegistration :: Slot w -> PollerState -> IO ()
 writeRegistration s = setByteAt s 7 . fromIntegral . fromEnum
 
--- | Events of reading that have found nobody who waits, since one last did.
+-- | Events that told nothing new, with which no operation has ended, since something was last read.
 readVain :: Slot w -> IO Word8
 readVain s = byteAt s 10
 

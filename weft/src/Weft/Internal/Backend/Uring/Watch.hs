@@ -148,6 +148,7 @@ nothingLeft w = writeNews w NoNews
 -- | A receive with this room has ended with this result.
 noteRead :: Watch -> Int -> Int -> IO ()
 noteRead w room r = do
+  setByte w 41 0
   news <- readNews w
   if r > 0 && r < room && news /= Ends then writeNews w NoNews else tell w News
 {-# INLINE noteRead #-}
