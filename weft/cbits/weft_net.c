@@ -71,6 +71,7 @@ int weft_getsockopt(int fd, int level, int name, int64_t *value) {
   void *memory = lingers ? (void *)&linger : named ? (void *)text : (void *)&number;
   socklen_t length = lingers ? sizeof linger : named ? sizeof text : sizeof number;
   if (getsockopt(fd, level, name, memory, &length) < 0) return -errno;
+  if (named && text[NAME_BYTES] != 0) return -EOVERFLOW;
   *value = lingers ? (linger.l_onoff ? linger.l_linger : -1) : number;
   for (int i = 0; named && i < NAME_BYTES && text[i] != 0; i++) *value |= (int64_t)(unsigned char)text[i] << (8 * i);
   return 0;
@@ -79,6 +80,7 @@ int weft_getsockopt(int fd, int level, int name, int64_t *value) {
 int weft_setsockopt(int fd, int level, int name, int64_t value) {
   if (is_name(level, name)) {
     char text[NAME_BYTES + 1] = {0};
+    if (value >> (8 * NAME_BYTES) != 0) return -EINVAL;
     for (int i = 0; i < NAME_BYTES; i++) text[i] = (char)(value >> (8 * i));
     ANSWER(setsockopt(fd, level, name, text, (socklen_t)strlen(text)));
   }

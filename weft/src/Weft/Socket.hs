@@ -346,7 +346,7 @@ sendTo :: (HasCallStack) => Socket -> ByteString -> SockAddr -> Thread ()
 sendTo s bytes address = void (callAt callStack (SendTo s bytes address))
 
 -- | An option's value, as in @getsockopt(2)@, for options that are numbers. See 'setOption' for
--- those that are not.
+-- those that are not. A name of more than seven bytes fails with @EOVERFLOW@.
 getOption :: Socket -> SocketOption -> Thread Int
 getOption s option = call (GetOption s option)
 
@@ -354,7 +354,7 @@ getOption s option = call (GetOption s option)
 -- 'closeSocket' reset the connection, and a negative number is the default. Seconds are for the stack of
 -- @weft-tcp@; with a socket of the operating system they fail with @EOPNOTSUPP@, because closing it would stop
 -- its worker for as long. @TCP_CONGESTION@: the bytes of a name of at most seven, the first of
--- which is the least.
+-- which is the least. A value of more bytes fails with @EINVAL@, as does one of another option that is no C @int@.
 setOption :: Socket -> SocketOption -> Int -> Thread ()
 setOption s option value = call (SetOption s option value)
 

@@ -9,7 +9,7 @@ import Control.Concurrent (threadDelay)
 import Control.Exception qualified as Exception
 import Control.Monad (forM_, join, replicateM)
 import Data.IORef
-import Foreign.C.Error (eOPNOTSUPP)
+import Foreign.C.Error (eINVAL, eOPNOTSUPP)
 import System.Posix.IO qualified as Posix
 import System.Posix.Resource qualified as Posix
 import System.Posix.Types (Fd (..))
@@ -27,7 +27,15 @@ tests =
         "no descriptor left: accept waits, uses no time, tells once, goes on"
         [testCase (describeConfig c) (starved c) | c <- configurations],
       testCase "a close that would stop its worker for seconds cannot be asked for" . run $
-        withSocket (openSocket AF_INET Stream) (\s -> failsWith [eOPNOTSUPP] (setOption s Linger 1))
+        withSocket (openSocket AF_INET Stream) (\s -> failsWith [eOPNOTSUPP] (setOption s Linger 1)),
+      testCase "values that an option cannot have are refused" . run $
+        withSocket (openSocket AF_INET Stream) $ \s -> do
+          let congestion = SockOpt 6 13
+              named = foldr (\c n -> n * 256 + fromEnum c) 0
+          setOption s congestion (named "reno")
+          getOption s congestion >>= liftIO . (@?= named "reno")
+          failsWith [eINVAL] (setOption s congestion (named "reno" + 2 ^ (56 :: Int)))
+          failsWith [eINVAL] (setOption s NoDelay (2 ^ (32 :: Int) + 1))
     ]
 
 -- | With every descriptor taken, connections wait in the backlog.
