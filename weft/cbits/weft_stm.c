@@ -4,8 +4,8 @@
  *
  * Held against the headers of GHC 9.6.6, of 9.10.3, and of GHC's main branch after 9.12
  * (rts/storage/Closures.h: TRecEntry, StgTRecChunk_, StgTRecHeader_ and StgTSO_.trec are the same in
- * all three); the tests run with the first two. Of any other GHC nothing is read, and its own
- * primitives do all the waiting.
+ * all three); the tests run with the first two. 9.8 and 9.12 lie between versions that are alike. With
+ * GHC 9.13 and later, or before 9.6, nothing is read, and GHC's own primitives do all the waiting.
  */
 
 /* The records of transactions are longer in the threaded run-time system. */

@@ -9,8 +9,8 @@ import System.Environment (lookupEnv)
 import System.IO (hPutStrLn, stderr)
 import Test.Tasty.HUnit
 
--- | Skip the rest of a test for this reason, which standard error is told. With
--- @WEFT_TEST_NO_SKIP=1@ in the environment the test fails.
+-- | Say on standard error that a test, or the rest of it, is skipped for this reason. It ends no test: nothing else
+-- is to follow. With @WEFT_TEST_NO_SKIP=1@ in the environment the test fails.
 skipped :: (HasCallStack) => String -> Assertion
 skipped reason =
   lookupEnv "WEFT_TEST_NO_SKIP" >>= \case

@@ -53,8 +53,8 @@ import Weft.Internal.Sync.WaitQueue
 -- ("Weft.Internal.Core.Primitive") first tries, on the worker and outside user code, without
 -- parking and almost without allocation. Only if it must wait does it park its thread
 -- ("Weft.Internal.Core.Park") and leave the waiter in a queue, unless the state has changed
--- meanwhile. That part is in functions of its own (OPAQUE): GHC would allocate before the
--- try what it shares between the two.
+-- meanwhile. That part is in functions of its own: GHC would allocate before the try what it
+-- shares between the two.
 --
 -- Handing over. The thread that takes a waiter out of a queue delivers to it, and either the
 -- delivery or a cancellation of the wait wins. If the cancellation wins, `answer` says false, and
