@@ -352,20 +352,26 @@ def main():
         for page in ["index.html", *(f"page{i:02}.html" for i in range(PAGES))]:
             with open(os.path.join(site, page), "w", encoding="utf-8") as file:
                 file.write("x" * 305)
-        # Two rows at a time, because a client and its server mostly wait for each other.
+        # Two rows at a time, because a client and its server mostly wait for each other. Those of our own stack come last and
+        # run alone.
+        names = sorted(args.rows or ROWS, key=lambda name: own(row(name)[0]))
         with concurrent.futures.ThreadPoolExecutor(2) as pool:
-            ahead = {name: pool.submit(settled, args, name, directory, old.get(name)) for name in args.rows or ROWS if not own(row(name)[0])}
-            for name in args.rows or ROWS:
-                if own(row(name)[0]) and (why := byhand.missing()):
-                    print(f"{name:16}  skipped: {why}", flush=True)
-                    continue
-                new[name], was = ahead[name].result() if name in ahead else settled(args, name, directory, old.get(name)), old.get(name, ())
-                cells = []
-                for value, before in itertools.zip_longest(new[name], was):
-                    change = f"{value / before - 1:+.1%}" if before else ""
-                    cells.append(f"{value:>14}{'-' if before is None else before:>8}{change:>8}")
-                faults += [f"{name}: {COLUMNS[i]} {was[i]} -> {new[name][i]}" for i in worse(new[name], was)]
-                print(f"{name:16}" + "".join(cells), flush=True)
+            ahead = {name: pool.submit(settled, args, name, directory, old.get(name)) for name in names if not own(row(name)[0])}
+            try:
+                for name in names:
+                    if own(row(name)[0]) and (why := byhand.missing()):
+                        print(f"{name:16}  skipped: {why}", flush=True)
+                        continue
+                    new[name], was = ahead[name].result() if name in ahead else settled(args, name, directory, old.get(name)), old.get(name, ())
+                    cells = []
+                    for value, before in itertools.zip_longest(new[name], was):
+                        change = f"{value / before - 1:+.1%}" if before else ""
+                        cells.append(f"{value:>14}{'-' if before is None else before:>8}{change:>8}")
+                    faults += [f"{name}: {COLUMNS[i]} {was[i]} -> {new[name][i]}" for i in worse(new[name], was)]
+                    print(f"{name:16}" + "".join(cells), flush=True)
+            except BaseException:
+                pool.shutdown(cancel_futures=True)
+                raise
     if args.write:
         write({**old, **new})
         return 0
