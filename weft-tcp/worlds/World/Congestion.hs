@@ -40,7 +40,8 @@ congested before' t segments
     threshold = windowThreshold . tcbWindow
     grown input o = case (tcbRecovery o, tcbRecovery t) of
       (old, new)
-        | isRepair new -> must "the congestion window grows in a repair" (window t <= maximum [mss t, threshold o, widest old, window o + (if isRepair old then 0 else delivered o)])
+        -- One that ends as a mark comes has grown as others do first; and the least threshold may be more than the window was.
+        | isRepair new -> must "the congestion window grows in a repair" (window t <= maximum [2 * mss t, threshold o, widest old, window o + (if isRepair old && point old == point new then 0 else delivered o)])
       (Open, Open)
         -- A lost tail leaves the least threshold.
         | window t > threshold t || window t > 2 * mss t -> do
@@ -65,6 +66,14 @@ isRepair = \case
   Fast {} -> True
   Reducing {} -> True
   _ -> False
+
+-- Until where a repair lasts.
+point :: Recovery -> Maybe Seq
+point = \case
+  Open -> Nothing
+  Fast e -> Just (episodePoint e)
+  Reducing e -> Just (episodePoint e)
+  Loss e -> Just (episodePoint e)
 
 -- The window when a repair began, which comes back if it was needless.
 widest :: Recovery -> Word32
