@@ -21,7 +21,6 @@ import Test.Tasty
 import Test.Tasty.HUnit
 import Weft
 import Weft.Counters
-import Weft.Internal.Core.Cancel (hasWaited)
 import Weft.Internal.Core.Trace (Home (..), Identity (..), Status (..), Tcb (..), internal)
 import Weft.Internal.Data.Cell (readCell)
 import Weft.Internal.Run.Worker (seemComputing)
@@ -36,7 +35,6 @@ workers =
         : testCase "runs that begin at once and raise the number of capabilities" raised
         : testCase "pairs that hand a variable to and fro stay together" pairsStay
         : testCase "threads that yield move from beside a pair that stays" yieldersMove
-        : testCase "a thread that uses up its fuel has not waited any more" fuelEndsWaits
         : testCase "a slice of threads that compute, and of very many, looks so" computing
         : [testCase ("an acceptor that moves is on its new worker, " <> show backend) (acceptorsMove backend) | backend <- [Epoll, Uring, Poll]]
     )
@@ -129,18 +127,6 @@ yieldersMove = do
     sequence_ waits
     liftIO (readIORef seen)
   length places @?= 2
-
--- | 'hasWaited' keeps threads from moving that hand something to and fro, and not one that computes after it has waited.
-fuelEndsWaits :: Assertion
-fuelEndsWaits = do
-  waited <- running (Config Epoll 1) $ do
-    variable <- newEmptyMVar
-    let now = internal (\_ tcb -> hasWaited (tcbIdentity tcb))
-    ended <- spawn (takeMVar variable >> ((,) <$> now <*> (replicateM_ 5_000 (liftIO (pure ())) >> now)))
-    yield
-    putMVar variable ()
-    ended
-  waited @?= (True, False)
 
 computing :: Assertion
 computing = [seemComputing slice dispatches ready | (slice, dispatches, ready) <- looks] @?= [True, False, False, True, True]

@@ -30,7 +30,6 @@ module Weft.Internal.Core.Cancel
     closingIdentity,
     endFate,
     hasWaited,
-    computes,
     moveTo,
 
     -- * The exception
@@ -263,14 +262,6 @@ hasWaited = \case
   Identity _ status -> readCell status $ \case
     Waiting _ _ -> pure True
     _ -> pure False
-
--- | A thread has used up its fuel: it computes now, whatever it waited for before. On its home.
-computes :: Identity -> IO ()
-computes = \case
-  Nobody -> pure ()
-  Identity _ status -> readCell status $ \case
-    Waiting home _ -> goes status home
-    _ -> pure ()
 
 -- | A ready thread is about to move to another home. On its old one.
 moveTo :: Home -> Identity -> IO ()

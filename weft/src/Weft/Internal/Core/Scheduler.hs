@@ -350,7 +350,7 @@ exhausted !s !tcb trace = case schedulerFuelEnd s of
       -- The handler has a little fuel, so that a thread that is cancelled again and again
       -- still gets on.
       Just e -> raise s tcb e 1
-      Nothing -> computes (tcbIdentity tcb) >> pausedBefore s tcb trace >>= toTheEnd s tcb
+      Nothing -> pausedBefore s tcb trace >>= toTheEnd s tcb
 {-# NOINLINE exhausted #-}
 
 -- | Slow path from a segment to the next, in a function of its own so that GHC does not join
