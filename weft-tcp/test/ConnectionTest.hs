@@ -9,7 +9,7 @@ import Test.Tasty.HUnit (testCase, (@?=))
 import Weft.Tcp.Connection
 import Weft.Tcp.Cookie
 import Weft.Tcp.Icmp (Trouble (..))
-import Weft.Tcp.Internal.Acked (measure)
+import Weft.Tcp.Internal.RoundTrip (measure)
 import Weft.Tcp.Internal.Tcb
 import Weft.Tcp.Options
 import Weft.Tcp.Segment

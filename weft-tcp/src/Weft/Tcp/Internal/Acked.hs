@@ -14,12 +14,9 @@ module Weft.Tcp.Internal.Acked
     timedOut,
     reordered,
     updateWindow,
-    measure,
-    echoed,
 
     -- * For predictions
     firstAfter,
-    isNewer,
     scaled,
   )
 where
@@ -31,6 +28,7 @@ import Data.Maybe (isJust, isNothing)
 import Data.Word (Word32)
 import Weft.Tcp.Congestion
 import Weft.Tcp.Internal.Probing
+import Weft.Tcp.Internal.RoundTrip
 import Weft.Tcp.Internal.Scoreboard
 import Weft.Tcp.Internal.Tcb
 import Weft.Tcp.Segment
@@ -91,7 +89,7 @@ acknowledged now s t
     news = News now s heard delivered (flight t) advances (heardOriginal heard1) duplicates
     -- Karn's rule: an acknowledgement of what was sent twice is not timed. Timestamps tell the two apart.
     sample = case heardTime heard of
-      Just at -> Just $! fromIntegral (max 1 (min 600000000 (now - at)))
+      Just at -> Just $! roundTrip at now
       Nothing | advances -> echoed now s t
       _ -> Nothing
     timed = maybe id (measure now) sample t
@@ -126,12 +124,6 @@ onEpisode f = \case
   Reducing e -> Reducing (f e)
   Fast e -> Fast (f e)
   Loss e -> Loss (f e)
-
--- | Does the segment echo a time of this end's clock, and how long was the round trip by that?
-echoed :: Instant -> Segment -> Tcb -> Maybe Word32
-echoed now s t = case optionTimestamps (segmentOptions s) of
-  Just x | t `is` TimestampsOn, timestampEcho x /= 0, let d = clockValue now t - timestampEcho x, d < 600000 -> Just $! max 1 d * 1000
-  _ -> Nothing
 
 -- Continue, begin or end the repair after an acknowledgement.
 recover :: News -> Tcb -> Tcb
@@ -179,7 +171,7 @@ grown news t = t {tcbWindow = controlAcked (settingControl (tcbSettings t)) acke
           ackedFlight = newsFlight news,
           ackedMss = fromIntegral (sndMss t),
           ackedRtt = rttSmooth t,
-          ackedSample = maybe 0 (\at -> fromIntegral (max 1 (min 600000000 (newsNow news - at)))) (heardTime (newsHeard news)),
+          ackedSample = maybe 0 (`roundTrip` newsNow news) (heardTime (newsHeard news)),
           ackedUna = sndUna t,
           ackedNxt = sndNxt t
         }
@@ -372,7 +364,7 @@ updateWindow advances s t
   where
     w = scaled s t
 
--- | Is its window newer? That of an acknowledgement of new data always is, also if it overtook a later
+-- Is its window newer? That of an acknowledgement of new data always is, also if it overtook a later
 -- segment: the old window after the new number would end beyond what the peer offered. RFC 9293 does not
 -- say so. As in Linux, a repetition may close the window, but not make it smaller otherwise: it may have
 -- been overtaken. Not so once the timer has fired: what lies beyond the edge that the peer repeats is
@@ -385,21 +377,3 @@ isNewer advances s t = advances || sndWl1 t `before` segmentSeq s || sndWl1 t ==
 -- | The window of a segment.
 scaled :: Segment -> Tcb -> Word32
 scaled s t = fromIntegral (segmentWindow s) `shiftL` fromIntegral (sndScale t)
-
--- | One measurement of the round trip, in microseconds (RFC 6298, section 2). It ends a timeout that
--- was doubled (section 5). The least one counts for five minutes, as in Linux (RFC 8985, section 6.2, step 1: a path may change).
-measure :: Instant -> Word32 -> Tcb -> Tcb
-measure now sample t
-  | rttSmooth t == 0 = t {sndBackoff = 0, rttSmooth = max 1 sample, rttVar = sample `unsafeShiftR` 1, rttLeast = max 1 sample, rttLeastAt = milliseconds}
-  | otherwise =
-      t
-        { sndBackoff = 0,
-          rttVar = rttVar t - (rttVar t `unsafeShiftR` 2) + (apart `unsafeShiftR` 2),
-          rttSmooth = max 1 (rttSmooth t - (rttSmooth t `unsafeShiftR` 3) + (sample `unsafeShiftR` 3)),
-          rttLeast = if newLeast then max 1 sample else rttLeast t,
-          rttLeastAt = if newLeast then milliseconds else rttLeastAt t
-        }
-  where
-    newLeast = sample <= rttLeast t || milliseconds - rttLeastAt t > 300000
-    milliseconds = fromIntegral (now `quot` 1000) :: Word32
-    apart = if sample > rttSmooth t then sample - rttSmooth t else rttSmooth t - sample

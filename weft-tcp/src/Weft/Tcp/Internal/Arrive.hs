@@ -20,6 +20,7 @@ import Weft.Tcp.Internal.Acked
 import Weft.Tcp.Internal.Growth
 import Weft.Tcp.Internal.Output
 import Weft.Tcp.Internal.Reassembly
+import Weft.Tcp.Internal.RoundTrip
 import Weft.Tcp.Internal.Tcb
 import Weft.Tcp.Internal.UserTimeout (agreeing, toldTimeout)
 import Weft.Tcp.Segment
@@ -58,7 +59,7 @@ agreed now s before' =
       }
     [(SackOn, settingSack settings && optionSackPermitted o), (TimestampsOn, timestamps), (ScaleOn, scaling)]
   where
-    t = maybe before' (`agreeing` before') (optionUserTimeout o)
+    t = agreeing o before'
     settings = tcbSettings t
     o = segmentOptions s
     scaling = settingScaling settings && isJust (optionScale o)
@@ -107,7 +108,7 @@ telling now whole@(Step t segments answers) = case toldTimeout (tcbSettings t) o
 handshakeMeasured :: Instant -> Segment -> Tcb -> Tcb
 handshakeMeasured now s t
   | t `is` SynAgain = maybe t (\sample -> measure now sample t) (echoed now s t)
-  | otherwise = measure now (fromIntegral (min 600000000 (max 1 (now - sentAt t)))) t
+  | otherwise = measure now (roundTrip (sentAt t) now) t
 
 failed :: Failure -> Tcb -> Step
 failed why t = Step t {tcbState = Closed, timerAt = never, ackAt = never} [] [Failed why]
@@ -134,9 +135,9 @@ acceptable now outdated s t
   | f `has` syn = challenge now t
   | not (f `has` ack) = ignore
   | tcbState t == SynReceived =
-      if segmentAck s == sndNxt t then handshaken now s (maybe t (`agreeing` t) (optionUserTimeout (segmentOptions s))) else Step t [Segment (segmentAck s) (Seq 0) rst 0 0 noOptions 0] []
+      if segmentAck s == sndNxt t then handshaken now s (agreeing (segmentOptions s) t) else Step t [Segment (segmentAck s) (Seq 0) rst 0 0 noOptions 0] []
   -- In a branch of its own: the connection is built for it, which otherwise it is not.
-  | Just told <- optionUserTimeout (segmentOptions s), isBelieved (segmentAck s) t = acking now s (agreeing told t)
+  | isJust (optionUserTimeout (segmentOptions s)), isBelieved (segmentAck s) t = acking now s (agreeing (segmentOptions s) t)
   | otherwise = acking now s t
   where
     f = segmentFlags s

@@ -298,8 +298,7 @@ offered next mss t
     buffer = receiveBuffer t
     largest = 65535 `unsafeShiftL` fromIntegral (rcvScale t)
     edge = earlier (rcvRead t `advance` buffer) (next `advance` largest)
-    -- Few segments are acknowledged as they are read ('hasNarrowBuffer').
-    step = min (buffer `div` 2) (fromIntegral (if buffer < 16 * fromIntegral mss then mss else settingMss (tcbSettings t)))
+    step = min (buffer `div` 2) (fromIntegral (if isNarrow mss t then mss else settingMss (tcbSettings t)))
 
 -- The timer for what remains. A running one is left alone.
 arm :: Instant -> Tcb -> Tcb

@@ -29,6 +29,7 @@ import Weft.Tcp.Congestion
 import Weft.Tcp.Internal.Acked
 import Weft.Tcp.Internal.Output
 import Weft.Tcp.Internal.Reassembly
+import Weft.Tcp.Internal.RoundTrip
 import Weft.Tcp.Internal.Scoreboard
 import Weft.Tcp.Internal.Tcb
 import Weft.Tcp.Segment
@@ -74,8 +75,8 @@ segmentPredicted now s t
     -- A window that stays closed is probed.
     window > 0 =
       if
-        | flight t > 0, Just at <- sentOnce (tcbScoreboard t) -> came now s (flight t) (acknowledgedAll now (fromIntegral (max 1 (min 600000000 (now - at)))) window s t)
-        | flight t == 0, segmentLength s > 0, timerAt t == never, sndRetries t == 0 -> came now s 0 (if isNewer False s t then windowed window s t else t)
+        | flight t > 0, Just at <- sentOnce (tcbScoreboard t) -> came now s (flight t) (acknowledgedAll now (roundTrip at now) window s t)
+        | flight t == 0, segmentLength s > 0, timerAt t == never, sndRetries t == 0 -> came now s 0 (updateWindow False s t)
         | otherwise -> Nothing
   | otherwise = Nothing
   where
@@ -91,9 +92,6 @@ sentOnce b = case boardPieces b of
   p S.:<| S.Empty
     | pieceFate p == Outstanding && not (pieceAgain p || boardReordered b) && isNothing (boardProbe b) && isNothing (boardSearch b) -> Just (pieceTime p)
   _ -> Nothing
-
-windowed :: Word32 -> Segment -> Tcb -> Tcb
-windowed window s t = t {sndWnd = window, sndMaxWnd = max window (sndMaxWnd t), sndWl1 = later (sndWl1 t) (segmentSeq s), sndWl2 = segmentAck s}
 
 -- All is acknowledged, after this round trip.
 acknowledgedAll :: Instant -> Word32 -> Word32 -> Segment -> Tcb -> Tcb

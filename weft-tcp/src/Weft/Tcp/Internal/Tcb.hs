@@ -47,6 +47,7 @@ module Weft.Tcp.Internal.Tcb
     maySend,
     receiveBuffer,
     hasNarrowBuffer,
+    isNarrow,
   )
 where
 
@@ -54,7 +55,7 @@ import Data.Bits (clearBit, setBit, shiftL, testBit, unsafeShiftL, unsafeShiftR)
 import Data.Int (Int64)
 import Data.Word (Word16, Word32, Word8)
 import Weft.Tcp.Congestion
-import Weft.Tcp.Icmp (Trouble (..))
+import Weft.Tcp.Internal.Events
 import Weft.Tcp.Internal.Reassembly
 import Weft.Tcp.Internal.Scoreboard
 import Weft.Tcp.Internal.Settings
@@ -260,59 +261,6 @@ pattern Tcb
     (Route rttSmooth rttVar rttLeast rttLeastAt sndFirst tcbWindow tcbRecovery sndBackoff sndRetries sndDups rcvGrown)
 {-# INLINE Tcb #-}
 
--- | An event for a connection.
-data Input
-  = -- | A segment came whose checksum is right.
-    Arrived !Segment
-  | -- | The deadline has passed.
-    Due
-  | -- | The user wrote this number of further bytes.
-    Wrote !Word32
-  | -- | As 'Wrote', and the user is about to write more: the last segment waits until it is full.
-    WroteMore !Word32
-  | -- | The user took this number of the bytes received in order.
-    Consumed !Word32
-  | -- | As 'Consumed', while the user has no more memory: the receive buffer does not grow.
-    ConsumedOnly !Word32
-  | -- | The user will write no more (the CLOSE of RFC 9293; a half-close).
-    Shutdown
-  | -- | The user will read no more. What the peer sends is acknowledged and dropped, until this end
-    -- has closed, too: then it is answered with a reset.
-    ShutRead
-  | -- | The user will neither write nor read.
-    Close
-  | -- | Reset it.
-    Abort
-  | -- | Other settings from now on. Options agreed with the peer stay.
-    Tune !Settings
-  | -- | Acknowledge at once what comes from now on, or wait for the user's answers.
-    Hasten !Bool
-  | -- | A router, or the peer's host, says what became of a segment with this number.
-    Icmp !Trouble !Seq
-
--- | Why a connection ended before its time.
-data Failure
-  = Refused
-  | Reset
-  | TimedOut
-  | -- | No way there, with the code of the ICMP message.
-    Unreached !Word8
-  deriving stock (Eq, Show)
-
--- | A message to the user.
-data Answer
-  = -- | The connection is established.
-    Opened
-  | -- | Of the segment's payload these ranges are new. They are to be stored now; what lies before
-    -- 'rcvNxt' may be read.
-    Store ![Range]
-  | -- | The peer writes no more.
-    EndOfStream
-  | -- | The peer has this number more of the bytes written.
-    Acknowledged !Word32
-  | Failed !Failure
-  deriving stock (Eq, Show)
-
 -- | The next value, segments to send in this order, and answers.
 data Step = Step {stepTcb :: !Tcb, stepSegments :: ![Segment], stepAnswers :: ![Answer]}
 
@@ -408,4 +356,8 @@ receiveBuffer t
 -- | Is there room for few segments only? Then each is acknowledged when it was read: one that waits
 -- for the next would hold up a good part of what the peer may send in a round trip.
 hasNarrowBuffer :: Tcb -> Bool
-hasNarrowBuffer t = receiveBuffer t < 16 * fromIntegral (rcvMss t)
+hasNarrowBuffer t = isNarrow (rcvMss t) t
+
+-- | Would there be, if that were the largest payload that came?
+isNarrow :: Word16 -> Tcb -> Bool
+isNarrow mss t = receiveBuffer t < 16 * fromIntegral mss

@@ -17,6 +17,7 @@ import Data.Int (Int64)
 import Data.Word (Word16)
 import Weft.Tcp.Internal.Settings
 import Weft.Tcp.Internal.Tcb
+import Weft.Tcp.Segment
 
 -- | For how long acknowledgements are waited for: the user timeout, or within bounds the peer's if that is longer.
 patience :: Settings -> Int64
@@ -37,10 +38,10 @@ toldTimeout s = case settingTimeoutOption s of
     seconds = settingUserTimeout s `div` 1000000
 
 -- | What an acceptable segment tells is remembered, if it is to be heeded. 0 is not valid.
-agreeing :: Word16 -> Tcb -> Tcb
-agreeing value t = case settingTimeoutOption settings of
-  AgreeTimeout least most known | told > 0, told /= known -> t {tcbSettings = settings {settingTimeoutOption = AgreeTimeout least most told}}
+agreeing :: Options -> Tcb -> Tcb
+agreeing o t = case (settingTimeoutOption settings, timeOf <$> optionUserTimeout o) of
+  (AgreeTimeout least most known, Just told) | told > 0, told /= known -> t {tcbSettings = settings {settingTimeoutOption = AgreeTimeout least most told}}
   _ -> t
   where
     settings = tcbSettings t
-    told = fromIntegral (value .&. 0x7fff) * (if testBit value 15 then 60000000 else 1000000)
+    timeOf value = fromIntegral (value .&. 0x7fff) * (if testBit value 15 then 60000000 else 1000000)

@@ -142,18 +142,18 @@ segmentIn pass st here now p (Ports peerPort localPort) s payload = do
             | isNothing taker -> count st SegmentsIn >> advanceWait st now c (Arrived s)
             -- The SYN comes again, and TIME-WAIT has the number for it.
             | full -> count st SegmentsIn >> count st SynsDropped
-            | otherwise -> endWait st c >> fromListener first
+            | otherwise -> endWait st c >> fromListener first taker
         _ -> unknown
   where
-    unknown = unlessElsewhere pass st (`hasFlow` flow) flow (fromListener Nothing)
+    unknown = unlessElsewhere pass st (`hasFlow` flow) flow (listenerOf >>= fromListener Nothing)
     !flow = Flow local localPort peer peerPort
     !local = packetTarget p
     !peer = packetSource p
     isSyn = segmentFlags s `has` syn && not (segmentFlags s `has` ack) && not (segmentFlags s `has` rst)
     -- With this initial sequence number, if it is to follow a connection in TIME-WAIT.
-    fromListener first = do
+    fromListener first taker = do
       count st SegmentsIn
-      listenerOf >>= \case
+      case taker of
         Nothing -> refuse
         Just listener
           | isSyn -> incoming st now flow s listener first
