@@ -26,6 +26,7 @@ import Foreign.Storable (peekElemOff)
 import Weft.Internal.Backend
 import Weft.Internal.Backend.Readiness.Foreign
 import Weft.Internal.Backend.Readiness.Jobs
+import Weft.Internal.Backend.Readiness.Leaving
 import Weft.Internal.Backend.Readiness.Poller
 import Weft.Internal.Backend.Readiness.Source
 import Weft.Internal.Backend.Readiness.Stream

@@ -198,8 +198,8 @@ nowAwake settings carrier = do
 -- on another processor, which costs more than what most threads do between two waits. Nothing
 -- brings a pair together again. Hence:
 --
---   A thread that was made ready by a message, from outside or from another thread, moves only
---   if the threads of its worker compute.
+--   A thread that has waited at its worker moves only if the threads there compute, or if none has
+--   been parked or woken since a poll that found nothing.
 --
 -- So threads move that were forked, or yielded: if the last poll found nothing, and since then none
 -- was parked nor woken, that is all that are ready; otherwise, those that have not waited at this

@@ -14,10 +14,7 @@ module Weft.Internal.Backend.Readiness.Stream
     wakeSlot,
     wakeStanding,
     isReadable,
-
-    -- * Leaving early
-    cancelWaiter,
-    cancelWaiters,
+    settle,
 
     -- * Staying
     standWaiter,
@@ -361,34 +358,6 @@ bringIn src key op done = case op of
               writeFlag slot Writing Blocked
               parked <- park src slot Writing (descriptorNumber d) (StreamWaiter key op done)
               when (Sys.isFailure parked) $ finish parked
-
--- | Cancel one operation that waits, or is on its way through the pool.
-cancelWaiter :: Source w -> TokenParts -> IO ()
-cancelWaiter src parts =
-  existingSlot (sourceTable src) (partNumber parts) >>= \case
-    Nothing -> pure ()
-    Just slot ->
-      standing slot >>= \case
-        Standing _ _ w | direction == Reading, waiterSequence w == partSequence parts -> leavePlace slot >> completeLater src Sys.canceled w
-        _ -> do
-          ws <- readWaiters slot direction
-          case takeWaiter (partSequence parts) ws of
-            Nothing -> withdrawJob src (partSequence parts)
-            Just (w, rest) -> do
-              writeWaiters slot direction rest
-              settle src slot (partNumber parts)
-              completeLater src Sys.canceled w
-  where
-    direction = partDirection parts
-
--- | Cancel all that wait on a slot; answers how many there were.
-cancelWaiters :: Source w -> Slot w -> IO Int
-cancelWaiters src slot = do
-  ws <- allWaiters slot
-  for_ [Reading, Writing] \direction -> writeWaiters slot direction NoWaiter
-  leavePlace slot
-  mapM_ (completeLater src Sys.canceled) ws
-  pure (length ws)
 
 -- | 'stand' of a readiness backend. A receive stays if no other operation waits to read. Where the poller
 -- forgets a descriptor without a waiter, it gains nothing.

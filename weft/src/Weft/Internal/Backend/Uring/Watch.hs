@@ -130,7 +130,7 @@ inVain w = do
   tell w News
   pure (count' /= 0 && count' `rem` mostInVain == 0)
 
--- | Should the watch end, because nothing waits, and there were so many news in vain?
+-- | Should the watch end? It should if no operation waits and 'mostInVain' news or more came in vain.
 isUnread :: Watch -> IO Bool
 isUnread w = do
   waits <- byteAt w 6
