@@ -101,14 +101,7 @@ isReplayable = \case
 
 -- | Is the method idempotent (RFC 9110, section 9.2.2)?
 isIdempotent :: Method -> Bool
-isIdempotent = \case
-  Get -> True
-  Head -> True
-  Put -> True
-  Delete -> True
-  Options -> True
-  Trace -> True
-  _ -> False
+isIdempotent = (`elem` [Get, Head, Put, Delete, Options, Trace])
 
 -- | The settings of a client.
 data ClientSettings = ClientSettings

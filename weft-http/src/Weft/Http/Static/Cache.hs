@@ -214,9 +214,12 @@ insertCache cache key share value
 
 -- | Forget a path. Returns what was kept for it.
 deleteCache :: Cache a -> ByteString -> IO [a]
-deleteCache cache key =
+deleteCache cache key = do
+  there <- HashMap.member own . contentsMap <$> readIORef (cacheState cache)
   -- Nearly always there is none, and nothing to wait for.
-  findCache cache key >>= maybe (pure []) (const (changing cache (remove (hashed (cacheSecret cache) key))))
+  if there then changing cache (remove own) else pure []
+  where
+    !own = hashed (cacheSecret cache) key
 
 -- | Evict entries with descriptors; the function maps their number to the number to keep.
 reduceFiles :: Cache a -> (Int -> Int) -> IO [a]
