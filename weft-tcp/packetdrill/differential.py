@@ -27,7 +27,7 @@ import time
 
 # The object's address (Machine.hs), and one of its network.
 LOCAL, REMOTE = "192.168.0.1", "192.168.0.2"
-FIN, SYN, RST, PSH, ACK, URG, ECE, CWR = (1 << i for i in range(8))
+FIN, SYN, RST, PSH, ACK = (1 << i for i in range(5))
 LETTERS = "FSRP.UEW"
 
 
