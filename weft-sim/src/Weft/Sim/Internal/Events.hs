@@ -38,8 +38,8 @@ data Events = Events !(PrimVar RealWorld Int64) !(Timers (IO ())) !(IO Int)
 
 type EventKey = TimerKey
 
--- | No events; the clock stands at this time, in nanoseconds. It may advance by 2^57 of them
--- (four years).
+-- | No events; the clock stands at this time, in nanoseconds. It ends at 2^56 of them (two years):
+-- what is due later is due then, in no order.
 newEvents :: Int64 -> IO Int -> IO Events
 newEvents start order = Events <$> newPrimVar start <*> Timers.new <*> pure order
 
