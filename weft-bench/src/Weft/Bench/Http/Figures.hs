@@ -21,19 +21,20 @@ import Weft.Bench.Report (Row, nameAt, numberAt)
 -- | The name of each figure and its SVG. What the rows do not tell is not drawn.
 figures :: [Row] -> [(Text, Text)]
 figures rows =
-  [ (name, renderChart chart {chartSource = chartSource chart ++ source rows})
-    | (name, Just chart) <-
-        [ ("http-page-throughput", curves PageLoad measured (axis "requests per second" Linear) "requests_per_second" 1 keptNotTheirs),
-          ("http-page-response", curves PageLoad measured (axis "mean response time, milliseconds" Logarithmic) "mean_us" 1e-3 keptNotTheirs),
-          ("http-page-cpu", curves PageLoad clients (axis "server CPU per request, microseconds" Linear) "cpu_ns_per_request" 1e-3 []),
-          ("http-hello-cpu", bars HelloLoad "server CPU per request, microseconds" "cpu_ns_per_request" 1e-3),
-          ("http-cached", curves CachedFiles clients (axis "requests per second" Linear) "requests_per_second" 1 []),
-          ("http-cached-cpu", curves CachedFiles clients (axis "server CPU per request, microseconds" Linear) "cpu_ns_per_request" 1e-3 []),
-          ("http-disk", curves ColdFiles clients (axis "requests per second" Linear) "requests_per_second" 1 ["After Li & Zdancewic 2007, figure 23."]),
-          ("http-tail", tailChart rows),
-          ("http-memory", bars IdleMemory "resident bytes per idle connection, beyond the kernel's" "resident_per_connection" 1),
-          ("http-idle", besideIdle rows)
-        ]
+  [ (name, renderChart chart {chartSource = chartSource chart ++ source rows (summaries e rows)})
+    | (name, e, draw) <-
+        [ ("http-page-throughput", PageLoad, curves measured (axis "requests per second" Linear) "requests_per_second" 1 keptNotTheirs),
+          ("http-page-response", PageLoad, curves measured (axis "mean response time, milliseconds" Logarithmic) "mean_us" 1e-3 keptNotTheirs),
+          ("http-page-cpu", PageLoad, curves clients (axis "server CPU per request, microseconds" Logarithmic) "cpu_ns_per_request" 1e-3 []),
+          ("http-hello-cpu", HelloLoad, bars "server CPU per request, microseconds" "cpu_ns_per_request" 1e-3),
+          ("http-cached", CachedFiles, curves clients (axis "requests per second" Linear) "requests_per_second" 1 []),
+          ("http-cached-cpu", CachedFiles, curves clients (axis "server CPU per request, microseconds" Linear) "cpu_ns_per_request" 1e-3 []),
+          ("http-disk", ColdFiles, curves clients (axis "requests per second" Linear) "requests_per_second" 1 ["After Li & Zdancewic 2007, figure 23."]),
+          ("http-tail", TailLatency, const (tailChart rows)),
+          ("http-memory", IdleMemory, bars "resident bytes per idle connection, beyond the kernel's" "resident_per_connection" 1),
+          ("http-idle", IdleBeside, const (besideIdle rows))
+        ],
+      Just chart <- [draw e]
   ]
   where
     keptNotTheirs = ["The size and the loads of Kerneis & Chroboczek 2009, figure 2, but on kept connections: not their figure."]
@@ -44,8 +45,8 @@ figures rows =
     bars = barChart rows
 
 -- A line for each server over the loads of an experiment.
-curveChart :: [Row] -> ExperimentName -> (Text, Axis) -> Axis -> Text -> Double -> [Text] -> Maybe Chart
-curveChart rows e (xField, xAxis) yAxis yField unit sources
+curveChart :: [Row] -> (Text, Axis) -> Axis -> Text -> Double -> [Text] -> ExperimentName -> Maybe Chart
+curveChart rows (xField, xAxis) yAxis yField unit sources e
   | all ((< 2) . length . seriesPoints) series = Nothing
   | otherwise = Just (Chart (experimentTitle e) ("at " <> Text.intercalate ", " (map (grouped . fromIntegral) loads) <> " clients") sources (Lines xAxis yAxis series))
   where
@@ -59,8 +60,8 @@ curveChart rows e (xField, xAxis) yAxis yField unit sources
     clientsOf r = scenarioActive <$> scenarioOf r
 
 -- A bar for each server, at the first load of the experiment; the best first.
-barChart :: [Row] -> ExperimentName -> Text -> Text -> Double -> Maybe Chart
-barChart rows e label yField unit
+barChart :: [Row] -> Text -> Text -> Double -> ExperimentName -> Maybe Chart
+barChart rows label yField unit e
   | null values = Nothing
   | otherwise = Just (Chart (experimentTitle e) (subtitle first) [] (Bars label (map bar values)))
   where
@@ -125,15 +126,15 @@ serverOf = nameAt "server"
 scenarioOf :: Row -> Maybe Scenario
 scenarioOf r = nameAt "scenario" r >>= either (const Nothing) Just . parseScenario
 
--- The line under every picture: how the figures were measured.
-source :: [Row] -> [Text]
-source rows =
+-- The line under every picture: how its own figures were measured, on which machine.
+source :: [Row] -> [Row] -> [Text]
+source rows mine =
   ("weft-bench http: server on one processor, client on another; medians of " <> rounds <> ". Over the loopback.")
     : [Text.intercalate ", " parts | r <- rows, nameAt "kind" r == Just "machine", let parts = mapMaybe (`nameAt` r) ["processor"] ++ maybe [] (\k -> ["Linux " <> k]) (nameAt "kernel" r)]
   where
-    rounds = case nub (mapMaybe (numberAt "rounds") rows) of
+    rounds = case nub (mapMaybe (numberAt "rounds") mine) of
       [1] -> "one round"
-      counts | isJust (lookup "rounds" (concat rows)) -> Text.pack (show (round (minimum counts) :: Int)) <> " rounds"
+      counts | isJust (lookup "rounds" (concat mine)) -> Text.pack (show (round (minimum counts) :: Int)) <> " rounds"
       _ -> "several rounds"
 
 lookOf :: Text -> Look
