@@ -229,7 +229,7 @@ manyTimers = do
   forM_ [1 .. 600] $ \port -> do
     let first = activeOpen defaultSettings (Seq 1) 0 0
     c <- newConn st (Flow own port peer 80) first Owned defaultOptions
-    openingStep st Nothing c (Seq 0) B.empty first
+    openingStep st Nothing 0 c (Seq 0) B.empty first
   rounds <- replicateM 4 $ do
     next <- fireTimers st Nothing 1500000
     (,) next <$> counted st "tcp timers fired"

@@ -5,7 +5,8 @@
 --
 -- A call is an attempt, made in the stack's turn. What cannot be done yet parks the thread, which
 -- tries again when it is woken: so a thread that is cancelled while it waits has taken nothing, and
--- one that is woken in vain waits again.
+-- one that is woken in vain waits again. A standing receive need not try again ('serve' in
+-- "Weft.Tcp.Stack.Engine"): it is answered in the turn in which bytes come, unless its wait is over.
 module Weft.Tcp.Stack.Ask
   ( Verdict (..),
     ask,

@@ -186,7 +186,7 @@ answer any' home inner tcb request k = case request of
       ours s -> do
         offset <- intakeOffset i
         let !st = shardOf any' s
-        ask st "receive" request again (receiveInto s (intakeBuffer i) offset maxBound st) home tcb (\n -> internally (\_ _ -> k <$> takeIn i n))
+        ask st "receive" request again (\here now -> (pure $!) . standing i k =<< receiveInto s (intakeBuffer i) offset maxBound st here now) home tcb (\n -> internally (\_ _ -> k <$> takeIn i n))
   Send s b | ours s -> to s "send" (\st -> sendSock st s NothingMore [b])
   SendVector s bs | ours s -> to s "send" (\st -> sendSock st s NothingMore (take 64 bs))
   AwaitReadable s | ours s -> to s "wait" (\st _ _ -> awaitReadableSock st s)
@@ -230,6 +230,12 @@ answer any' home inner tcb request k = case request of
       readIORef (stackStarted mine) >>= \case
         True -> next home tcb
         False -> inner tcb (RandomBytes 24) (\bytes -> internally (\h t -> startStack mine h rootContext bytes >> next h t))
+
+-- What a thread leaves that waits in a standing receive.
+standing :: Intake -> (Arrival -> Trace) -> Verdict n -> Verdict n
+standing i k = \case
+  Again register limit -> Again (\w -> register $! receiving i k w) limit
+  verdict -> verdict
 
 -- There is room first: the bytes read of the file are then taken as a whole.
 sendingFile :: Stack -> SystemCall r -> Resume -> Socket -> File -> Int64 -> Int -> Home -> Tcb -> (Int -> Trace) -> IO Trace

@@ -118,7 +118,7 @@ disown here c owner = do
 
 -- The thread fails with @ECANCELED@.
 canceled :: Wake -> Wake
-canceled (Wake w place _) = Wake w place (\_ -> Throw (toException (errnoToIOError "wait" (Errno (fromIntegral (negate Sys.canceled))) Nothing Nothing)))
+canceled = goingOn (\_ -> Throw (toException (errnoToIOError "wait" (Errno (fromIntegral (negate Sys.canceled))) Nothing Nothing)))
 
 -- | Accepts that wait for a socket to be closed look again.
 feedStarved :: Stack -> Maybe Home -> IO ()

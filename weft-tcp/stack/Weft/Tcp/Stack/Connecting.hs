@@ -81,7 +81,7 @@ connectSock st s address limit here now = onSock st s $ \sock -> case sockRole s
                   Nothing -> pure (Refuse eADDRINUSE)
                   Just (c, first) -> do
                     become st sock (Connected c)
-                    openingStep st here c (Seq 0) B.empty first
+                    openingStep st here now c (Seq 0) B.empty first
                     pure (Again (waitToWrite c) limit)
     isFree owned a peer peerPort p = do
       let flow = Flow a p peer peerPort

@@ -12,6 +12,8 @@ module Weft.Tcp.Stack.Engine
   ( -- * Inputs
     advanceConn,
     advanceFrom,
+    takeBytes,
+    isWorthReading,
 
     -- * Making connections
     newConn,
@@ -43,9 +45,12 @@ import Data.IORef
 import Data.List (find)
 import Data.List qualified as List
 import Data.Sequence qualified as Sequence
-import Data.Word (Word32)
+import Data.Word (Word32, Word8)
 import Foreign.C.Error
-import Weft.Internal.Core.Home (Home)
+import Foreign.Ptr (Ptr, plusPtr)
+import GHC.ForeignPtr (unsafeWithForeignPtr)
+import Weft.Internal.Core.Home (Home (..))
+import Weft.Internal.Core.SystemCall (Buffer (..), Intake (..), intakeOffset, takeIn)
 import Weft.Internal.Data.Timers qualified as Timers
 import Weft.Tcp.Connection
 import Weft.Tcp.Device
@@ -125,8 +130,8 @@ newConn st flow first owner options = do
 
 -- | Do what the first step of a new connection says. A segment that led to it may have brought this payload, from
 -- this number on.
-openingStep :: Stack -> Maybe Home -> Conn -> Seq -> ByteString -> Step -> IO ()
-openingStep st here c start payload first = readBody c >>= \b -> applyStep st here c start payload b first
+openingStep :: Stack -> Maybe Home -> Instant -> Conn -> Seq -> ByteString -> Step -> IO ()
+openingStep st here now c start payload first = readBody c >>= \b -> applyStep st here now c start payload b first
 
 -- | The number of the first byte that an input brings.
 firstByte :: Input -> Seq
@@ -140,22 +145,57 @@ advanceConn st here now c input payload = readBody c >>= \b -> advanceFrom st he
 
 -- | 'advanceConn' from this state, which need not have been written.
 advanceFrom :: Stack -> Maybe Home -> Instant -> Conn -> Body -> Input -> ByteString -> IO ()
-advanceFrom st here now c b input payload = applyStep st here c first payload b (step now input (bodyTcb b))
+advanceFrom st here now c b input payload = applyStep st here now c first payload b (step now input (bodyTcb b))
   where
     !first = firstByte input
 
-applyStep :: Stack -> Maybe Home -> Conn -> Seq -> ByteString -> Body -> Step -> IO ()
-applyStep st here c !start payload before' (Step reached segments answers)
+-- | Take bytes that have come, up to a number, for a reader. 0: there is not what it waits for.
+takeBytes :: Stack -> Maybe Home -> Instant -> Conn -> Body -> Ptr Word8 -> Int -> IO Int
+takeBytes st here now c b to most
+  | n > 0 && (n >= most || isWorthReading b) = do
+      copyFront to n (bodyIn b)
+      short <- isShort st
+      n <$ advanceFrom st here now c b {bodyIn = dropFront n (bodyIn b)} ((if short then ConsumedOnly else Consumed) (fromIntegral n)) B.empty
+  | otherwise = pure 0
+  where
+    !n = min most (fromIntegral (readable (bodyTcb b)))
+
+-- | Is there what a read waits for (@SO_RCVLOWAT@, but no more than half of the memory for it), or does no more come?
+isWorthReading :: Body -> Bool
+isWorthReading b = there > 0 && there >= min least (fromIntegral (settingReceiveBuffer (tcbSettings t)) `div` 2) || t `is` ReadShut || ended t
+  where
+    t = bodyTcb b
+    there = fromIntegral (readable t)
+    least = optLowWater (bodyOptions b)
+
+-- There is news for these readers. One thread of this worker in a standing receive gets its bytes at once, as if it had come first
+-- after this step. Nobody else can end its wait in between: others need the turn, and a cancellation the worker.
+serve :: Stack -> Maybe Home -> Instant -> Conn -> [Wake] -> IO ()
+serve st here now c = \case
+  [w@(Receiving worker _ _ i k)] | maybe False ((== worker) . homeWorker) here -> do
+    waits <- waitsStill w
+    when waits $ do
+      b <- readBody c
+      offset <- intakeOffset i
+      let Buffer memory room = intakeBuffer i
+      n <- unsafeWithForeignPtr memory (\p -> takeBytes st here now c b (p `plusPtr` offset) (room - offset))
+      if n > 0
+        then takeIn i n >>= \arrival -> wake here (goingOn (\_ -> k arrival) w)
+        else wake here w
+  readers -> wakeAll here readers
+
+applyStep :: Stack -> Maybe Home -> Instant -> Conn -> Seq -> ByteString -> Body -> Step -> IO ()
+applyStep st here now c !start payload before' (Step reached segments answers)
   -- For its socket a connection has ended when TIME-WAIT begins. It enters the other table first, for other shards that
   -- look (Note [Shards] in "Weft.Tcp.Stack.Shards").
   | tcbState reached == TimeWait,
     Just w <- waitingOf reached =
-      settle st here c start payload before' reached {tcbState = Closed, timerAt = never} segments answers (enterTimeWait st (connFlow c) w)
-  | otherwise = settle st here c start payload before' reached segments answers (pure ())
+      settle st here now c start payload before' reached {tcbState = Closed, timerAt = never} segments answers (enterTimeWait st (connFlow c) w)
+  | otherwise = settle st here now c start payload before' reached segments answers (pure ())
 
 -- The next state of a connection, and all that follows. The action comes before a closed one leaves its table.
-settle :: Stack -> Maybe Home -> Conn -> Seq -> ByteString -> Body -> Tcb -> [Segment] -> [Answer] -> IO () -> IO ()
-settle st here c start payload before' t segments answers leaving
+settle :: Stack -> Maybe Home -> Instant -> Conn -> Seq -> ByteString -> Body -> Tcb -> [Segment] -> [Answer] -> IO () -> IO ()
+settle st here now c start payload before' t segments answers leaving
   -- Often nobody waits to write, and nothing ends.
   | [] <- answers,
     [] <- segments,
@@ -214,7 +254,7 @@ settle st here c start payload before' t segments answers leaving
       sendSegments st c (bodyOptions b) out segments
       leaving
       when closed (retire st c b)
-      when readersGo (wakeAll here (bodyReaders before'))
+      when readersGo (serve st here now c (bodyReaders before'))
       when writersGo (wakeAll here (bodyWriters before'))
     isAgain s = segmentLength s > 0 && segmentSeq s `before` sndNxt (bodyTcb before')
     -- The payload is part of what the device read: only its own bytes are kept.

@@ -53,7 +53,7 @@ advanceHalf st here now c input payload = case halfOpenOf t of
         -- First, for other shards that look (Note [Shards] in "Weft.Tcp.Stack.Shards").
         conn <- newConn st flow (Step old [] []) (Unaccepted l) options
         gone
-        openingStep st here conn (firstByte input) payload first
+        openingStep st here now conn (firstByte input) payload first
   where
     gone = Table.delete (stackHalves st) flow
     flow = halfFlow c

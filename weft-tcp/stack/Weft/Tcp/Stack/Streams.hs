@@ -90,14 +90,9 @@ receiveSock :: Stack -> Socket -> Ptr Word8 -> Int -> Maybe Home -> Instant -> I
 receiveSock st s to most here now
   | most <= 0 = pure (Refuse eINVAL)
   | otherwise = onConn st s eNOTCONN (\sock ref -> fmap fst <$> receiveDatagram sock ref to most) $ \c b -> do
-      let there = fromIntegral (readable (bodyTcb b))
-          n = min most there
-      if n > 0 && (n >= most || isWorthReading b)
-        then do
-          copyFront to n (bodyIn b)
-          short <- isShort st
-          advanceFrom st here now c b {bodyIn = dropFront n (bodyIn b)} ((if short then ConsumedOnly else Consumed) (fromIntegral n)) B.empty
-          pure (Answer n)
+      n <- takeBytes st here now c b to most
+      if n > 0
+        then pure (Answer n)
         else case bodyFailure b of
           -- The end of the stream comes before what happened to the connection after it.
           _ | bodyTcb b `is` ReadShut || streamEnded (bodyTcb b) -> pure (Answer 0)
@@ -105,14 +100,6 @@ receiveSock st s to most here now
           Nothing
             | ended (bodyTcb b) -> pure (Answer 0)
             | otherwise -> pure (Again (waitToRead c) Nothing)
-
--- Is there what a read waits for (@SO_RCVLOWAT@, but no more than half of the memory for it), or does no more come?
-isWorthReading :: Body -> Bool
-isWorthReading b = there > 0 && there >= min least (fromIntegral (settingReceiveBuffer (tcbSettings t)) `div` 2) || t `is` ReadShut || ended t
-  where
-    t = bodyTcb b
-    there = fromIntegral (readable t)
-    least = optLowWater (bodyOptions b)
 
 -- | 'receiveSock', and where it comes from.
 receiveFromSock :: Stack -> Socket -> Ptr Word8 -> Int -> Maybe Home -> Instant -> IO (Verdict (Int, SockAddr))
