@@ -17,11 +17,12 @@ where
 
 import Data.Bits (complement, unsafeShiftR, (.&.))
 import Data.ByteString (ByteString)
-import Data.ByteString.Unsafe qualified as B
+import Data.ByteString.Internal qualified as B (ByteString (BS))
 import Data.Word (Word16, Word32, Word64, Word8, byteSwap16, byteSwap32)
 import Foreign.Ptr (Ptr, castPtr, plusPtr)
 import Foreign.Storable (peek)
 import GHC.ByteOrder (ByteOrder (..), targetByteOrder)
+import GHC.ForeignPtr (unsafeWithForeignPtr)
 import System.IO.Unsafe (unsafeDupablePerformIO)
 
 -- | A sum of 16-bit words, not yet folded, of words in the machine's order. RFC 1071 shows that
@@ -41,7 +42,7 @@ half x = (x .&. 0xffffffff) + (x `unsafeShiftR` 32)
 
 -- | The sum of bytes, the last one followed by a zero byte if their number is odd.
 sumBytes :: ByteString -> Sum
-sumBytes b = unsafeDupablePerformIO (B.unsafeUseAsCStringLen b (\(p, n) -> sumMemory (castPtr p) n))
+sumBytes (B.BS p n) = unsafeDupablePerformIO (unsafeWithForeignPtr p (`sumMemory` n))
 
 -- | 'sumBytes' of this many bytes in memory.
 sumMemory :: Ptr Word8 -> Int -> IO Sum

@@ -43,6 +43,7 @@ import Foreign.Ptr (Ptr, castPtr, plusPtr)
 import Foreign.Storable (Storable, peekByteOff, poke, pokeByteOff)
 import GHC.ByteOrder (ByteOrder (..), targetByteOrder)
 import GHC.ForeignPtr (unsafeWithForeignPtr)
+import System.IO.Unsafe (unsafeDupablePerformIO)
 
 -- | Why bytes from the network are refused. Nothing else comes of hostile bytes: no exception,
 -- and no state.
@@ -101,7 +102,9 @@ instance Monoid Builder where
 
 -- | Write pieces one after the other.
 build :: Builder -> ByteString
-build (Builder n f) = B.unsafeCreate n f
+build (Builder n f) = unsafeDupablePerformIO $ do
+  p <- B.mallocByteString n
+  B.BS p n <$ unsafeWithForeignPtr p f
 {-# INLINE build #-}
 
 -- | One byte.
@@ -162,6 +165,6 @@ put64 p i x = pokeByteOff p i (networkOrder byteSwap64 x)
 putPieces :: Ptr Word8 -> [ByteString] -> IO ()
 putPieces !p = \case
   [] -> pure ()
-  b : rest -> do
-    B.unsafeUseAsCStringLen b (\(q, n) -> copyBytes p (castPtr q) n)
-    putPieces (p `plusPtr` B.length b) rest
+  B.BS q n : rest -> do
+    unsafeWithForeignPtr q (\from -> copyBytes p from n)
+    putPieces (p `plusPtr` n) rest

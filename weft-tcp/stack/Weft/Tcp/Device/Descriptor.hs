@@ -33,6 +33,7 @@ import Foreign.Marshal.Alloc (alloca)
 import Foreign.Ptr (Ptr, castPtr, plusPtr)
 import Foreign.Storable (peek)
 import GHC.Clock (getMonotonicTimeNSec)
+import GHC.ForeignPtr (unsafeWithForeignPtr)
 import GHC.IO.Exception (IOException (..))
 import Network.Socket (Family (AF_UNSPEC), SocketType (Raw))
 import Weft.Internal.Core.Buffer (newBuffer)
@@ -151,8 +152,8 @@ isWhole packet = case parsePacket packet of
 
 -- A device that is full, or down, loses the packet.
 send :: CInt -> CInt -> ByteString -> Int -> CInt -> CInt -> CInt -> IO ()
-send fd offloads packet link tcp headers segment =
-  B.unsafeUseAsCStringLen packet (\(p, n) -> void (c_write fd offloads (castPtr p) (fromIntegral n) (fromIntegral link) tcp headers segment))
+send fd offloads (B.BS packet n) link tcp headers segment =
+  unsafeWithForeignPtr packet (\p -> void (c_write fd offloads (castPtr p) (fromIntegral n) (fromIntegral link) tcp headers segment))
 
 -- The packet is the stack's own, so its headers are where they are to be.
 sendWhole :: Int -> CInt -> Int -> ByteString -> IO ()

@@ -55,7 +55,7 @@ import Weft.Internal.Data.Timers qualified as Timers
 import Weft.Tcp.Connection
 import Weft.Tcp.Device
 import Weft.Tcp.Internal.Bytes (build)
-import Weft.Tcp.Internal.Small (waitingOf)
+import Weft.Tcp.Internal.Small (Waiting, waitingOf)
 import Weft.Tcp.Internal.Tcb
 import Weft.Tcp.Options
 import Weft.Tcp.Packet
@@ -145,9 +145,10 @@ advanceConn st here now c input payload = readBody c >>= \b -> advanceFrom st he
 
 -- | 'advanceConn' from this state, which need not have been written.
 advanceFrom :: Stack -> Maybe Home -> Instant -> Conn -> Body -> Input -> ByteString -> IO ()
-advanceFrom st here now c b input payload = applyStep st here now c first payload b (step now input (bodyTcb b))
+advanceFrom st here now c b input payload = applyStep st here now c first payload b (step now input t)
   where
     !first = firstByte input
+    !t = bodyTcb b
 
 -- | Take bytes that have come, up to a number, for a reader. 0: there is not what it waits for.
 takeBytes :: Stack -> Maybe Home -> Instant -> Conn -> Body -> Ptr Word8 -> Int -> IO Int
@@ -190,19 +191,21 @@ applyStep st here now c !start payload before' (Step reached segments answers)
   -- look (Note [Shards] in "Weft.Tcp.Stack.Shards").
   | tcbState reached == TimeWait,
     Just w <- waitingOf reached =
-      settle st here now c start payload before' reached {tcbState = Closed, timerAt = never} segments answers (enterTimeWait st (connFlow c) w)
-  | otherwise = settle st here now c start payload before' reached segments answers (pure ())
+      settle st here now c start payload before' reached {tcbState = Closed, timerAt = never} segments answers (Just w)
+  | otherwise = settle st here now c start payload before' reached segments answers Nothing
 
--- The next state of a connection, and all that follows. The action comes before a closed one leaves its table.
-settle :: Stack -> Maybe Home -> Instant -> Conn -> Seq -> ByteString -> Body -> Tcb -> [Segment] -> [Answer] -> IO () -> IO ()
+-- The next state of a connection, and all that follows. With a record of a connection in TIME-WAIT, that enters its table before
+-- this leaves its own.
+settle :: Stack -> Maybe Home -> Instant -> Conn -> Seq -> ByteString -> Body -> Tcb -> [Segment] -> [Answer] -> Maybe Waiting -> IO ()
 settle st here now c start payload before' t segments answers leaving
   -- Often nobody waits to write, and nothing ends.
   | [] <- answers,
-    [] <- segments,
     not closed,
     [] <- bodyWriters before' = do
       alarm <- alarmFor st c (bodyAlarm before') t
-      weighed st before' {bodyTcb = t, bodyAlarm = alarm} >>= writeBody c
+      again <- tally st before' segments
+      weighed st before' {bodyTcb = t, bodyAlarm = alarm, bodyRetransmitted = again} >>= writeBody c
+      sendSegments st c (bodyOptions before') (bodyOut before') segments
   | otherwise = heed False False (bodyFailure before') (bodyOut before') (bodyIn before') answers
   where
     closed = tcbState t == Closed
@@ -226,13 +229,13 @@ settle st here now c start payload before' t segments answers leaving
         heed True True failure out came rest
     conclude told opened failure out came = do
       let !readersGo = not (null (bodyReaders before')) && (closed || told && (readable t > 0 || ended t))
-          !again = List.foldl' (\n s -> if isAgain s then n + 1 else n) (bodyRetransmitted before') segments
       -- A writer that waits is told that another thread has ended the stream.
       writersGo <-
         if null (bodyWriters before')
           then pure False
           else if closed || opened || t `is` FinQueued then pure True else isRoomy st before' {bodyTcb = t, bodyOut = out}
       alarm <- alarmFor st c (bodyAlarm before') t
+      again <- tally st before' segments
       b <-
         weighed
           st
@@ -248,20 +251,26 @@ settle st here now c start payload before' t segments answers leaving
               bodyAlarm = alarm
             }
       writeBody c b
-      forM_ segments $ \s -> do
-        count st SegmentsOut
-        when (isAgain s) (count st Retransmitted)
       sendSegments st c (bodyOptions b) out segments
-      leaving
+      forM_ leaving (enterTimeWait st (connFlow c))
       when closed (retire st c b)
       when readersGo (serve st here now c (bodyReaders before'))
       when writersGo (wakeAll here (bodyWriters before'))
-    isAgain s = segmentLength s > 0 && segmentSeq s `before` sndNxt (bodyTcb before')
     -- The payload is part of what the device read: only its own bytes are kept.
     store h (Range from to)
       | isOrphan before' = h
       | otherwise =
           insertAt (rcvRead (bodyTcb before')) from (B.copy (B.take (fromIntegral (distance from to)) (B.drop (fromIntegral (distance start from)) payload))) h
+
+-- Count segments that are to be sent; how many the connection has sent again with those.
+tally :: Stack -> Body -> [Segment] -> IO Word32
+tally st b = go (bodyRetransmitted b)
+  where
+    go !n = \case
+      [] -> pure n
+      s : rest -> do
+        count st SegmentsOut
+        if segmentLength s > 0 && segmentSeq s `before` sndNxt (bodyTcb b) then count st Retransmitted >> go (n + 1) rest else go n rest
 
 -- | Has the peer ended its stream, or the connection itself ended?
 ended :: Tcb -> Bool
@@ -297,7 +306,7 @@ sendSegments st (Conn {connFlow = Flow local localPort peer peerPort}) options o
   segments -> case deviceSendWhole (stackDevice st) of
     Just send | not loop -> forM_ (joined segments) $ \(cut, s) -> do
       count st PacketsOut
-      send cut (packetOf PseudoHeaderSummed s)
+      send cut $! packetOf PseudoHeaderSummed s
     _ -> forM_ segments $ \s -> do
       count st PacketsOut
       let packet = packetOf AllSummed s

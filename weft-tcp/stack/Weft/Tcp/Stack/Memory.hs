@@ -76,7 +76,7 @@ over held first = if held > first then fromIntegral (held - first) else 0
 
 -- | Is the spare memory for what is received used up? Note [When memory is short].
 isShort :: Stack -> IO Bool
-isShort st = (>= stackSpare st) <$> readIORef (stackBeyond st)
+isShort st = readIORef (stackBeyond st) >>= \beyond -> pure $! beyond >= stackSpare st
 
 -- | How many bytes to send no connection is asked to do without.
 leastSend :: Int
@@ -87,7 +87,7 @@ leastSend = 32768
 sendBufferOf :: Stack -> Body -> IO Int
 sendBufferOf st b
   | fixed > 0 = pure fixed
-  | otherwise = (\owed -> if owed < stackSpare st then max first (min limit wanted) else min first (max leastSend wanted)) <$> readIORef (stackOwed st)
+  | otherwise = readIORef (stackOwed st) >>= \owed -> pure $! if owed < stackSpare st then max first (min limit wanted) else min first (max leastSend wanted)
   where
     fixed = optSendBuffer (bodyOptions b)
     first = tcpSendBuffer (stackSettings st)
@@ -96,7 +96,7 @@ sendBufferOf st b
 
 -- | How many more bytes the user may write.
 roomOf :: Stack -> Body -> IO Int
-roomOf st b = (\buffer -> max 0 (min (buffer - size (bodyOut b)) unsentRoom)) <$> sendBufferOf st b
+roomOf st b = sendBufferOf st b >>= \buffer -> pure $! max 0 (min (buffer - size (bodyOut b)) unsentRoom)
   where
     limit = optUnsent (bodyOptions b)
     unsentRoom = if limit > 0 then limit - fromIntegral (unsent (bodyTcb b)) else maxBound
