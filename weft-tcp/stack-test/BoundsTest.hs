@@ -22,7 +22,7 @@ import Weft.Tcp.Stack
 import Weft.Tcp.Stack.Ask (Verdict (..))
 import Weft.Tcp.Stack.Closing
 import Weft.Tcp.Stack.Held qualified as Held
-import Weft.Tcp.Stack.State (Body (..), Stack (..), connPeerPort, readBody)
+import Weft.Tcp.Stack.State
 import Weft.Tcp.Stack.Streams (receiveSock, sendSock)
 import Weft.Tcp.Stack.Table qualified as Table
 

@@ -1,3 +1,4 @@
+{-# LANGUAGE PatternSynonyms #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- |
@@ -13,7 +14,7 @@ module Weft.Tcp.Stack.Conn
     connPeer,
     connLocalPort,
     connPeerPort,
-    Body (..),
+    Body (Body, bodyTcb, bodyOut, bodyIn, bodyReaders, bodyWriters, bodyOwner, bodyFailure, bodyTold, bodyRetransmitted, bodyBeyond, bodyOwed, bodyOptions, bodyAlarm),
     Stage (..),
     newBody,
     Alarmed (..),
@@ -111,27 +112,40 @@ waitToRead c w =
       left <- stillThere readers
       writeIORef (connStage c) $! AtRest resting (w : left) options alarm again
 
--- | What changes of a connection.
-data Body = Body
-  { bodyTcb :: !Tcb,
-    -- | Bytes that the user wrote and the peer has not acknowledged.
-    bodyOut :: !Held,
-    -- | Received bytes that the user has not read.
-    bodyIn :: !Held,
-    -- | Threads that wait to read, and to write or for the connection to be there.
-    bodyReaders, bodyWriters :: ![Wake],
-    bodyOwner :: !Owner,
-    -- | Why it failed, until the user is told.
-    bodyFailure :: !(Maybe Failure),
-    -- | The user was told that the connection is there.
-    bodyTold :: !Bool,
-    -- | How many segments were sent again.
-    bodyRetransmitted :: !Word32,
-    -- | How many bytes were counted for its reader and for its peer ("Weft.Tcp.Stack.Memory").
-    bodyBeyond, bodyOwed :: !Int,
-    bodyOptions :: !SocketOptions,
-    bodyAlarm :: !Alarmed
-  }
+-- | What changes of a connection, in two parts (Note [Parts of a connection] in "Weft.Tcp.Internal.Tcb").
+data Body = Parts !Tcb !Held !Held ![Wake] !Alarmed !Seldom
+
+-- What seldom changes.
+data Seldom = Seldom ![Wake] !Owner !(Maybe Failure) !Bool !Word32 !Int !Int !SocketOptions
+
+{-# COMPLETE Body #-}
+
+-- | All fields of it.
+pattern Body :: Tcb -> Held -> Held -> [Wake] -> [Wake] -> Owner -> Maybe Failure -> Bool -> Word32 -> Int -> Int -> SocketOptions -> Alarmed -> Body
+pattern Body
+  { bodyTcb,
+    -- Bytes that the user wrote and the peer has not acknowledged.
+    bodyOut,
+    -- Received bytes that the user has not read.
+    bodyIn,
+    -- Threads that wait to read, and to write or for the connection to be there.
+    bodyReaders,
+    bodyWriters,
+    bodyOwner,
+    -- Why it failed, until the user is told.
+    bodyFailure,
+    -- The user was told that the connection is there.
+    bodyTold,
+    -- How many segments were sent again.
+    bodyRetransmitted,
+    -- How many bytes were counted for its reader and for its peer ("Weft.Tcp.Stack.Memory").
+    bodyBeyond,
+    bodyOwed,
+    bodyOptions,
+    bodyAlarm
+  } =
+  Parts bodyTcb bodyOut bodyIn bodyReaders bodyAlarm (Seldom bodyWriters bodyOwner bodyFailure bodyTold bodyRetransmitted bodyBeyond bodyOwed bodyOptions)
+{-# INLINE Body #-}
 
 -- | A connection that begins, or to which nothing has happened.
 newBody :: Tcb -> Owner -> SocketOptions -> Body
