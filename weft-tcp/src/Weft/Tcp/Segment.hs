@@ -205,6 +205,8 @@ peekPorts b
 -- another length than its own is refused; of two of a kind the last counts.
 parseOptions :: Options -> ByteString -> Either Malformed Options
 parseOptions !o b = case B.uncons b of
+  _
+    | B.length b == 12, word32 b 0 == timestampsAlone, !x <- Timestamps (word32 b 4) (word32 b 8) -> Right o {optionTimestamps = Just x}
   Nothing -> Right o
   Just (0, _) -> Right o
   Just (1, rest) -> parseOptions o rest
@@ -231,6 +233,10 @@ parseOptions !o b = case B.uncons b of
         _ -> Right o
       ofSize n = when (size /= n) (Left (BadOption kind))
 
+-- Timestamps with their padding, as nearly every system sends them (RFC 7323, appendix A), and mostly nothing else.
+timestampsAlone :: Word32
+timestampsAlone = 0x0101080a
+
 -- Each is padded in front to a multiple of four bytes, in the usual order; selective
 -- acknowledgements are permitted in the padding of the timestamps.
 putOptions :: Ptr Word8 -> Options -> IO ()
@@ -245,7 +251,7 @@ putOptions p o = sized p
     timed at = case optionTimestamps o of
       Nothing -> scaled at
       Just (Timestamps value echo) -> do
-        put32 at 0 (if optionSackPermitted o then 0x0402080a else 0x0101080a)
+        put32 at 0 (if optionSackPermitted o then 0x0402080a else timestampsAlone)
         put32 at 4 value
         put32 at 8 echo
         scaled (at `plusPtr` 12)
