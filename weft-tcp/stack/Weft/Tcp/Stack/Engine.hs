@@ -37,7 +37,7 @@ module Weft.Tcp.Stack.Engine
   )
 where
 
-import Control.Monad (forM_, void, when)
+import Control.Monad (forM_, unless, void, when)
 import Data.Bits ((.|.))
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
@@ -153,7 +153,7 @@ advanceFrom st here now c b input payload = applyStep st here now c first payloa
 -- | Take bytes that have come, up to a number, for a reader. 0: there is not what it waits for.
 takeBytes :: Stack -> Maybe Home -> Instant -> Conn -> Body -> Ptr Word8 -> Int -> IO Int
 takeBytes st here now c b to most
-  | n > 0 && (n >= most || isWorthReading b) = do
+  | n > 0 && (n >= most || optLowWater (bodyOptions b) <= 1 || isWorthReading b) = do
       copyFront to n (bodyIn b)
       short <- isShort st
       n <$ advanceFrom st here now c b {bodyIn = dropFront n (bodyIn b)} ((if short then ConsumedOnly else Consumed) (fromIntegral n)) B.empty
@@ -169,24 +169,31 @@ isWorthReading b = there > 0 && there >= min least (fromIntegral (settingReceive
     there = fromIntegral (readable t)
     least = optLowWater (bodyOptions b)
 
--- There is news for these readers. One thread of this worker in a standing receive gets its bytes at once, as if it had come first
--- after this step. Nobody else can end its wait in between: others need the turn, and a cancellation the worker.
-serve :: Stack -> Maybe Home -> Instant -> Conn -> [Wake] -> IO ()
-serve st here now c = \case
+-- Bytes have come for these readers, and the connection is this body, which need not have been written. One thread of this worker in
+-- a standing receive gets them at once, as if it had asked first after the step. False: there is no such thread, and nothing was done.
+-- Nobody else ends its wait meanwhile: others need the turn, and a cancellation the worker.
+serve :: Stack -> Maybe Home -> Instant -> Conn -> Body -> [Wake] -> IO Bool
+serve st here now c b = \case
   [w@(Receiving worker _ _ i k)] | maybe False ((== worker) . homeWorker) here -> do
     waits <- waitsStill w
-    when waits $ do
-      b <- readBody c
-      offset <- intakeOffset i
-      let Buffer memory room = intakeBuffer i
-      n <- unsafeWithForeignPtr memory (\p -> takeBytes st here now c b (p `plusPtr` offset) (room - offset))
-      if n > 0
-        then takeIn i n >>= \arrival -> wake here (goingOn (\_ -> k arrival) w)
-        else wake here w
-  readers -> wakeAll here readers
+    offset <- intakeOffset i
+    let Buffer memory room = intakeBuffer i
+    n <- if waits then unsafeWithForeignPtr memory (\p -> takeBytes st here now c b (p `plusPtr` offset) (room - offset)) else pure 0
+    if n > 0
+      then takeIn i n >>= \arrival -> True <$ wake here (goingOn (\_ -> k arrival) w)
+      else pure False
+  _ -> pure False
 
 applyStep :: Stack -> Maybe Home -> Instant -> Conn -> Seq -> ByteString -> Body -> Step -> IO ()
 applyStep st here now c !start payload before' (Step reached segments answers)
+  -- Often nobody waits to write, and nothing ends.
+  | [] <- answers,
+    tcbState reached < TimeWait,
+    [] <- bodyWriters before' = do
+      alarm <- alarmFor st c (bodyAlarm before') reached
+      again <- tally st before' segments
+      weighed st before' {bodyTcb = reached, bodyAlarm = alarm, bodyRetransmitted = again} >>= writeBody c
+      sendSegments st c (bodyOptions before') (bodyOut before') segments
   -- For its socket a connection has ended when TIME-WAIT begins. It enters the other table first, for other shards that
   -- look (Note [Shards] in "Weft.Tcp.Stack.Shards").
   | tcbState reached == TimeWait,
@@ -197,16 +204,7 @@ applyStep st here now c !start payload before' (Step reached segments answers)
 -- The next state of a connection, and all that follows. With a record of a connection in TIME-WAIT, that enters its table before
 -- this leaves its own.
 settle :: Stack -> Maybe Home -> Instant -> Conn -> Seq -> ByteString -> Body -> Tcb -> [Segment] -> [Answer] -> Maybe Waiting -> IO ()
-settle st here now c start payload before' t segments answers leaving
-  -- Often nobody waits to write, and nothing ends.
-  | [] <- answers,
-    not closed,
-    [] <- bodyWriters before' = do
-      alarm <- alarmFor st c (bodyAlarm before') t
-      again <- tally st before' segments
-      weighed st before' {bodyTcb = t, bodyAlarm = alarm, bodyRetransmitted = again} >>= writeBody c
-      sendSegments st c (bodyOptions before') (bodyOut before') segments
-  | otherwise = heed False False (bodyFailure before') (bodyOut before') (bodyIn before') answers
+settle st here now c start payload before' t segments answers leaving = heed False False (bodyFailure before') (bodyOut before') (bodyIn before') answers
   where
     closed = tcbState t == Closed
     -- What the answers do. The flags: is there news for a reader, and is the connection there?
@@ -227,7 +225,14 @@ settle st here now c start payload before' t segments answers leaving
           Unaccepted l -> push (listenerBacklog l) (stackShard st) c >>= wakeAll here
           _ -> pure ()
         heed True True failure out came rest
-    conclude told opened failure out came = do
+    conclude told opened failure out came
+      -- What follows a step follows both, then.
+      | told, [] <- segments, not closed, [] <- bodyWriters before' = do
+          let !b = before' {bodyTcb = t, bodyOut = out, bodyIn = came, bodyReaders = []}
+          served <- serve st here now c b (bodyReaders before')
+          unless served (wholly told opened failure out came)
+      | otherwise = wholly told opened failure out came
+    wholly told opened failure out came = do
       let !readersGo = not (null (bodyReaders before')) && (closed || told && (readable t > 0 || ended t))
       -- A writer that waits is told that another thread has ended the stream.
       writersGo <-
@@ -254,7 +259,7 @@ settle st here now c start payload before' t segments answers leaving
       sendSegments st c (bodyOptions b) out segments
       forM_ leaving (enterTimeWait st (connFlow c))
       when closed (retire st c b)
-      when readersGo (serve st here now c (bodyReaders before'))
+      when readersGo (wakeAll here (bodyReaders before'))
       when writersGo (wakeAll here (bodyWriters before'))
     -- The payload is part of what the device read: only its own bytes are kept.
     store h (Range from to)
