@@ -127,7 +127,9 @@ readableFrom = rcvRead
 deadline :: Tcb -> Instant
 deadline t
   | tcbState t == Closed = never
-  | otherwise = timerAt t `min` ackAt t `min` maybe never fst (asking t) `min` givesUp t
+  -- A silent peer is asked only while the timer does not run, and given up only while it does.
+  | timerAt t == never = ackAt t `min` maybe never fst (asking t)
+  | otherwise = timerAt t `min` ackAt t `min` givesUp t
 
 -- | The timers that run, of which 'deadline' is the first, by names for operators.
 runningTimers :: Tcb -> [(String, Instant)]

@@ -55,6 +55,7 @@ import Weft.Internal.Data.Timers qualified as Timers
 import Weft.Tcp.Connection
 import Weft.Tcp.Device
 import Weft.Tcp.Internal.Bytes (build)
+import Weft.Tcp.Internal.Reassembly (isComplete)
 import Weft.Tcp.Internal.Small (Waiting, waitingOf)
 import Weft.Tcp.Internal.Tcb
 import Weft.Tcp.Options
@@ -170,7 +171,8 @@ isWorthReading b = there > 0 && there >= min least (fromIntegral (settingReceive
     least = optLowWater (bodyOptions b)
 
 -- Bytes have come for these readers, and the connection is this body, which need not have been written. One thread of this worker in
--- a standing receive gets them at once, as if it had asked first after the step. False: there is no such thread, and nothing was done.
+-- a standing receive gets them at once, as if it had asked first after the step. False: there is no such thread, or it does not take
+-- all, and nothing was done.
 -- Nobody else ends its wait meanwhile: others need the turn, and a cancellation the worker.
 serve :: Stack -> Maybe Home -> Instant -> Conn -> Body -> [Wake] -> IO Bool
 serve st here now c b = \case
@@ -178,7 +180,7 @@ serve st here now c b = \case
     waits <- waitsStill w
     offset <- intakeOffset i
     let Buffer memory room = intakeBuffer i
-    n <- if waits then unsafeWithForeignPtr memory (\p -> takeBytes st here now c b (p `plusPtr` offset) (room - offset)) else pure 0
+    n <- if waits && fromIntegral (readable (bodyTcb b)) <= room - offset then unsafeWithForeignPtr memory (\p -> takeBytes st here now c b (p `plusPtr` offset) (room - offset)) else pure 0
     if n > 0
       then takeIn i n >>= \arrival -> True <$ wake here (goingOn (\_ -> k arrival) w)
       else pure False
@@ -191,9 +193,9 @@ applyStep st here now c !start payload before' (Step reached segments answers)
     tcbState reached < TimeWait,
     [] <- bodyWriters before' = do
       alarm <- alarmFor st c (bodyAlarm before') reached
-      again <- tally st before' segments
-      weighed st before' {bodyTcb = reached, bodyAlarm = alarm, bodyRetransmitted = again} >>= writeBody c
-      sendSegments st c (bodyOptions before') (bodyOut before') segments
+      tallied <- if null segments then pure before' else tally st segments before'
+      weighed st tallied {bodyTcb = reached, bodyAlarm = alarm} >>= writeBody c
+      unless (null segments) (sendSegments st c (bodyOptions before') (bodyOut before') segments)
   -- For its socket a connection has ended when TIME-WAIT begins. It enters the other table first, for other shards that
   -- look (Note [Shards] in "Weft.Tcp.Stack.Shards").
   | tcbState reached == TimeWait,
@@ -204,35 +206,36 @@ applyStep st here now c !start payload before' (Step reached segments answers)
 -- The next state of a connection, and all that follows. With a record of a connection in TIME-WAIT, that enters its table before
 -- this leaves its own.
 settle :: Stack -> Maybe Home -> Instant -> Conn -> Seq -> ByteString -> Body -> Tcb -> [Segment] -> [Answer] -> Maybe Waiting -> IO ()
-settle st here now c start payload before' t segments answers leaving = heed False False (bodyFailure before') (bodyOut before') (bodyIn before') answers
+settle st here now c start payload before' t segments answers leaving = heed [] False False (bodyFailure before') (bodyOut before') answers
   where
     closed = tcbState t == Closed
-    -- What the answers do. The flags: is there news for a reader, and is the connection there?
+    -- What the answers do. The ranges that have come; and the flags: is there news for a reader, and is the connection there?
     --
     -- Not the failure: then GHC knows that it is evaluated and forgets it at the next join, so that a connection's state is a thunk.
-    heed !told !opened failure !out !came = \case
-      [] -> conclude told opened failure out came
+    heed fresh !told !opened failure !out = \case
+      [] -> conclude fresh told opened failure out
       Acknowledged n : rest -> do
         case bodyOwner before' of
           Orphan number -> modifyIORef' (stackOrphans st) (acknowledged number (fromIntegral n))
           _ -> pure ()
-        heed told opened failure (dropFront (fromIntegral n) out) came rest
-      Store ranges : rest -> heed True opened failure out (List.foldl' store came ranges) rest
-      EndOfStream : rest -> heed True opened failure out came rest
-      Failed why : rest -> heed True opened (Just why) out came rest
+        heed fresh told opened failure (dropFront (fromIntegral n) out) rest
+      Store ranges : rest -> heed (if null fresh then ranges else fresh <> ranges) True opened failure out rest
+      EndOfStream : rest -> heed fresh True opened failure out rest
+      Failed why : rest -> heed fresh True opened (Just why) out rest
       Opened : rest -> do
         case bodyOwner before' of
           Unaccepted l -> push (listenerBacklog l) (stackShard st) c >>= wakeAll here
           _ -> pure ()
-        heed True True failure out came rest
-    conclude told opened failure out came
-      -- What follows a step follows both, then.
-      | told, [] <- segments, not closed, [] <- bodyWriters before' = do
-          let !b = before' {bodyTcb = t, bodyOut = out, bodyIn = came, bodyReaders = []}
+        heed fresh True True failure out rest
+    conclude fresh told opened failure out
+      -- What follows a step follows both, then. What has come is copied once, since all of it is taken.
+      | told, [] <- segments, not closed, [] <- bodyWriters before', isComplete (tcbReassembly t) = do
+          let !came = stored id fresh
+              !b = before' {bodyTcb = t, bodyOut = out, bodyIn = came, bodyReaders = []}
           served <- serve st here now c b (bodyReaders before')
-          unless served (wholly told opened failure out came)
-      | otherwise = wholly told opened failure out came
-    wholly told opened failure out came = do
+          unless served (wholly fresh told opened failure out)
+      | otherwise = wholly fresh told opened failure out
+    wholly fresh told opened failure out = do
       let !readersGo = not (null (bodyReaders before')) && (closed || told && (readable t > 0 || ended t))
       -- A writer that waits is told that another thread has ended the stream.
       writersGo <-
@@ -240,19 +243,18 @@ settle st here now c start payload before' t segments answers leaving = heed Fal
           then pure False
           else if closed || opened || t `is` FinQueued then pure True else isRoomy st before' {bodyTcb = t, bodyOut = out}
       alarm <- alarmFor st c (bodyAlarm before') t
-      again <- tally st before' segments
+      tallied <- tally st segments before'
       b <-
         weighed
           st
-          before'
+          tallied
             { bodyTcb = t,
               -- Nothing more is sent, and what a user that has gone might have read is of no use.
               bodyOut = if closed then heldNothing else out,
-              bodyIn = if closed && isOrphan before' then heldNothing else came,
+              bodyIn = if closed && isOrphan before' then heldNothing else stored B.copy fresh,
               bodyReaders = if readersGo then [] else bodyReaders before',
               bodyWriters = if writersGo then [] else bodyWriters before',
               bodyFailure = failure,
-              bodyRetransmitted = again,
               bodyAlarm = alarm
             }
       writeBody c b
@@ -261,21 +263,20 @@ settle st here now c start payload before' t segments answers leaving = heed Fal
       when closed (retire st c b)
       when readersGo (wakeAll here (bodyReaders before'))
       when writersGo (wakeAll here (bodyWriters before'))
-    -- The payload is part of what the device read: only its own bytes are kept.
-    store h (Range from to)
-      | isOrphan before' = h
-      | otherwise =
-          insertAt (rcvRead (bodyTcb before')) from (B.copy (B.take (fromIntegral (distance from to)) (B.drop (fromIntegral (distance start from)) payload))) h
+    -- The payload is part of what the device read: what is kept is a copy of its own bytes.
+    stored own fresh
+      | isOrphan before' = bodyIn before'
+      | otherwise = List.foldl' (\h (Range from to) -> insertAt (rcvRead (bodyTcb before')) from (own (B.take (fromIntegral (distance from to)) (B.drop (fromIntegral (distance start from)) payload))) h) (bodyIn before') fresh
 
--- Count segments that are to be sent; how many the connection has sent again with those.
-tally :: Stack -> Body -> [Segment] -> IO Word32
-tally st b = go (bodyRetransmitted b)
-  where
-    go !n = \case
-      [] -> pure n
-      s : rest -> do
-        count st SegmentsOut
-        if segmentLength s > 0 && segmentSeq s `before` sndNxt (bodyTcb b) then count st Retransmitted >> go (n + 1) rest else go n rest
+-- Count segments that a connection in this state is to send.
+tally :: Stack -> [Segment] -> Body -> IO Body
+tally st segments b = case segments of
+  [] -> pure b
+  s : rest -> do
+    count st SegmentsOut
+    if segmentLength s > 0 && segmentSeq s `before` sndNxt (bodyTcb b)
+      then count st Retransmitted >> tally st rest b {bodyRetransmitted = bodyRetransmitted b + 1}
+      else tally st rest b
 
 -- | Has the peer ended its stream, or the connection itself ended?
 ended :: Tcb -> Bool
@@ -309,9 +310,9 @@ sendSegments :: Stack -> Conn -> SocketOptions -> Held -> [Segment] -> IO ()
 sendSegments st (Conn {connFlow = Flow local localPort peer peerPort}) options out = \case
   [] -> pure ()
   segments -> case deviceSendWhole (stackDevice st) of
-    Just send | not loop -> forM_ (joined segments) $ \(cut, s) -> do
-      count st PacketsOut
-      send cut $! packetOf PseudoHeaderSummed s
+    Just send | not loop -> case segments of
+      [s] -> whole send (fromIntegral (segmentLength s)) s
+      several -> forM_ (joined several) (uncurry (whole send))
     _ -> forM_ segments $ \s -> do
       count st PacketsOut
       let packet = packetOf AllSummed s
@@ -321,6 +322,7 @@ sendSegments st (Conn {connFlow = Flow local localPort peer peerPort}) options o
   where
     loop = loops st peer
     !ports = Ports localPort peerPort
+    whole send !cut s = count st PacketsOut >> (send cut $! packetOf PseudoHeaderSummed s)
     packetOf sums s =
       let !payload = slices (segmentSeq s) (fromIntegral (segmentLength s)) out
        in build (packetBuilder (Packet local peer protocolTcp 64 (optClass options .|. classOf s) 0 B.empty) (segmentBuilder sums local peer ports s payload))
