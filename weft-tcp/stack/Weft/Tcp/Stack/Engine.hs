@@ -1,3 +1,4 @@
+{-# LANGUAGE MultiWayIf #-}
 -- As in "Weft.Tcp.Internal.Output". And a step does not begin with thunks of what it needs in rare cases.
 {-# OPTIONS_GHC -fno-cpr-anal -fno-spec-constr -fno-full-laziness #-}
 {-# OPTIONS_HADDOCK not-home #-}
@@ -227,42 +228,43 @@ settle st here now c start payload before' t segments answers leaving = heed [] 
           Unaccepted l -> push (listenerBacklog l) (stackShard st) c >>= wakeAll here
           _ -> pure ()
         heed fresh True True failure out rest
-    conclude fresh told opened failure out
+    conclude fresh told opened failure out = do
       -- What follows a step follows both, then. What has come is copied once, since all of it is taken.
-      | told, [] <- segments, not closed, [] <- bodyWriters before', isComplete (tcbReassembly t) = do
-          let !came = stored id fresh
-              !b = before' {bodyTcb = t, bodyOut = out, bodyIn = came, bodyReaders = []}
-          served <- serve st here now c b (bodyReaders before')
-          unless served (wholly fresh told opened failure out)
-      | otherwise = wholly fresh told opened failure out
-    wholly fresh told opened failure out = do
-      let !readersGo = not (null (bodyReaders before')) && (closed || told && (readable t > 0 || ended t))
-      -- A writer that waits is told that another thread has ended the stream.
-      writersGo <-
-        if null (bodyWriters before')
-          then pure False
-          else if closed || opened || t `is` FinQueued then pure True else isRoomy st before' {bodyTcb = t, bodyOut = out}
-      alarm <- alarmFor st c (bodyAlarm before') t
-      tallied <- tally st segments before'
-      b <-
-        weighed
-          st
-          tallied
-            { bodyTcb = t,
-              -- Nothing more is sent, and what a user that has gone might have read is of no use.
-              bodyOut = if closed then heldNothing else out,
-              bodyIn = if closed && isOrphan before' then heldNothing else stored B.copy fresh,
-              bodyReaders = if readersGo then [] else bodyReaders before',
-              bodyWriters = if writersGo then [] else bodyWriters before',
-              bodyFailure = failure,
-              bodyAlarm = alarm
-            }
-      writeBody c b
-      sendSegments st c (bodyOptions b) out segments
-      forM_ leaving (enterTimeWait st (connFlow c))
-      when closed (retire st c b)
-      when readersGo (wakeAll here (bodyReaders before'))
-      when writersGo (wakeAll here (bodyWriters before'))
+      served <-
+        if
+          | told, [] <- segments, not closed, [] <- bodyWriters before', [Receiving {}] <- bodyReaders before', isComplete (tcbReassembly t) -> do
+              let !came = stored id fresh
+                  !b = before' {bodyTcb = t, bodyOut = out, bodyIn = came, bodyReaders = []}
+              serve st here now c b (bodyReaders before')
+          | otherwise -> pure False
+      unless served $ do
+        let !readersGo = not (null (bodyReaders before')) && (closed || told && (readable t > 0 || ended t))
+        -- A writer that waits is told that another thread has ended the stream.
+        writersGo <-
+          if null (bodyWriters before')
+            then pure False
+            else if closed || opened || t `is` FinQueued then pure True else isRoomy st before' {bodyTcb = t, bodyOut = out}
+        alarm <- alarmFor st c (bodyAlarm before') t
+        tallied <- tally st segments before'
+        b <-
+          weighed
+            st
+            tallied
+              { bodyTcb = t,
+                -- Nothing more is sent, and what a user that has gone might have read is of no use.
+                bodyOut = if closed then heldNothing else out,
+                bodyIn = if closed && isOrphan before' then heldNothing else stored B.copy fresh,
+                bodyReaders = if readersGo then [] else bodyReaders before',
+                bodyWriters = if writersGo then [] else bodyWriters before',
+                bodyFailure = failure,
+                bodyAlarm = alarm
+              }
+        writeBody c b
+        sendSegments st c (bodyOptions b) out segments
+        forM_ leaving (enterTimeWait st (connFlow c))
+        when closed (retire st c b)
+        when readersGo (wakeAll here (bodyReaders before'))
+        when writersGo (wakeAll here (bodyWriters before'))
     -- The payload is part of what the device read: what is kept is a copy of its own bytes.
     stored own fresh
       | isOrphan before' = bodyIn before'
