@@ -232,7 +232,12 @@ settle st here now c start payload before' t segments answers leaving = heed [] 
       -- What follows a step follows both, then. What has come is copied once, since all of it is taken.
       served <-
         if
-          | told, [] <- segments, not closed, [] <- bodyWriters before', [Receiving {}] <- bodyReaders before', isComplete (tcbReassembly t) -> do
+          | told,
+            [] <- segments,
+            not closed,
+            [] <- bodyWriters before',
+            [Receiving {}] <- bodyReaders before',
+            isComplete (tcbReassembly t) -> do
               let !came = stored id fresh
                   !b = before' {bodyTcb = t, bodyOut = out, bodyIn = came, bodyReaders = []}
               serve st here now c b (bodyReaders before')
