@@ -1,21 +1,13 @@
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : A line of an access log
---
--- Rendering runs on the worker for each request, so a line is measured first and written into
--- memory of exactly its size (Note [Measured pieces]). Pure.
+-- | A line of an access log. Rendering runs on the worker for each request, so a line is measured
+-- first and written into memory of exactly its size (Note [Measured pieces]). Pure.
 module Weft.Http.AccessLog.Line
-  ( -- * Lines
-    Line (..),
+  ( Line (..),
     LineRequest (..),
-
-    -- * Formats
     LogFormat (..),
     render,
-
-    -- ** What lines of one second share
     Stamp (..),
     stampOf,
   )

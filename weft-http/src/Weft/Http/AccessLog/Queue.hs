@@ -1,23 +1,16 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : The queue of log lines
---
--- The queue between workers that log and the one writer thread. Enqueueing is one atomic
--- exchange and never waits; the writer takes everything at once. Not fast-logger: on
--- @\/dev\/full@ its writer threads raise where an entry is made, and its single writer dies, so
--- that the queue grows and a flush never ends.
+-- | The queue between workers that log and the one writer thread. Enqueueing is one atomic exchange
+-- and never waits; the writer takes everything at once. Not fast-logger: on @\/dev\/full@ its
+-- writer threads raise where an entry is made, and its single writer dies, so that the queue grows
+-- and a flush never ends.
 module Weft.Http.AccessLog.Queue
   ( Queue,
     newQueue,
-
-    -- * For threads that log
     enqueue,
     askReopen,
     askClose,
     droppedSoFar,
-
-    -- * For the writer
     Batch (..),
     takeBatch,
     awaitBatch,

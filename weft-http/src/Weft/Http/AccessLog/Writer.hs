@@ -1,10 +1,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : The thread that writes an access log
---
--- Writes each batch in one system call. The writer alone uses the file: reopening it is a
--- request in the queue, served in its turn.
+-- | The thread that writes an access log, each batch in one system call. It alone uses the file:
+-- reopening it is a request in the queue, served in its turn.
 module Weft.Http.AccessLog.Writer (LogTarget (..), LogOutput, openOutput, writer) where
 
 import Control.Exception (IOException)

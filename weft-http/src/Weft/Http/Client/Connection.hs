@@ -1,10 +1,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : Connections of the client
---
--- A socket and its transport. One thread at a time receives or watches, and one sends; both
--- operations can be cancelled.
+-- | Connections of the client: a socket and its transport. One thread at a time receives or
+-- watches, and one sends; both operations can be cancelled.
 module Weft.Http.Client.Connection
   ( ClientConnection (connectionTransport),
     connectTo,
@@ -13,8 +10,6 @@ module Weft.Http.Client.Connection
     watchIdle,
     endConnection,
     closeConnection,
-
-    -- * The default
     connectPlain,
   )
 where

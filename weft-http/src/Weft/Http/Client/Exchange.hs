@@ -1,19 +1,13 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : One request and its response on one connection
---
--- Sends a request, receives the response head, and receives the content piece by piece on
--- demand, so that back pressure reaches the server. Runs in the requesting thread; a second
--- thread sends a long body, since a server may answer before it has received all of it.
+-- | One request and its response on one connection. The content is received piece by piece on
+-- demand, so that back pressure reaches the server. Runs in the requesting thread; a second thread
+-- sends a long body, since a server may answer before it has received all of it.
 module Weft.Http.Client.Exchange
-  ( -- * Exchanges
-    exchange,
+  ( exchange,
     TimeLimits (..),
     within,
     Unanswered (..),
-
-    -- * Responses
     ClientResponse (..),
     receivePiece,
   )

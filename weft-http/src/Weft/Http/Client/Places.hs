@@ -1,9 +1,6 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : The accounting of the connection pool
---
--- The client's pool as a pure value: the open and idle connections and the waiters of each
+-- | The client's pool as a pure value: the open and idle connections and the waiters of each
 -- target. Every change ends with 'settle', which serves the waiters in order and returns what the
 -- caller must do. Waiters (@w@) and connections (@c@) belong to "Weft.Http.Client.Pool".
 --

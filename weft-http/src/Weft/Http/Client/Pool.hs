@@ -1,11 +1,8 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : The connection pool of a client
---
--- Leases connections within bounds and in order ("Weft.Http.Client.Places" decides). A thread
--- watches each idle connection and closes it when the server does or its time is up, so that no
--- request meets a dead connection.
+-- | The connection pool of a client, which leases connections within bounds and in order
+-- ("Weft.Http.Client.Places" decides). A thread watches each idle connection and closes it when the
+-- server does or its time is up, so that no request meets a dead connection.
 module Weft.Http.Client.Pool
   ( Pool,
     withPool,

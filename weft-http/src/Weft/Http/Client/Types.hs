@@ -1,28 +1,18 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : Requests, settings and errors of the HTTP client
---
--- The types of "Weft.Http.Client".
+-- | Requests, settings and errors of the HTTP client.
 module Weft.Http.Client.Types
-  ( -- * URLs
-    Scheme (..),
+  ( Scheme (..),
     Target (..),
     Url (..),
     authority,
-
-    -- * Requests
     ClientRequest (..),
     ClientRequestBody (..),
     isReplayable,
     isIdempotent,
-
-    -- * Settings
     ClientSettings (..),
     ClientTimeouts (..),
     defaultClientTimeouts,
-
-    -- * Errors
     HttpError (..),
     ClientPhase (..),
   )

@@ -1,9 +1,6 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : URLs of the client
---
--- Parses URLs and resolves the @Location@ of a redirection (RFC 3986, section 5.2). Pure. Not
+-- | Parses URLs and resolves the @Location@ of a redirection (RFC 3986, section 5.2). Pure. Not
 -- network-uri: it takes port 99999 and refuses @http:\/\/a\/?b[]=1@, to which servers redirect.
 module Weft.Http.Client.Url (parseUrl, renderUrl, relativeTo) where
 

@@ -1,28 +1,18 @@
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : Addresses as text, strictly
---
--- IPv4 and IPv6 addresses as the PROXY protocol and lists of networks write them. IPv4 has one
+-- | IPv4 and IPv6 addresses as the PROXY protocol and lists of networks write them. IPv4 has one
 -- form, without leading zeros: an octal reading is impossible. Pure.
 module Weft.Http.Internal.Address
-  ( -- * Addresses
-    Address (..),
+  ( Address (..),
     parseIPv4,
     parseIPv6,
     unmapped,
     renderAddress,
     addressPiece,
-
-    -- * Numbers
     parseDecimal,
-
-    -- * Socket addresses
     addressOf,
     toSockAddr,
-
-    -- ** Compact
     Peer,
     peerOf,
     peerAddress,

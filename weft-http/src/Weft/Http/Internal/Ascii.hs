@@ -2,11 +2,8 @@
 {-# LANGUAGE PatternSynonyms #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : Classes of bytes, and operations on slices
---
--- The character classes of RFC 9110 and RFC 3986 as tests on bytes, and the operations on slices
--- that the parsers of this package share: trimming, caseless comparison, strict decimals. Pure.
+-- | The character classes of RFC 9110 and RFC 3986 as tests on bytes, and the operations on slices
+-- that the parsers share: trimming, caseless comparison, strict decimals. Pure.
 module Weft.Http.Internal.Ascii
   ( -- * Classes of bytes
     isTokenByte,

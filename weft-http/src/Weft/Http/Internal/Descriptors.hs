@@ -1,9 +1,6 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : The limit of open descriptors
---
--- The process's limit of open descriptors. Not blocking; from any thread.
+-- | The process's limit of open descriptors. Not blocking; from any thread.
 module Weft.Http.Internal.Descriptors (mostDescriptors, raiseDescriptors) where
 
 import Control.Exception (IOException, try)

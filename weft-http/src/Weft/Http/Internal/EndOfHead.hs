@@ -1,10 +1,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : The end of a head
---
--- Finds the end of a head with @memchr@ before a parser goes over it
--- (Note [The head is its own sentinel] in "Weft.Http.Internal.Head"). Pure.
+-- | Finds the end of a head with @memchr@ before a parser goes over it (Note [The head is its own
+-- sentinel] in "Weft.Http.Internal.Head"). Pure.
 module Weft.Http.Internal.EndOfHead (EndOfHead (..), endOfHead) where
 
 import Data.ByteString (ByteString)

@@ -1,13 +1,10 @@
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : The header fields of a request, in one pass
---
--- Scans the field lines of a complete head and picks out the fields that the server acts on.
--- "Weft.Http.Internal.Head" calls it with a head that is known to end; Note [The head is its own
--- sentinel] there says why no offset is compared with the length. The scan finds faults of syntax
--- in the order of the text; the callers interpret the picked fields.
+-- | Scans the field lines of a complete head in one pass, and picks out the fields that the server
+-- acts on. Note [The head is its own sentinel] in "Weft.Http.Internal.Head" says why no offset is
+-- compared with the length. Finds faults of syntax in the order of the text; the callers interpret
+-- the picked fields.
 module Weft.Http.Internal.Fields (scanFields, ScannedFields (..), Picked (..)) where
 
 import Data.Bits ((.|.))

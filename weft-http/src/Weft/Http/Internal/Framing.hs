@@ -1,9 +1,6 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : The framing of request bodies
---
--- Decides between @Content-Length@ and @Transfer-Encoding@ (RFC 9112, sections 6.1 to 6.3), the
+-- | Decides between @Content-Length@ and @Transfer-Encoding@ (RFC 9112, sections 6.1 to 6.3), the
 -- decision that request smuggling attacks. Stricter than the RFC wherever it leaves a choice,
 -- because a proxy in front may have chosen otherwise.
 module Weft.Http.Internal.Framing (Once (..), another, Codings (..), moreCodings, framing) where

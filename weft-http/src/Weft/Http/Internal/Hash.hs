@@ -3,17 +3,12 @@
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : A keyed hash of bytes, sixteen at a time
---
--- For tables that each request looks into, whose keys clients choose. Without the secret a client finds
--- no keys that collide more often than others. Pure, but for the making of a secret.
+-- | A keyed hash of bytes, for tables that each request looks into, whose keys clients choose.
+-- Without the secret a client finds no keys that collide more often than others.
 module Weft.Http.Internal.Hash
   ( Secret (..),
     newSecret,
     hashOf,
-
-    -- * Keys of maps
     Hashed,
     hashed,
   )

@@ -2,11 +2,7 @@
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : The parser of request heads
---
--- 'parseRequest' turns the bytes at the front of a connection's buffer into a 'RequestHead'. It
--- makes a single pass over each head and allocates only slices. Pure; from any thread.
+-- | The parser of request heads: a single pass that allocates only slices. Pure; from any thread.
 --
 -- == Note [The head is its own sentinel]
 --

@@ -1,11 +1,8 @@
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : The grammar of host and port
---
--- The grammar of @Host@ and of a target's authority: @uri-host [ ":" port ]@ of RFC 9110,
--- section 7.2, over RFC 3986, section 3.2. Runs once for each request.
+-- | The grammar of @Host@ and of a target's authority: @uri-host [ ":" port ]@ of RFC 9110, section
+-- 7.2, over RFC 3986, section 3.2. Runs once for each request.
 module Weft.Http.Internal.Host (isHostAndPort) where
 
 import Data.ByteString (ByteString)

@@ -1,10 +1,7 @@
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : Pieces of text of a known length
---
--- The parts of a log line: bytes, and escaped bytes of the client. Pure.
+-- | The parts of a log line: bytes, and escaped bytes of the client. Pure.
 --
 -- == Note [Measured pieces]
 --

@@ -1,26 +1,18 @@
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : The parser of response heads
---
--- The counterpart of "Weft.Http.Internal.Head" for clients: status line, fields, and the end of
--- the content (RFC 9112, sections 4 and 6.3). Equally strict: a response that two programs
--- delimit differently can be forged. Pure; from any thread.
+-- | The counterpart of "Weft.Http.Internal.Head" for clients: status line, fields, and the end of
+-- the content (RFC 9112, sections 4 and 6.3). Equally strict: a response that two programs delimit
+-- differently can be forged. Pure.
 --
 -- 'scanFields' wants a head that ends in @LF LF@ or @LF CR LF@ and contains neither before; see
 -- Note [The head is its own sentinel] in "Weft.Http.Internal.Head".
 module Weft.Http.Internal.ResponseHead
-  ( -- * Parsing
-    parseResponse,
+  ( parseResponse,
     ParsedResponse (..),
-
-    -- * Heads
     ResponseHead (..),
     ResponseExtent (..),
     isReusable,
-
-    -- * Faults
     ResponseFault (..),
     responseFaultText,
   )

@@ -1,9 +1,6 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : Permitted trailer fields
---
--- The rule for received and sent trailer fields (RFC 9110, section 6.5.1): a trailer must not
+-- | The rule for received and sent trailer fields (RFC 9110, section 6.5.1): a trailer must not
 -- change the meaning of content already read. Pure.
 module Weft.Http.Internal.Trailers (isTrailer, isFraming) where
 

@@ -1,9 +1,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : The types of a parsed request
---
--- The types that the parser fills and the server reads: 'RequestHead', its parts, and the 'Limits'.
+-- | The types that the parser fills and the server reads: 'RequestHead', its parts, and the
+-- 'Limits'.
 --
 -- == Note [Slices of the head]
 --
@@ -13,8 +11,7 @@
 -- slice retains all bytes received with it, typically a kilobyte; copy what is kept in large
 -- numbers ('Data.ByteString.copy').
 module Weft.Http.Internal.Types
-  ( -- * Requests
-    RequestHead (..),
+  ( RequestHead (..),
     Method (..),
     methodName,
     Version (..),
@@ -22,15 +19,11 @@ module Weft.Http.Internal.Types
     lookupField,
     lookupFields,
     isPersistent,
-
-    -- ** Fields that the server acts on
     Framing (..),
     Expectation (..),
     Conditions (..),
     noConditions,
     isUnconditional,
-
-    -- * Limits
     Limits (..),
     defaultLimits,
   )

@@ -1,10 +1,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : Socket activation
---
--- The protocol of @sd_listen_fds(3)@: descriptors from 3 on, and environment variables with their
--- number, their names and the receiving process.
+-- | Socket activation as @sd_listen_fds(3)@ has it: descriptors from 3 on, and environment
+-- variables with their number, their names and the receiving process.
 module Weft.Http.Listen.Activation
   ( Activated (..),
     parseActivation,

@@ -3,10 +3,7 @@
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : Counters with a row for each worker
---
--- A row of numbers for each worker: counting adds to the current worker's row, reading sums the
+-- | A row of numbers for each worker: counting adds to the current worker's row, reading sums the
 -- rows. No lock, no allocation.
 --
 -- == Note [Rows]

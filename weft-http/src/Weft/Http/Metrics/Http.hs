@@ -1,21 +1,14 @@
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : The metrics of an HTTP server
---
--- One action for each kind of event. All may be called from any thread, take no lock and do not
--- block.
+-- | The metrics of an HTTP server: one action for each kind of event, which takes no lock and does
+-- not block, from any thread.
 module Weft.Http.Metrics.Http
   ( HttpMetrics,
     newHttpMetrics,
-
-    -- * Requests
     countRequest,
     Answer (..),
     countEntry,
-
-    -- * All events
     countObservation,
     showConnectionLimit,
     showDropped,

@@ -1,11 +1,7 @@
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : The registry of metrics
---
--- Knows every metric of a program and reads them for a scrape. Counting uses the metric itself
--- and does not come here.
+-- | Knows every metric of a program and reads them for a scrape. Counting does not come here.
 module Weft.Http.Metrics.Registry
   ( -- * Registries
     Registry,

@@ -1,11 +1,8 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : The metrics of the runtime and of the process
---
--- The counters of a run ("Weft.Counters"); for programs started with @+RTS -T@, those of GHC's
--- garbage collector; and the standard @process_*@ metrics of Prometheus, from @\/proc@ as far as the
--- system has them. All exist anyway and are only read at a scrape.
+-- | The counters of a run ("Weft.Counters"); for programs started with @+RTS -T@, those of GHC's
+-- garbage collector; and the standard @process_*@ metrics of Prometheus, from @\/proc@ as far as
+-- the system has them. All exist anyway and are only read at a scrape.
 module Weft.Http.Metrics.Runtime
   ( registerRuntime,
     registerGhc,

@@ -1,23 +1,15 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : The data model of metrics, and its text format
---
--- The part of Prometheus' data model that we use: families of samples with names, kinds and labels.
--- Rendered in version 0.0.4 of its text format. Pure.
+-- | The part of Prometheus' data model that we use: families of samples with names, kinds and
+-- labels. Rendered in version 0.0.4 of its text format. Pure.
 module Weft.Http.Metrics.Types
-  ( -- * Families
-    Description (..),
+  ( Description (..),
     MetricKind (..),
     Family (..),
-
-    -- * Samples
     Sample (..),
     Value (..),
     sample,
     Labels,
-
-    -- * Names
     MetricError (..),
     checkDescription,
     reservedNames,

@@ -1,11 +1,9 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : Headers of the PROXY protocol
---
--- Version 1 is a line of text: single spaces, addresses of the named family, ports without leading
--- zeros. Version 2 is binary: a signature of 12 bytes, command, family, length of the rest, two
--- addresses, and values with type and length (TLVs), of which only the checksum is used. Pure.
+-- | Headers of the PROXY protocol. Version 1 is a line of text: single spaces, addresses of the
+-- named family, ports without leading zeros. Version 2 is binary: a signature of 12 bytes, command,
+-- family, length of the rest, two addresses, and values with type and length (TLVs), of which only
+-- the checksum is used. Pure.
 module Weft.Http.Proxy.Header
   ( ProxyHeader (..),
     ProxyParsed (..),

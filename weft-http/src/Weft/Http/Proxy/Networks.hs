@@ -1,9 +1,6 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : Trusted networks
---
--- A list of networks in CIDR notation whose peers may send a PROXY header. Pure.
+-- | Networks in CIDR notation whose peers may send a PROXY header. Pure.
 module Weft.Http.Proxy.Networks
   ( Network,
     parseNetwork,

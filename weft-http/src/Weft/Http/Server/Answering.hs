@@ -2,11 +2,8 @@
 {-# OPTIONS_GHC -O2 -fno-full-laziness #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : Having a request answered
---
--- Calls handlers and applications, and answers for them when they fail, answer twice, or not
--- at all.
+-- | Calls handlers and applications, and answers for them when they fail, answer twice, or not at
+-- all.
 module Weft.Http.Server.Answering
   ( answered,
     appliedPlain,

@@ -2,24 +2,16 @@
 {-# OPTIONS_GHC -O2 -fno-full-laziness #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : Requests that are answered without waiting
---
--- The steps of a session that wait for nothing, in plain 'IO': a request that is answered with what
--- is at hand, a response that its client takes at once, and the end of a request. Called by the thread of
--- the connection ("Weft.Http.Server.Connection"), each in one effect.
+-- | The steps of a session that wait for nothing, in plain 'IO', each in one effect of the
+-- connection's thread: a request that is answered with what is at hand, a response that its client
+-- takes at once, and the end of a request.
 module Weft.Http.Server.AtOnce
-  ( -- * With what is at hand
-    Session (..),
+  ( Session (..),
     AtOnce (..),
     atOnce,
-
-    -- * Responses
     sendQuickly,
     becomeIdle,
     idleAgain,
-
-    -- * Requests
     afterHead,
     afterAll,
   )

@@ -2,12 +2,8 @@
 {-# OPTIONS_GHC -O2 -fno-full-laziness #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : The life of one connection
---
--- A connection's own thread puts layers around the socket, serves, rests
--- while no request comes, and closes the socket at the end. The requests themselves are
--- "Weft.Http.Server.Connection".
+-- | The life of one connection: its own thread puts layers around the socket, serves
+-- ("Weft.Http.Server.Connection"), rests while no request comes, and closes the socket at the end.
 module Weft.Http.Server.Attending
   ( Reception (..),
     attendTo,

@@ -4,12 +4,9 @@
 {-# OPTIONS_GHC -fno-spec-constr #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : The requests of one connection
---
--- The session of one client, as a plain sequential thread: receive a head, have it
--- answered, send the response, begin again. Pipelined requests are answered in
--- order, their responses gathered into few sends.
+-- | The session of one client, as a plain sequential thread: receive a head, have it answered, send
+-- the response, begin again. Pipelined requests are answered in order, their responses gathered
+-- into few sends.
 module Weft.Http.Server.Connection
   ( beginning,
     receiving,

@@ -1,12 +1,9 @@
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : The right to answer a request
---
--- A request, and everything that may still be done for it, as one word that every thread
--- changes atomically: its response, the content of that while it is made, and its body. The
--- session makes an exchange for each request, and closes it before it goes on.
+-- | A request, and everything that may still be done for it, as one word that every thread changes
+-- atomically: its response, the content of that while it is made, and its body. The session makes
+-- an exchange for each request, and closes it before it goes on.
 --
 -- See Note [The owner of an exchange].
 module Weft.Http.Server.Exchange

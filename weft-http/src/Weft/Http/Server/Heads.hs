@@ -1,12 +1,8 @@
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : Heads that have come before
---
--- Browsers, health checks and clients of an API send the same bytes again and again, and the same
--- bytes are the same head. One memo for each server, which the sessions of all its workers ask before
--- they parse.
+-- | A memo of heads that have come before: browsers, health checks and clients of an API send the
+-- same bytes again and again. The sessions of all workers ask it before they parse.
 --
 -- == Note [Heads that have come before]
 --

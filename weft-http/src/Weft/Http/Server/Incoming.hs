@@ -1,12 +1,9 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : Receiving the body of a request
---
--- A handler receives the body of its request piece by piece, and what it leaves is
--- skipped afterwards so that the next request can be found. What came together with the
--- head lies after it in the connection's buffer; the rest is received into memory of its own.
--- Neither is written to again (Note [Bytes are received once] in "Weft.Http.Server.Input").
+-- | Receives the body of a request piece by piece, and skips what the handler leaves so that the
+-- next request can be found. What came together with the head lies after it in the connection's
+-- buffer; the rest is received into memory of its own. Neither is written to again (Note [Bytes are
+-- received once] in "Weft.Http.Server.Input").
 --
 -- A body belongs to one request: a thread that outlives its handler, and asks for
 -- more when the request was answered, would take the bytes of the next one. So a thread that receives

@@ -1,10 +1,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : The received and unused bytes of a connection
---
--- The input buffer of one connection, which it keeps until it rests. Owned by the
--- connection's thread.
+-- | The input buffer of one connection, which it keeps until it rests. Owned by the connection's
+-- thread.
 --
 -- == Note [Bytes are received once]
 --

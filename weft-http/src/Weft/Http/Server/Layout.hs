@@ -1,11 +1,8 @@
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : The beginnings of responses to one head
---
--- Keeps what the responses to one request head ("Weft.Http.Server.Heads") begin with, because the next response to it
--- mostly begins so, too. All responses that are not at hand pass here, whatever has made them.
+-- | Keeps what the responses to one request head ("Weft.Http.Server.Heads") begin with, because the
+-- next one mostly begins so, too. All responses that are not at hand pass here.
 module Weft.Http.Server.Layout
   ( Layout,
     newLayout,

@@ -1,25 +1,17 @@
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : Sending responses
---
--- Responses in memory are gathered, so that those to pipelined requests leave in few
--- sends; files and content that is made while it is sent go out as they come.
+-- | Sends responses. Those in memory are gathered, so that pipelined ones leave in few sends; files
+-- and content that is made while it is sent go out as they come.
 module Weft.Http.Server.Outgoing
-  ( -- * What waits to be sent
-    Output,
+  ( Output,
     noOutput,
     isEmptyOutput,
     flush,
     bounded,
-
-    -- * Responses
     Answering (..),
     transmit,
     recorded,
-
-    -- * Errors
     refuse,
     isProtocol,
     leave,

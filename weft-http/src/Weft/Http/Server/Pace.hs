@@ -1,17 +1,12 @@
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : How slow a client may be
---
--- The arithmetic of minimum rates (Note [Credit]), and the waits that it is about: for a piece
--- of a body, and for a client to take some of a response. By the thread of the connection.
+-- | How slow a client may be: the arithmetic of minimum rates (Note [Credit]), and the waits that
+-- it is about. By the thread of the connection.
 module Weft.Http.Server.Pace
   ( receiveAtPace,
     startingCredit,
     sendAtPace,
-
-    -- * Arithmetic
     creditAfter,
   )
 where

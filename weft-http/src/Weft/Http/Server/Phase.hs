@@ -1,10 +1,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : The phase of a connection, and its deadline
---
--- Setting a deadline is one store to memory that belongs to the connection: no
--- timer is set or cancelled for a request (Note [Deadlines]).
+-- | The phase of a connection, and its deadline: one store to memory that belongs to the
+-- connection. No timer is set or cancelled for a request (Note [Deadlines]).
 module Weft.Http.Server.Phase
   ( -- * By the connection's thread
     firstPhase,

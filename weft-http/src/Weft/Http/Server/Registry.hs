@@ -1,10 +1,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : The open connections, how many there may be, and draining
---
--- Knows which connections are open, and bounds their number: in total, by peer, and that of
--- the handlers at work.
+-- | The open connections, and the bounds of their number: in total, by peer, and of the handlers at
+-- work.
 module Weft.Http.Server.Registry
   ( register,
     unregister,

@@ -1,16 +1,11 @@
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : Responses as bytes
---
--- Adds to a response what is the server's business (@Date@, @Server@,
--- @Content-Length@, @Connection@) and renders its head. Pure.
+-- | Adds to a response what is the server's business (@Date@, @Server@, @Content-Length@,
+-- @Connection@) and renders its head. Pure.
 module Weft.Http.Server.Render
   ( OwnFields,
     ownFields,
-
-    -- * Heads
     Beginning (..),
     renderBeginning,
     Persistence (..),

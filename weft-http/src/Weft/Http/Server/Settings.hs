@@ -1,9 +1,6 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : The settings of the HTTP server
---
--- The settings of an operator, and the events that the server reports. Pure.
+-- | The settings of an operator, and the events that the server reports. Pure.
 module Weft.Http.Server.Settings
   ( -- * Settings
     ServerSettings (..),

@@ -1,10 +1,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : The state of a server and of its connections
---
--- The types that the parts of the server share: the server, its open connections, and
--- what each of them is doing.
+-- | The types that the parts of the server share: the server, its open connections, and what each
+-- of them is doing.
 module Weft.Http.Server.State
   ( Server (..),
     Stage (..),

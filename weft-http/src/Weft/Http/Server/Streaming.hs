@@ -1,12 +1,9 @@
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : Content that is made while it is sent
---
--- Bytes that a handler writes are kept until it is worth while to send them, and framed. By the thread
--- of the connection, or, in plain 'IO', by the threads to which the handler has given its sink: see
--- Note [The owner of an exchange] in "Weft.Http.Server.Exchange".
+-- | Content that is made while it is sent: kept until it is worth while to send it, and framed. By
+-- the thread of the connection, or, in plain 'IO', by the threads to which the handler has given
+-- its sink (Note [The owner of an exchange] in "Weft.Http.Server.Exchange").
 module Weft.Http.Server.Streaming
   ( Delimiting (..),
     Stream,

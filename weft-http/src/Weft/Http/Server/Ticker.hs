@@ -1,11 +1,8 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : The server's clock, and what is done once a second
---
--- A thread of the server, the ticker, renders the @Date@ of each second, and attends to
--- every connection: cuts off each whose deadline has passed, sees that the clients of
--- working handlers are there, and lets those rest that have nothing to do.
+-- | A thread of the server that renders the @Date@ of each second, and attends to every connection:
+-- cuts off each whose deadline has passed, sees that the clients of working handlers are there, and
+-- lets those rest that have nothing to do.
 module Weft.Http.Server.Ticker
   ( newServer,
     newServerAtHand,

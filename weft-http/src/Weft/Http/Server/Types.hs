@@ -1,11 +1,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : Handlers and responses of the HTTP server
---
--- The vocabulary between the connection loop ("Weft.Http.Server.Connection") and what answers
--- requests. Pure, except for the clock cell that the server's ticker writes. Exports the settings
--- ("Weft.Http.Server.Settings") again.
+-- | The vocabulary between the connection loop ("Weft.Http.Server.Connection") and what answers
+-- requests. Exports the settings ("Weft.Http.Server.Settings") again.
 module Weft.Http.Server.Types
   ( -- * Handlers
     Handler,

@@ -1,22 +1,16 @@
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : Responses that are sent in one piece
---
--- Whether the bytes of a whole response can be had at once, and which, as its request is to be answered with
--- them. The hot path of a session asks here first, and "Weft.Http.Server.Outgoing" sends all others.
+-- | Whether a response can be sent in one piece, and the bytes of that. The hot path of a session
+-- asks here first; "Weft.Http.Server.Outgoing" sends all others.
 module Weft.Http.Server.Whole
-  ( -- * Bytes
-    atHand,
+  ( atHand,
     bytesAtHand,
     renderedNow,
     Whole (..),
     wholeNow,
     sayingClose,
     worthCopying,
-
-    -- * What requests decide
     isHead,
     isConnect,
     persistenceOf,

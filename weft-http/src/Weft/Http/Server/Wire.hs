@@ -1,30 +1,20 @@
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : Bytes of a connection, with their deadlines
---
--- Receiving and sending on a connection, whether it is a plain socket or has a layer
--- around it, and the context that all sessions of a server share. Every response leaves here:
--- Note [Trying first].
+-- | Receiving and sending on a connection, with deadlines, whether or not a layer is around its
+-- socket; and the context that all sessions of a server share. Every response leaves here: Note
+-- [Trying first].
 module Weft.Http.Server.Wire
-  ( -- * The context of sessions
-    Context (..),
+  ( Context (..),
     Shortcut (..),
     newContext,
     report,
     abort,
     abortNow,
-
-    -- * Functions that make threads
     runOnce,
-
-    -- * Receiving
     receiveTo,
     receiveMore,
     receivePiece,
-
-    -- * Sending
     tryWrite,
     tryWriteAll,
     write,

@@ -1,9 +1,6 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : Small files in memory, large ones open
---
--- A cache of values by path, bounded in memory and descriptors. Reading is one look-up in an
+-- | A cache of values by path, bounded in memory and descriptors. Reading is one look-up in an
 -- immutable map, without a lock, from any worker. Second chance decides what to evict: the oldest
 -- entry not used since it was last considered. When full, 'worthKeeping' keeps out what was not
 -- asked for lately.

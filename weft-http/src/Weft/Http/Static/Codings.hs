@@ -1,23 +1,15 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : One file in several codings
---
--- Finds the codings of a file (files beside it, or gzip by the server, once), and chooses the one
+-- | Finds the codings of a file (files beside it, or gzip by the server, once), and chooses the one
 -- that a client prefers. The cache keeps each under its own key; a coded form is valid as long as
 -- the original is unchanged.
 module Weft.Http.Static.Codings
-  ( -- * What there is
-    siblingsOf,
+  ( siblingsOf,
     packs,
     othersOf,
     openSibling,
-
-    -- * What is sent
     ready,
     represent,
-
-    -- * Whether it still is
     stillFresh,
   )
 where

@@ -1,10 +1,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : Files from the file system
---
--- From a path to an answer, by way of the file system. Called where the cache has
--- nothing, on the thread of a connection.
+-- | From a path to an answer, by way of the file system. Called where the cache has nothing, on the
+-- thread of a connection.
 module Weft.Http.Static.Disk (answerPath, pageAt) where
 
 import Control.Monad (forM, when, (>=>))

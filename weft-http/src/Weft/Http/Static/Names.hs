@@ -1,11 +1,8 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : Which files lie beside others
---
--- Few files have a coded form beside them, and to look for one costs a system call for each coding.
--- So the names in a directory that end in a coding's suffix are read once, and again when the
--- directory has changed. Called on the thread of a connection.
+-- | Few files have a coded form beside them, and to look for one costs a system call for each
+-- coding. So the names in a directory that end in a coding's suffix are read once, and again when
+-- the directory has changed. Called on the thread of a connection.
 --
 -- See Note [What the time of a directory says].
 module Weft.Http.Static.Names (Names, newNames, whichMayExist, settledIn) where

@@ -1,9 +1,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : Opening and letting go of files
---
--- Opens all served files beneath the root, and closes what the cache drops. On connection threads.
+-- | Opens all served files beneath the root, and closes what the cache drops. On connection
+-- threads.
 module Weft.Http.Static.Open (openBeneathRoot, openIndex, letGo, forget) where
 
 import Data.ByteString (ByteString)

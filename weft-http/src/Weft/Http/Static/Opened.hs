@@ -1,9 +1,6 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : Shared open files
---
--- A file that the cache and several responses share. The last holder closes it, since the cache
+-- | A file that the cache and several responses share. The last holder closes it, since the cache
 -- may drop it while it is sent.
 module Weft.Http.Static.Opened
   ( Opened,

@@ -1,9 +1,6 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : From a file to a response
---
--- The head of a file in each coding, preconditions, and ranges.
+-- | From a file to a response: its head in each coding, preconditions, and ranges.
 module Weft.Http.Static.Represent
   ( metaOf,
     metaOfSibling,

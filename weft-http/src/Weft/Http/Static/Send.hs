@@ -1,24 +1,16 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : From the content of files to responses
---
--- Small files are read into the cache and sent from memory; large ones are kept open there and sent
--- by the system. On the thread of a connection.
+-- | From the content of files to responses. Small files are read into the cache and sent from
+-- memory; large ones are kept open there and sent by the system. On the thread of a connection.
 module Weft.Http.Static.Send
-  ( -- * In memory
-    isPlain,
+  ( isPlain,
     caches,
     readWith,
-
-    -- * What is kept
     known,
     remember,
     throughCache,
     sizeAndTime,
     fromHeld,
-
-    -- * Other files
     fromFile,
   )
 where

@@ -1,9 +1,6 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : The types of static files
---
--- The settings of a served directory, and the types that the modules of "Weft.Http.Static" share.
+-- | The settings of a served directory, and the types that the modules of "Weft.Http.Static" share.
 module Weft.Http.Static.Types
   ( -- * Settings
     StaticSettings (..),

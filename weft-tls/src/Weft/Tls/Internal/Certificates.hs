@@ -1,24 +1,16 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : Certificates and keys from files
---
--- Reads certificate chains and keys, reports faults in terms that an operator can act on, and
+-- | Reads certificate chains and keys, reports faults in terms that an operator can act on, and
 -- selects certificates by server name.
 module Weft.Tls.Internal.Certificates
-  ( -- * Loading
-    CertificateFiles (..),
+  ( CertificateFiles (..),
     LoadError (..),
     Loaded (..),
     loadCertificate,
     readCertificates,
     validity,
-
-    -- * Choosing
     chooseFor,
     matches,
-
-    -- * Names
     subjectText,
   )
 where

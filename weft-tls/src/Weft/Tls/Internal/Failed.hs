@@ -1,22 +1,14 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : Reports of failed handshakes
---
--- Describes failed handshakes in words and labels, and limits the rate of the reports. Used by the
--- threads of connections.
+-- | Describes failed handshakes in words and labels, and limits the rate of the reports.
 module Weft.Tls.Internal.Failed
   ( FailedHandshake (..),
     failedReason,
-
-    -- * A log of limited rate
     FailureLog,
     newFailureLog,
     logFailure,
     Quiet (..),
     admit,
-
-    -- * Alerts
     alertIn,
   )
 where

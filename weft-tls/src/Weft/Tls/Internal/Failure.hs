@@ -1,10 +1,7 @@
 {-# LANGUAGE CPP #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : Failures of TLS connections
---
--- One type for all failures caused by a peer, in words for an operator.
+-- | One type for all failures caused by a peer, in words for an operator.
 module Weft.Tls.Internal.Failure (TlsFailure (..), failureOf, asIOError, alertName) where
 
 import Control.Exception

@@ -1,9 +1,6 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : Handshakes, off the worker
---
--- Runs the library's handshake on a GHC thread, in turns with the Weft thread that waits for I/O.
+-- | Runs the library's handshake on a GHC thread, in turns with the Weft thread that waits for I/O.
 module Weft.Tls.Internal.Handshake (Gate, newGate, establish) where
 
 import Control.Concurrent (forkIOWithUnmask)

@@ -1,18 +1,12 @@
 {-# LANGUAGE CPP #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : The interface to the TLS library
---
--- The accepted versions, ciphers and groups, and their names. All code that depends on the
+-- | The accepted versions, ciphers and groups, and their names. All code that depends on the
 -- library's version is here, in "Weft.Tls.Internal.Failure" and in "Weft.Tls.Internal.Sessions".
 module Weft.Tls.Internal.Library
-  ( -- * What is spoken
-    TlsVersion (..),
+  ( TlsVersion (..),
     supportedFrom,
     optionalCertificates,
-
-    -- * Engines
     Engine (engineContext),
     newEngine,
     receiveBy,

@@ -1,28 +1,19 @@
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : The bytes between a socket and the TLS library
---
--- Buffers bytes received but not taken by the library, and bytes written by the library but not
--- sent. Threads fill and flush before and after calls of the library, which itself never waits for
--- a socket (Note [Where threads wait]).
+-- | Buffers bytes received but not taken by the TLS library, and bytes written by it but not sent.
+-- Threads fill and flush before and after calls of the library, which itself never waits for a
+-- socket (Note [Where threads wait]).
 module Weft.Tls.Internal.Records
   ( Records,
     newRecords,
     below,
-
-    -- * Receiving
     fill,
     firstByte,
     isComplete,
     hasEnded,
-
-    -- * Sending
     flush,
     hasOutput,
-
-    -- * For the library
     takeRecords,
     takeComplete,
     NeedMore (..),

@@ -1,9 +1,6 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : A cache of resumable sessions
---
--- Remembers sessions by their number, bounded in number and time, so that returning clients skip
+-- | Remembers sessions by their number, bounded in number and time, so that returning clients skip
 -- the expensive part of the handshake. Called from any OS thread.
 module Weft.Tls.Internal.Sessions (newSessions) where
 

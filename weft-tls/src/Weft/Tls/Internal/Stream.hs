@@ -1,10 +1,7 @@
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : An encrypted connection after its handshake
---
--- A 'Transport' over an established context. The library is called in plain IO, and threads wait
+-- | A 'Transport' over an established context. The library is called in plain IO, and threads wait
 -- between the calls (Note [Where threads wait] in "Weft.Tls.Internal.Records").
 module Weft.Tls.Internal.Stream (Side (..), streamTransport) where
 

@@ -1,9 +1,6 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : Verification of certificates
---
--- Verifies servers against the wanted host, and clients against an authority.
+-- | Verifies servers against the wanted host, and clients against an authority.
 module Weft.Tls.Internal.Trust (verifyServer, verifyClient, Identity (..), identityOf) where
 
 import Control.Exception (IOException, try)

@@ -1,10 +1,7 @@
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : The adapter from WAI applications to the server
---
--- Converts a request, runs the application, sends its response, and answers its failures.
+-- | Converts a request, runs the application, sends its response, and answers its failures.
 module Weft.Wai.Internal.Application (newServerFor) where
 
 import Control.Exception (Exception (..), SomeAsyncException, SomeException, throwIO)

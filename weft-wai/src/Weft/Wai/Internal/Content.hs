@@ -1,19 +1,13 @@
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : Running builders
---
--- Runs a builder within a bound of memory, so that its length is known before anything is sent;
+-- | Runs a builder within a bound of memory, so that its length is known before anything is sent;
 -- nearly every response ends there. The builders of a stream run one after the other in the same
 -- memory, so that small ones become one piece.
 module Weft.Wai.Internal.Content
-  ( -- * One builder
-    Content (..),
+  ( Content (..),
     gather,
     continue,
-
-    -- * Many
     Page,
     newPage,
     write,

@@ -1,10 +1,6 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : Files as responses
---
--- WAI's file responses as Warp has them: date and size, preconditions and ranges. The system sends
--- the file.
+-- | WAI's file responses as Warp has them: date and size, preconditions and ranges.
 module Weft.Wai.Internal.File (sendingFile) where
 
 import Control.Exception (IOException)

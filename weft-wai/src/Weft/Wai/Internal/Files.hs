@@ -2,17 +2,12 @@
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : Files that applications answer with
---
--- Opens the files of responses and keeps those open that are requested again. Called on the threads
--- of connections; one thread closes files not used lately.
+-- | Opens the files of responses and keeps those open that are requested again. Called on the
+-- threads of connections; one thread closes files not used lately.
 module Weft.Wai.Internal.Files
   ( Files,
     newFiles,
     closeFiles,
-
-    -- * A file
     Found,
     foundFile,
     foundStatus,

@@ -1,10 +1,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : Header names that need not be made
---
--- WAI compares header names by a folded copy that 'CI.mk' makes of each; for common names it is made
--- once.
+-- | WAI compares header names by a folded copy that 'CI.mk' makes of each; for common names it is
+-- made once.
 module Weft.Wai.Internal.Names (headerName) where
 
 import Data.ByteString (ByteString)

@@ -1,10 +1,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : Where an application runs
---
--- A WAI application is plain 'IO' with some operations on its connection. It runs as a direct
--- thread or on a GHC thread; a 'Place' performs thread operations in either.
+-- | Where an application runs. It is plain 'IO' with some operations on its connection, and runs as
+-- a direct thread or on a GHC thread; a 'Place' performs thread operations in either.
 module Weft.Wai.Internal.Perform
   ( -- * Styles
     ApplicationStyle (..),

@@ -3,12 +3,9 @@
 {-# OPTIONS_GHC -Wno-deprecations #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : Requests as WAI has them
---
--- Converts a request of the server in two parts: what its head says is made once for all requests with
--- that head, which the server may know, and lazily where that is cheaper. Its strings are the server's,
--- which may be kept.
+-- | Converts a request of the server in two parts: what its head says is made once for all requests
+-- with that head, and lazily where that is cheaper. Its strings are the server's, which may be
+-- kept.
 module Weft.Wai.Internal.Request (saidBy, askedBy, clientKey) where
 
 import Data.ByteString (ByteString)

@@ -1,10 +1,8 @@
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : Responses of WAI as those of the server
---
--- Converts a response, which raises its faults; "Weft.Wai.Internal.File" converts those with files.
+-- | Converts a response of WAI, which raises its faults; "Weft.Wai.Internal.File" converts those
+-- with files.
 module Weft.Wai.Internal.Response (Making (..), Prepared (..), prepare, Constants, newConstants) where
 
 import Control.Monad (when, (>=>))

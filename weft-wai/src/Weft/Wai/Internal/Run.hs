@@ -1,17 +1,12 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : Listening, serving, stopping
---
--- A run that serves one application, from the socket to the end of the last connection. Called from
--- ordinary 'IO'.
+-- | A run that serves one application, from the socket to the end of the last connection. Called
+-- from ordinary 'IO'.
 module Weft.Wai.Internal.Run
   ( run,
     runEnv,
     runSettings,
     runSettingsSocket,
-
-    -- * For tests
     withApplication,
     withApplicationSettings,
     testWithApplication,

@@ -1,9 +1,6 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : How applications are served
---
--- The settings, under Warp's names where they mean the same, and the responses to failures.
+-- | The settings, under Warp's names where they mean the same, and the responses to failures.
 module Weft.Wai.Internal.Settings
   ( Settings (..),
     defaultSettings,
