@@ -119,26 +119,26 @@ gathering = do
     Piece found rest _ -> (B.length found, rest) @?= (0x5000, "\r\n1\r\na\r\n")
     other -> assertFailure (show other)
   case gather chunked "2\r\nab\r\nx" of
-    Piece found _ next -> (found, skip next "\r\nx") @?= ("ab", SkipBroken BadChunk)
+    Piece found _ next -> (found, skip next "\r\nx") @?= ("ab", Broken BadChunk)
     other -> assertFailure (show other)
 
 sizes :: Assertion
 sizes = do
   skip chunked "7fffffffffffffff\r\nabc" `isMore` True
-  skip chunked "8000000000000000\r\n" @?= SkipBroken BadChunk
-  skip chunked "10000000000000000\r\n" @?= SkipBroken BadChunk
-  skip chunked "-1\r\n" @?= SkipBroken BadChunk
-  skip chunked "0x1\r\n" @?= SkipBroken BadChunk
-  skip chunked "1 \r\na\r\n" @?= SkipBroken BadChunk
-  skip chunked "1\na\r\n" @?= SkipBroken BadChunk
-  skip chunked "1;a\n\r\na\r\n" @?= SkipBroken BadChunk
-  skip chunked "1\r\nab\r\n" @?= SkipBroken BadChunk
-  skip chunked "0\r\nX : y\r\n\r\n" @?= SkipBroken BadChunk
-  skip chunked "\r\n0\r\n\r\n" @?= SkipBroken BadChunk
-  skip chunked "1\r\na\r\n0\r\n\r\nnext" @?= SkipEnd "next"
+  skip chunked "8000000000000000\r\n" @?= Broken BadChunk
+  skip chunked "10000000000000000\r\n" @?= Broken BadChunk
+  skip chunked "-1\r\n" @?= Broken BadChunk
+  skip chunked "0x1\r\n" @?= Broken BadChunk
+  skip chunked "1 \r\na\r\n" @?= Broken BadChunk
+  skip chunked "1\na\r\n" @?= Broken BadChunk
+  skip chunked "1;a\n\r\na\r\n" @?= Broken BadChunk
+  skip chunked "1\r\nab\r\n" @?= Broken BadChunk
+  skip chunked "0\r\nX : y\r\n\r\n" @?= Broken BadChunk
+  skip chunked "\r\n0\r\n\r\n" @?= Broken BadChunk
+  skip chunked "1\r\na\r\n0\r\n\r\nnext" @?= End [] "next"
   where
     isMore answer expected = case answer of
-      SkipMore _ -> expected @?= True
+      More _ -> expected @?= True
       other -> assertFailure (show other)
 
 overhead :: Assertion
@@ -147,7 +147,7 @@ overhead = do
       zeros = B.replicate 10000 0x30
       trailer = "0\r\n" <> C.pack (concat (replicate 90 ("Field: " ++ replicate 100 'v' ++ "\r\n"))) <> "\r\n"
       plain = C.pack (concat (replicate 9000 "1\r\na\r\n") ++ "0\r\n\r\n")
-  skip chunked spent @?= SkipBroken ChunkOverhead
-  skip chunked zeros @?= SkipBroken ChunkOverhead
-  skip chunked trailer @?= SkipBroken ChunkOverhead
-  skip chunked plain @?= SkipEnd ""
+  skip chunked spent @?= Broken ChunkOverhead
+  skip chunked zeros @?= Broken ChunkOverhead
+  skip chunked trailer @?= Broken ChunkOverhead
+  skip chunked plain @?= End [] ""

@@ -16,7 +16,7 @@ import Test.Tasty.HUnit
 import Test.Tasty.QuickCheck (testProperty)
 import Weft
 import Weft.Http.Body
-import Weft.Http.Internal.Trailers
+import Weft.Http.Internal.Framing (isTrailer)
 import Weft.Http.RequestHead
 import Weft.Http.Server
 import Weft.Http.Status (ok200)

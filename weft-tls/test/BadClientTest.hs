@@ -17,7 +17,7 @@ import Weft.Socket
 import Weft.Test.Loopback (connected, toEnd, tryConverse)
 import Weft.Test.Waiting (eventually)
 import Weft.Tls
-import Weft.Tls.Internal.Failed
+import Weft.Tls.Internal.Failure
 import Weft.Tls.Metrics (countFailures)
 import World
 

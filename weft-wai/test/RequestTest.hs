@@ -20,7 +20,7 @@ import Test.Tasty
 import Test.Tasty.HUnit
 import Test.Tasty.QuickCheck qualified as Q
 import Weft.Wai
-import Weft.Wai.Internal.Names (headerName)
+import Weft.Wai.Internal.Request (headerName)
 
 tests :: TestTree
 tests =

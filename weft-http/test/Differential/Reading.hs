@@ -23,7 +23,7 @@ import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.ByteString.Char8 qualified as C
 import Data.Char (isAlpha, toLower)
-import Weft.Http.Internal.Trailers (isTrailer)
+import Weft.Http.Internal.Framing (isTrailer)
 import Weft.Http.RequestHead (Fault)
 
 -- | The complete requests, and what came after them. @why@ is what a refusal says.

@@ -9,13 +9,13 @@
 -- main = 'run' 3000 (\\_ respond -> respond (responseLBS status200 [] \"Hello, World!\"))
 -- @
 --
--- The names are those of @Network.Wai.Handler.Warp@: an application for Warp runs here after a
--- change of one import. An executable needs @-threaded@, and uses the processors of @+RTS -N@.
+-- The names are those of @Network.Wai.Handler.Warp@: an application for Warp runs here after a change
+-- of one import. An executable needs @-threaded@.
 --
--- An application begins as a direct thread ("Weft.IO"): waiting for its client (for the body, or
--- to send) suspends it without blocking others, and it may use all of "Weft.IO". Applications that
--- block otherwise (in an 'Control.Concurrent.MVar.MVar', in @threadDelay@, in a database client)
--- are detected and then run on GHC threads, as under Warp: see 'ApplicationStyle'.
+-- An application begins as a direct thread ("Weft.IO"): waiting for its client suspends it without
+-- blocking others. Applications that block otherwise (in an 'Control.Concurrent.MVar.MVar', in
+-- @threadDelay@, in a database client) are detected and then run on GHC threads, as under Warp: see
+-- 'ApplicationStyle'.
 module Weft.Wai
   ( -- * Running
     run,
@@ -143,8 +143,8 @@ getPort = settingsPort
 setHost :: HostPreference -> Settings -> Settings
 setHost host settings = settings {settingsHost = host}
 
--- | Listen on this socket, which the run opens and closes, in place of port and host. For sockets of another kernel than the
--- system's ('setRuntime'), such as those of a TCP of its own:
+-- | Listen on this socket, which the run opens and closes, in place of port and host. For another
+-- kernel than the system's ('setRuntime'), such as a TCP of its own:
 --
 -- > setListen (listenTcp (Just "10.9.0.2") "3000" 4096) (setRuntime (\s -> s {settingKernel = withTcp tcp (settingKernel s)}) defaultSettings)
 setListen :: Weft.Thread Socket -> Settings -> Settings
@@ -155,8 +155,7 @@ getHost :: Settings -> HostPreference
 getHost = settingsHost
 
 -- | Called with an exception that leaves an application, and the request if there is one. Default:
--- 'defaultOnException'. Not called when the client resets its connection, which interrupts the
--- application with an asynchronous exception.
+-- 'defaultOnException'. Not called when the client resets its connection.
 setOnException :: (Maybe Request -> SomeException -> IO ()) -> Settings -> Settings
 setOnException action settings = settings {settingsOnException = action}
 
@@ -164,8 +163,7 @@ setOnException action settings = settings {settingsOnException = action}
 getOnException :: Settings -> Maybe Request -> SomeException -> IO ()
 getOnException = settingsOnException
 
--- | The response to an exception, if the response has not begun. Default:
--- 'defaultOnExceptionResponse'. Not used for malformed requests, which reach no application.
+-- | The response to an exception, if none has begun. Default: 'defaultOnExceptionResponse'.
 setOnExceptionResponse :: (SomeException -> Response) -> Settings -> Settings
 setOnExceptionResponse respond settings = settings {settingsOnExceptionResponse = respond}
 
@@ -186,13 +184,11 @@ getOnClose :: Settings -> SockAddr -> IO ()
 getOnClose settings = fromMaybe (\_ -> pure ()) (settingsOnClose settings)
 
 -- | In seconds: how long a client may take to send a head, between two pieces of a body and between
--- requests, and to accept a part of a response. Default: 30. Zero: unlimited. Applications have no
--- limit.
+-- requests, and to accept a part of a response. Default: 30. Zero: unlimited.
 setTimeout :: Int -> Settings -> Settings
 setTimeout limit settings = settings {settingsTimeout = limit}
 
--- | In octets: how much of a body that the application left unread is received to keep the
--- connection; 'Nothing': all. Default: 8192.
+-- | In octets: how much unread body is received to keep the connection; 'Nothing': all. Default: 8192.
 setMaximumBodyFlush :: Maybe Int -> Settings -> Settings
 setMaximumBodyFlush most settings = settings {settingsMaximumBodyFlush = fmap (max 0) most}
 
@@ -208,8 +204,8 @@ setMaximumRequestBody most settings = settings {settingsMaximumRequestBody = mos
 setBeforeMainLoop :: IO () -> Settings -> Settings
 setBeforeMainLoop action settings = settings {settingsBeforeMainLoop = action}
 
--- | Receives an action that ends the service, callable from any thread, such as a signal handler:
--- it stops accepting, closes idle connections and finishes requests; then 'runSettings' returns.
+-- | Receives an action that ends the service gracefully, callable from any thread, such as a signal
+-- handler; then 'runSettings' returns.
 setInstallShutdownHandler :: (IO () -> IO ()) -> Settings -> Settings
 setInstallShutdownHandler install settings = settings {settingsInstallShutdownHandler = install}
 
@@ -229,8 +225,8 @@ setServerName name settings = settings {settingsServerName = name}
 setAltSvc :: ByteString -> Settings -> Settings
 setAltSvc value settings = settings {settingsAltSvc = Just value}
 
--- | In octets: a builder's output up to this size is buffered and sent with its length. Larger
--- output is streamed in chunks, or with the length that the application names. Default: 65,536.
+-- | In octets: a builder's output up to this size is sent with its length. Larger output is streamed in
+-- chunks, or with the length that the application names. Default: 65,536.
 setMaxBuilderResponseBufferSize :: Int -> Settings -> Settings
 setMaxBuilderResponseBufferSize most settings = settings {settingsMaxBuilderResponseBufferSize = most}
 
@@ -238,14 +234,13 @@ setMaxBuilderResponseBufferSize most settings = settings {settingsMaxBuilderResp
 setNoParsePath :: Bool -> Settings -> Settings
 setNoParsePath unparsed settings = settings {settingsNoParsePath = unparsed}
 
--- | In octets: a body of a known length up to this is received before its application begins.
--- Default: 65,536. Reading a larger one lazily ('Network.Wai.lazyRequestBody') blocks a worker.
--- Applications on GHC threads have nothing received beforehand.
+-- | In octets: a body of a known length up to this is received before its application begins, unless
+-- that runs on a GHC thread. Default: 65,536. Reading a larger one lazily
+-- ('Network.Wai.lazyRequestBody') blocks a worker.
 setPrefetchBody :: Int -> Settings -> Settings
 setPrefetchBody most settings = settings {settingsPrefetchBody = most}
 
--- | Called after each response, with its length if that was known before sending. It must not
--- block.
+-- | Called after each response, with its length if known before sending. It must not block.
 setLogger :: (Request -> Status -> Maybe Integer -> IO ()) -> Settings -> Settings
 setLogger logger settings = settings {settingsLogger = Just logger}
 
@@ -282,26 +277,23 @@ setProxyLayer layer settings = settings {settingsProxy = Just layer}
 setProxyProtocolNone :: Settings -> Settings
 setProxyProtocolNone settings = settings {settingsProxy = Nothing}
 
--- | Require a header of the PROXY protocol, version 1 or 2, with the client's address, and close
--- other connections. Only for an address that the proxy alone can reach; 'Weft.Http.Proxy.proxyLayer'
--- (with 'setProxyLayer') accepts headers from named networks only.
+-- | Require a header of the PROXY protocol, and close other connections. Only for an address that the
+-- proxy alone can reach; 'Weft.Http.Proxy.proxyLayer' (with 'setProxyLayer') is for named networks.
 setProxyProtocolRequired :: Settings -> Settings
 setProxyProtocolRequired = setProxyLayer (proxyLayerOfAnybody HeaderRequired)
 
--- | Accept a header of the PROXY protocol; without one, use the socket's address. Anyone who
--- reaches the address can forge the client's.
+-- | Accept a header of the PROXY protocol, too. Anyone who reaches the address can forge the client's.
 setProxyProtocolOptional :: Settings -> Settings
 setProxyProtocolOptional = setProxyLayer (proxyLayerOfAnybody HeaderOptional)
 
--- | In octets: a body that brings less than this in the time of 'setTimeout' is answered with 408.
--- Only time spent waiting for the client counts. Default: 2,048. Zero: each piece has that time.
--- Trickling bytes never extend the time of a head. A client must take 240 octets of a response a
--- second ('Weft.Http.Server.serverResponseRate'), if there is a time limit.
+-- | In octets: a body that brings less than this in the time of 'setTimeout' is answered with 408. Only
+-- waits for the client count. Default: 2,048. Zero: each piece has that time. A client must take 240
+-- octets of a response a second ('Weft.Http.Server.serverResponseRate'), if there is a time limit.
 setSlowlorisSize :: Int -> Settings -> Settings
 setSlowlorisSize size settings = settings {settingsSlowlorisSize = size}
 
--- | Without effect: a file that is requested again stays open, and is checked on each request; a
--- closing connection has two seconds for data in flight.
+-- | Without effect: files stay open and are checked on each request; a closing connection has two
+-- seconds.
 setFdCacheDuration, setFileInfoCacheDuration, setGracefulCloseTimeout1, setGracefulCloseTimeout2 :: Int -> Settings -> Settings
 setFdCacheDuration _ = id
 setFileInfoCacheDuration _ = id

@@ -1,11 +1,11 @@
--- | Access logs that never block a worker: entries go into a bounded queue, and one thread writes
--- them in batches, in the common, the combined or a JSON format.
+-- | Access logs that never block a worker: one thread writes the entries of a bounded queue in batches,
+-- in the common, the combined or a JSON format.
 --
--- A log that cannot be written (a full disk) does not stop the service: the log reports the
--- failure once, drops and counts entries meanwhile, and tries again with each batch.
+-- A log that cannot be written (a full disk) does not stop the service: the log reports that once,
+-- drops and counts entries, and tries again with each batch.
 --
--- To rotate, rename the file and reopen it ('reopenAccessLog'), as on @SIGHUP@: no entry is
--- lost or written twice.
+-- To rotate, rename the file and call 'reopenAccessLog', as on @SIGHUP@: no entry is lost or written
+-- twice.
 module Weft.Http.AccessLog
   ( -- * Logs
     AccessLog,
@@ -60,8 +60,7 @@ data AccessLogSettings = AccessLogSettings
     accessLogTarget :: !LogTarget,
     -- | Default: 'Combined'.
     accessLogFormat :: !LogFormat,
-    -- | Bound of the queue in bytes, of which each line takes its length and 64; default
-    -- 16,000,000. The log drops entries beyond it.
+    -- | Bound of the queue in bytes, 64 for each line included; default 16,000,000. More is dropped.
     accessLogQueue :: !Int,
     -- | Permissions of a new file, before the process's umask; default 0640.
     accessLogPermissions :: !CInt,
@@ -97,9 +96,9 @@ logLine accessLog line = do
   -- Rendered now: the line's strings would keep all bytes that were received with the request.
   evaluate (render (logFormat accessLog) stamp line) >>= enqueue (logQueue accessLog) (logMost accessLog)
 
--- | Reopen the log's file by its name, after it was renamed, and wait for that: entries logged
--- before the call go to the old file, those logged after it returns to the new one. 'False' if the
--- file cannot be opened; the log then keeps the old one and reports it. 'True' for standard output.
+-- | After the log's file was renamed, reopen it by its name, and wait for that: later entries go to the
+-- new file. 'False' if it cannot be opened: the log reports that and keeps the old one. 'True' for
+-- standard output.
 reopenAccessLog :: AccessLog -> Thread Bool
 reopenAccessLog = askReopen . logQueue
 

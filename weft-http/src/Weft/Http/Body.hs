@@ -1,9 +1,8 @@
 -- |
 -- Description : The decoder of request bodies
 --
--- Takes the framing off a body as it arrives: fixed lengths and chunks (RFC 9112, section 7.1).
--- The decoder is a value that classifies the bytes at hand; it keeps a few numbers and no data.
--- The server uses it to hand a body to the handler, and to skip what the handler left unread.
+-- Takes the framing off a body as it arrives: fixed lengths and chunks (RFC 9112, section 7.1). The
+-- decoder is a value that classifies the bytes at hand; it keeps a few numbers and no data.
 module Weft.Http.Body
   ( -- * Decoding
     Decoder,
@@ -14,7 +13,6 @@ module Weft.Http.Body
 
     -- * Skipping
     skip,
-    Skipped (..),
 
     -- * What is left
     remaining,
@@ -29,15 +27,15 @@ import Data.Int (Int64)
 import Data.Word (Word8)
 import Weft.Http.Internal.Ascii
 import Weft.Http.Internal.Fault
-import Weft.Http.Internal.Trailers
+import Weft.Http.Internal.Framing (isFraming, isTrailer)
 import Weft.Http.Internal.Types
 
 -- | The position in a body.
 data Decoder
   = -- | Octets to come of a body of fixed length.
     Fixed !Int64
-  | -- | A chunked body: how many more octets of extensions, trailer fields and superfluous zeros
-    -- and how many more trailer fields it may contain, and the trailer section so far.
+  | -- | A chunked body: how many more octets of overhead (extensions, trailer, superfluous zeros) and
+    -- how many more trailer fields it may contain, and the trailer section so far.
     Chunks !ChunkPlace !Int !Int !ByteString
   deriving stock (Eq, Show)
 
@@ -77,15 +75,14 @@ data Step
     More !Decoder
   | -- | Data (a non-empty slice of the input), the rest of the input, and its decoder.
     Piece !ByteString !ByteString !Decoder
-  | -- | The end of the body, with its permitted trailer fields ("Weft.Http.Internal.Trailers");
-    -- the next request starts with these bytes.
+  | -- | The end of the body, with its permitted trailer fields, and the bytes after it.
     End [Field] !ByteString
   | -- | Malformed: close the connection.
     Broken !Fault
   deriving stock (Eq, Show)
 
--- | A decoder at the start of a body. 'limitFields' bounds the trailer fields; to bound head and
--- trailer together, the caller subtracts the number of fields of the head.
+-- | A decoder at the start of a body. 'limitFields' bounds the trailer fields: subtract those of the
+-- head.
 bodyDecoder :: Limits -> Framing -> Decoder
 bodyDecoder limits = \case
   NoBody -> Fixed 0
@@ -203,8 +200,8 @@ trailerFields section = case B.elemIndex CR section of
       let (name, value) = B.break (== colon) line
        in Field (B.copy name) (B.copy (trim (B.drop 1 value)))
 
--- | 'decode', with small chunks gathered into pieces of up to 16 KiB. A piece that is a single chunk, or
--- a part of one, is not copied.
+-- | 'decode', with small chunks gathered into pieces of up to 16 KiB. A piece of one chunk is not
+-- copied.
 gather :: Decoder -> ByteString -> Step
 gather = go [] 0
   where
@@ -220,23 +217,11 @@ gather = go [] 0
     joined = B.concat . reverse
     enough = 16_384 :: Int
 
--- | The outcome of 'skip'.
-data Skipped
-  = -- | The input is consumed and the body goes on.
-    SkipMore !Decoder
-  | -- | The end of the body; the next request starts with these bytes.
-    SkipEnd !ByteString
-  | -- | Malformed: close the connection.
-    SkipBroken !Fault
-  deriving stock (Eq, Show)
-
--- | Skip body bytes. The caller counts its input to decide when to close the connection instead.
-skip :: Decoder -> ByteString -> Skipped
+-- | 'decode' that skips data: never a 'Piece'. The caller counts its input to decide when to give up.
+skip :: Decoder -> ByteString -> Step
 skip decoder input = case decode decoder input of
-  More next -> SkipMore next
   Piece _ rest next -> skip next rest
-  End _ rest -> SkipEnd rest
-  Broken fault -> SkipBroken fault
+  step -> step
 
 splitAt64 :: Int64 -> ByteString -> (ByteString, ByteString)
 splitAt64 n b

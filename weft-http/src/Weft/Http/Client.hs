@@ -10,8 +10,7 @@
 -- @
 --
 -- Import this module qualified. Any number of threads may share a client. All operations can be
--- cancelled, which closes the connection in use and frees its place. They are system calls of
--- Weft only, so a simulated kernel runs them too.
+-- cancelled, which closes the connection in use and frees its place. A simulated kernel runs them, too.
 --
 -- == HTTPS
 --
@@ -24,12 +23,12 @@
 --
 -- == Connections
 --
--- The pool keeps a connection when both sides allow it and the response was received to its end,
--- and reuses the most recent one first. Requests that wait for a connection are served in turn.
--- The pool also closes an idle connection that the server closes. If the server's close crosses a
--- request, the client repeats the request once on a new connection, provided that its method is
--- idempotent, its body is not a stream and no byte of a response has arrived. In all other cases
--- the request fails with 'ConnectionLost'. A request that takes too long ('TimedOut') is not repeated.
+-- The pool keeps a connection when both sides allow it and the response was received to its end, and
+-- reuses the most recent one first. Requests wait for a connection in turn. An idle connection that the
+-- server closes is closed. If that crosses a request, the client repeats it once on a new connection,
+-- provided that its method is idempotent, its body is not a stream and no byte of a response has
+-- arrived; otherwise it fails with 'ConnectionLost'. A request that takes too long ('TimedOut') is not
+-- repeated.
 module Weft.Http.Client
   ( -- * Clients
     Client,
@@ -150,8 +149,7 @@ data Reply = Reply
   }
   deriving stock (Eq, Show)
 
--- | GET a URL and wait for the whole response, whatever its status. Throws 'HttpError', among
--- them 'ContentTooLong' for more than 'clientMostContent'.
+-- | GET a URL and wait for the whole response, whatever its status. Throws 'HttpError'.
 get :: Client -> ByteString -> Thread Reply
 get client text = url text >>= request client . requestTo Get
 
@@ -172,8 +170,8 @@ readResponseBody limit response = go 0 []
         then pure (B.concat (reverse pieces))
         else if size' > limit then throwM (ContentTooLong limit) else go size' (piece : pieces)
 
--- | Send a request and use the response while its content arrives ('receivePiece'). The response
--- ends with the body; if its content has not ended by then, the client closes the connection.
+-- | Send a request and use the response while its content arrives ('receivePiece'). Content that has
+-- not ended with the body closes the connection.
 withResponse :: Client -> ClientRequest -> (ClientResponse -> Thread a) -> Thread a
 withResponse (Client settings pool) asked use = do
   end <- traverse (\d -> after d <$> now) (timeoutWhole timeouts)
@@ -235,8 +233,8 @@ redirect status location this
     ofContent = ["content-encoding", "content-language", "content-location", "content-type", "digest", "last-modified"]
     isOneOf f = any (`eqCaseless` fieldName f)
 
--- | Render a head, with these standard fields unless the request has one of the name. A field's
--- value must not become another field or request.
+-- | Render a head, with the standard fields that the request lacks. A value must not become another
+-- field.
 renderRequest :: [Field] -> ClientRequest -> Either BadField ByteString
 renderRequest standard asked = do
   rendered <- renderFields (B.concat [method, " ", path, " HTTP/1.1\r\n"]) fields

@@ -1,8 +1,7 @@
 -- |
 -- Description : Compression of responses
 --
--- Compresses content in memory with gzip for clients that accept it. Static files have
--- precompressed and cached forms instead ("Weft.Http.Static").
+-- Compresses content in memory with gzip. Static files have forms of their own ("Weft.Http.Static").
 module Weft.Http.Compress
   ( -- * For handlers
     compress,
@@ -37,8 +36,8 @@ import Weft.Http.Status
 
 -- | Which content is compressed, and how.
 data CompressSettings = CompressSettings
-  { -- | Media types, in lower case and without parameters: @text\/html@, or @text\/*@ for all
-    -- subtypes. Default: 'defaultCompressTypes'.
+  { -- | Media types in lower case, without parameters: @text\/html@, or @text\/*@. Default:
+    -- 'defaultCompressTypes'.
     compressTypes :: ![ByteString],
     -- | Smaller content, in octets, is sent as it is; default 256.
     compressLeast :: !Int,
@@ -86,10 +85,10 @@ compressesType settings contentType = any (`elem` compressTypes settings) [kind,
   where
     kind = lowered (trim (C.takeWhile (/= ';') contentType))
 
--- | Compress a handler's content if the client accepts it, its type is one of 'compressTypes' and
--- its size is in bounds. Files, streams, content with a @Content-Encoding@ or @no-transform@, and
--- parts (206) stay as they are. A strong entity tag becomes weak: it no longer names the bytes
--- sent, but preconditions made from it still hold for the handler.
+-- | Compress a handler's content if the client accepts it, and its type and size are in bounds. Files,
+-- streams, content with a @Content-Encoding@ or @no-transform@, and parts (206) stay as they are. A
+-- strong entity tag becomes weak: it no longer names the bytes, but preconditions made from it hold for
+-- the handler.
 compress :: CompressSettings -> Handler -> Handler
 compress settings handler request = do
   response <- handler request
@@ -136,8 +135,7 @@ gzip level bytes = L.toStrict (GZip.compressWith parameters (L.fromStrict bytes)
           GZip.compressBufferSize = 16 * 1024
         }
 
--- | 'gzip' without blocking the worker: up to 32 KiB (a millisecond or two) in place, more on
--- another OS thread.
+-- | 'gzip' without blocking the worker: up to 32 KiB (a millisecond or two) in place, more elsewhere.
 gzipThread :: Int -> ByteString -> Thread ByteString
 gzipThread level bytes
   | B.length bytes <= 32 * 1024 = liftIO packed

@@ -1,8 +1,7 @@
 -- |
 -- Description : Preconditions
 --
--- Evaluates the preconditions of a request against the validators of the selected
--- representation, in the precedence of RFC 9110, section 13.2.2. Pure.
+-- Evaluates preconditions against the validators of a representation (RFC 9110, section 13.2.2). Pure.
 module Weft.Http.Conditional (Validators (..), Outcome (..), evaluatePreconditions) where
 
 import Data.ByteString (ByteString)
@@ -14,12 +13,11 @@ import Weft.Http.Internal.Types
 data Validators = Validators
   { validatorETag :: !(Maybe ETag),
     validatorModified :: !(Maybe HttpTime),
-    -- | Is 'validatorModified' the second of the last change, rather than a time that a tool gave
-    -- to several versions? If not, @If-Range@ with a date fails.
+    -- | Is 'validatorModified' the second of the last change, and not set by a tool? Else @If-Range@
+    -- fails.
     validatorExact :: !Bool,
-    -- | The @Date@ of the response. A modification in this second or the one before may not have
-    -- been the last one in its second, so its date is no strong validator yet (RFC 9110,
-    -- section 8.8.2.2).
+    -- | The @Date@ of the response. Another modification in its second or the one before may be unseen,
+    -- so such a date is no strong validator yet (RFC 9110, section 8.8.2.2).
     validatorNow :: !HttpTime
   }
   deriving stock (Eq, Show)
@@ -36,8 +34,7 @@ data Outcome
     PreconditionFailed
   deriving stock (Eq, Ord, Show, Enum, Bounded)
 
--- | Evaluate the preconditions of a request that would otherwise succeed. Invalid dates count as
--- absent.
+-- | Evaluate the preconditions of a request that would otherwise succeed. Invalid dates are absent.
 --
 -- >>> let v = Validators (Just (Strong "a")) Nothing False (HttpTime 0)
 -- >>> evaluatePreconditions Get noConditions {conditionIfNoneMatch = Just "\"a\""} v

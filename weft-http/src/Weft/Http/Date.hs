@@ -48,9 +48,8 @@ representable = max (HttpTime 0) . min (HttpTime 253402300799)
 seconds :: HttpTime -> Int64
 seconds (HttpTime n) = n
 
--- | Parse the preferred format, that of RFC 850 with its two-digit year (69 to 99 are in the
--- 1900s), or that of C's @asctime@. The input must be what the format prints for the time: a
--- wrong weekday is refused.
+-- | Parse the preferred format, that of RFC 850 with its two-digit year (69 to 99: 1900s), or that of
+-- C's @asctime@. The input must be what the format prints: a wrong weekday is refused.
 --
 -- >>> parseDate "Sunday, 06-Nov-94 08:49:37 GMT"
 -- Just 784111777
@@ -61,8 +60,7 @@ seconds (HttpTime n) = n
 parseDate :: ByteString -> Maybe HttpTime
 parseDate given = listToMaybe ([t | Just date <- [parseHTTPDate given], let { t = fromUtc (httpDateToUTC date) }, formatDate t == given] <> slowly)
   where
-    -- http-date reads the first format from 1970 on, but also 99:99:99 and trailing bytes. The
-    -- time package reads the others and takes 30 times as long.
+    -- http-date also reads 99:99:99 and trailing bytes; the time package takes 30 times as long.
     slowly = [fromUtc time | format <- formats, Just time <- [parseTimeM False defaultTimeLocale format text], formatTime defaultTimeLocale format time == text]
     formats = ["%a, %d %b %0Y %H:%M:%S GMT", "%A, %d-%b-%y %H:%M:%S GMT", "%a %b %e %H:%M:%S %0Y", "%a %b %d %H:%M:%S %0Y"]
     -- No date is longer than "Wednesday, 31-Dec-99 23:59:60 GMT".

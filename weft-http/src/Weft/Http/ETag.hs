@@ -77,8 +77,7 @@ data TagList
     Tags [ETag]
   deriving stock (Eq, Show)
 
--- | Parse a list of tags up to the first malformed one. A missing tag is safe: it causes a
--- needless download or a refused change.
+-- | Parse a list of tags up to the first malformed one. Missing tags are safe: something is sent again.
 --
 -- >>> parseTagList "\"a\", W/\"b\""
 -- Tags [Strong "a",Weak "b"]
@@ -120,8 +119,8 @@ data FileIdentity = FileIdentity
   }
   deriving stock (Eq, Show)
 
--- | The weak tag of a file of unknown content. A tool can give two versions one time, so equal
--- tags do not imply equal bytes (RFC 9110, section 8.8.1).
+-- | The weak tag of a file of unknown content: two versions may have one time (RFC 9110, section
+-- 8.8.1).
 --
 -- >>> renderETag (fileETag (FileIdentity 305 1000))
 -- "W/\"131-3e8\""
@@ -136,8 +135,7 @@ fileETag (FileIdentity size modified) =
 contentETag :: ByteString -> ETag
 contentETag bytes = hashETag (B.length bytes) (hashMore bytes hashStart)
 
--- | 'contentETag' of pieces: their total length, and 'hashMore' of each piece in turn, starting
--- from 'hashStart'.
+-- | 'contentETag' of pieces: the total length, and 'hashMore' of each piece, starting from 'hashStart'.
 hashETag :: Int -> Word64 -> ETag
 hashETag count hash = Strong (build (Builder.word64Hex (fromIntegral count) <> "." <> Builder.word64Hex hash))
 

@@ -55,8 +55,7 @@ becomeReady (Health ref) = atomicModifyIORef' ref (\now' -> (if now' == Starting
 becomeStopping :: Health -> IO ()
 becomeStopping (Health ref) = atomicModifyIORef' ref (const (Stopping, ()))
 
--- | Become 'Stopping', then sleep so that load balancers, which poll every few seconds, notice.
--- Drain afterwards. Can be cancelled.
+-- | Become 'Stopping', then sleep so that load balancers, which poll, notice; drain afterwards.
 stopAfter :: Health -> Duration -> Thread ()
 stopAfter health delay = liftIO (becomeStopping health) >> sleep delay
 

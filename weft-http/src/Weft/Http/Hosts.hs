@@ -1,8 +1,7 @@
 -- |
 -- Description : Handlers by host name
 --
--- Virtual hosts: the authority of a request's target, or else its @Host@, selects the handler.
--- Case, port and a final dot are ignored.
+-- Virtual hosts: the host of a request selects the handler, without case, port and a final dot.
 module Weft.Http.Hosts
   ( -- * Names
     HostPattern (..),
@@ -96,8 +95,7 @@ lookupHost (HostTable exact below) given = case HashMap.lookup name exact of
       Nothing -> Nothing
       Just i -> let parent = B.drop (i + 1) b in HashMap.lookup parent below <|> climb parent
 
--- | Apply the handler (or other function) of the request's host. The second one is for unknown hosts
--- and HTTP\/1.0 requests without a host.
+-- | Apply the handler (or other function) of the request's host; the second one for unknown or no host.
 byHost :: HostTable (Request -> a) -> (Request -> a) -> Request -> a
 byHost table others request = case requestHost request >>= lookupHost table of
   Just handler -> handler request

@@ -1,6 +1,5 @@
--- | The listening sockets of a server: its own, alone or sharing the address with another process,
--- or inherited from a service manager. Both sharing and inheriting let a new process take over
--- without clients noticing:
+-- | The listening sockets of a server: its own, alone or sharing the address with another process, or
+-- inherited from a service manager. The last two let a new process take over unnoticed:
 --
 -- [Inherited sockets] All processes accept from one queue of waiting connections. Nothing is lost
 --   when one process stops accepting.
@@ -40,10 +39,9 @@ data ListenAlone
 listenOn :: ListenAlone -> Maybe HostName -> ServiceName -> Int -> Thread Socket
 listenOn alone = listenTcpWith [(ReusePort, 1) | alone == Shared]
 
--- | The listening sockets opened by a service manager, such as systemd for a @.socket@ unit; often
--- none. Checks each and makes it non-blocking and close-on-exec. Removes the environment variables
--- of the protocol, so that no child process adopts the sockets: call it once, early. Throws an
--- 'IOError' that names an invalid descriptor and the reason.
+-- | The listening sockets opened by a service manager, such as systemd; often none. Makes each
+-- non-blocking and close-on-exec. Removes the variables of the protocol, so that no child process
+-- adopts the sockets: call it once, early. Throws an 'IOError' that names an invalid descriptor.
 activatedSockets :: Thread [Activated]
 activatedSockets = do
   parsed <- liftIO $ do

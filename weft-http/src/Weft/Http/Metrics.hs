@@ -1,5 +1,4 @@
--- | Metrics in Prometheus' text format, version 0.0.4: counters, gauges and histograms of the
--- program, the HTTP server, the runtime and the process.
+-- | Metrics in Prometheus' text format, version 0.0.4: of the program, server, runtime and process.
 --
 -- @
 -- registry <- liftIO 'newRegistry'
@@ -9,9 +8,8 @@
 -- admin <- newServer defaultServerSettings (\\_ -> 'metricsHandler' registry)
 -- @
 --
--- Counting takes some nanoseconds, no lock and no allocation; values that the runtime and the
--- system keep are only read during a scrape. Serve metrics on an address of their own, since they
--- are not for the public.
+-- Counting takes some nanoseconds, no lock and no allocation; values of runtime and system are read
+-- during a scrape. Serve metrics on an address of their own: they are not for the public.
 module Weft.Http.Metrics
   ( -- * Registries
     Registry,

@@ -1,8 +1,7 @@
 -- |
 -- Description : Media types by file name
 --
--- The @Content-Type@ of a file by its name: the table of the @mime-types@ package, a few more
--- types, and the charset of text.
+-- The @Content-Type@ of a file by its name: the table of @mime-types@, a few more, and the charset.
 module Weft.Http.Mime (contentTypeFor, defaultContentType) where
 
 import Data.ByteString (ByteString)
@@ -15,8 +14,7 @@ import Data.Text.Encoding qualified as T
 import Data.Text.Encoding.Error qualified as T
 import Network.Mime qualified as Mime
 
--- | The @Content-Type@ of a file name. Ignores case and uses the longest known extension
--- (@tar.gz@ before @gz@). Text is declared as UTF-8.
+-- | The @Content-Type@ of a file name, by its longest known extension without case. Text is UTF-8.
 --
 -- >>> contentTypeFor "Index.HTML"
 -- "text/html; charset=utf-8"

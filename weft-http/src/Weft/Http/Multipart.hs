@@ -1,8 +1,8 @@
 -- |
 -- Description : Several ranges in one response
 --
--- The framing of @multipart/byteranges@ (RFC 9110, section 14.6): the preamble of each part, the
--- end, and the exact length, known before the first byte is sent. The caller sends the parts.
+-- The framing of @multipart/byteranges@ (RFC 9110, section 14.6), whose exact length is known before
+-- the first byte is sent. The caller sends the parts.
 module Weft.Http.Multipart
   ( -- * Boundaries
     boundary,
@@ -22,8 +22,7 @@ import Data.Word (Word64)
 import Weft.Http.Internal.Ascii (build)
 import Weft.Http.Range
 
--- | A boundary of 128 random bits, drawn by the caller for each response, so that the author of
--- the file cannot have included it.
+-- | A boundary of 128 random bits for one response, which no author of a file can have included.
 --
 -- >>> boundary 1 2
 -- "weft00000000000000010000000000000002"
@@ -50,8 +49,8 @@ data Multipart = Multipart
   }
   deriving stock (Eq, Show)
 
--- | Frame the ranges of a representation, given the boundary, its type and its size. The type must
--- be a valid field value.
+-- | Frame ranges, given the boundary, the type (a valid field value) and the size of the
+-- representation.
 multipart :: ByteString -> ByteString -> Int64 -> [ByteRange] -> Multipart
 multipart text contentType size ranges =
   Multipart

@@ -73,8 +73,7 @@ data Weighted = Weighted
   }
   deriving stock (Eq, Show)
 
--- | The members of all lines of a field. Drops parameters other than the weight, and members with
--- a malformed weight: the client may not have asked for them.
+-- | The members of all lines of a field, without other parameters and without malformed weights.
 --
 -- >>> parseWeighted ["gzip;q=0.8, br", "*;q=0"]
 -- [Weighted {weightedName = "gzip", weight = 800},Weighted {weightedName = "br", weight = 1000},Weighted {weightedName = "*", weight = 0}]
@@ -114,9 +113,9 @@ qvalue q = case C.uncons q of
           Just (B.foldl' (\n d -> n * 10 + fromIntegral d - 0x30) 0 digits * 10 ^ (3 - B.length digits))
       | otherwise = Nothing
 
--- | The coding to send, given the lines of @Accept-Encoding@ and the available codings in the
--- server's order of preference: the first of the highest weight, if that is at least the weight of
--- 'Identity'. 'Identity' also if the client accepts nothing available.
+-- | The coding to send, given the lines of @Accept-Encoding@ and the codings in the server's order of
+-- preference: the first of the highest weight, if that is at least the weight of 'Identity', or
+-- 'Identity'.
 --
 -- >>> chooseCoding ["gzip, deflate, br"] [Brotli, Gzip]
 -- Brotli
@@ -140,8 +139,8 @@ chooseCoding values available = case [(q, c) | c <- available, c /= Identity, Ju
     -- Unmentioned, identity is acceptable, but anything mentioned is better.
     unpacked = fromMaybe 0 (quality Identity)
 
--- | Does a client with these lines of @Accept@ take a type (in lower case, without parameters)?
--- The most specific member decides; without any line the client takes everything.
+-- | Does a client with these lines of @Accept@ take a type in lower case? The most specific member
+-- decides; without any line it takes everything.
 --
 -- >>> acceptsType ["text/html, */*;q=0.1"] "text/html"
 -- True

@@ -1,5 +1,5 @@
--- | Notifies a service manager as @sd_notify(3)@ does: that the service is ready, reloads, stops,
--- or is alive. Without a manager nothing is sent.
+-- | Notifies a service manager (@sd_notify(3)@): ready, reloading, stopping, alive. Without one:
+-- nothing.
 --
 -- @
 -- notifier <- 'openNotifier' report
@@ -55,9 +55,8 @@ data Notifier = Notifier
     notifierFailed :: !(IORef Bool)
   }
 
--- | Open the notifier named in the environment, and remove the variables, so that no child process
--- uses them: call it once, early. The action reports invalid variables, and the first message that
--- cannot be sent; the service goes on.
+-- | Open the notifier named in the environment, and remove the variables, so that no child process uses
+-- them: call it once, early. The action reports invalid variables and the first failure to send.
 openNotifier :: (String -> IO ()) -> Thread Notifier
 openNotifier report = do
   (given, usec, pid, me) <- liftIO $ do
@@ -141,8 +140,7 @@ notify notifier assignments = for_ (notifierSocket notifier) $ \(socket, address
 watchdogInterval :: Notifier -> Maybe Duration
 watchdogInterval = notifierWatch
 
--- | Fork a thread that sends a sign of life twice in each interval while the check succeeds. Does
--- nothing without a watchdog.
+-- | Fork a thread that sends a sign of life twice in each interval while the check succeeds.
 watchOver :: Notifier -> Thread Bool -> Thread ()
 watchOver notifier check = for_ (notifierWatch notifier) $ \interval ->
   -- Masked, so that an asynchronous exception does not end it. It sleeps interruptibly.

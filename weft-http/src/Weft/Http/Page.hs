@@ -1,8 +1,7 @@
 -- |
 -- Description : Directory listings and error pages
 --
--- Complete HTML documents in UTF-8 that load nothing else, follow the reader's choice of light or
--- dark, and contain no unescaped byte of a request or file name.
+-- Complete HTML documents that load nothing and contain no unescaped byte of a request or file name.
 module Weft.Http.Page
   ( -- * Directory listings
     listingPage,
@@ -83,8 +82,7 @@ data Column
 defaultOrder :: Order
 defaultOrder = Order ByName False
 
--- | The order in a query, as the links in the head of a listing set it; 'defaultOrder' for what is
--- missing or invalid.
+-- | The order in a query, as a listing's links set it; 'defaultOrder' for what is missing or invalid.
 --
 -- >>> orderFromQuery "?sort=size&order=desc"
 -- Order {orderColumn = BySize, orderDescending = True}
@@ -100,8 +98,7 @@ orderFromQuery query =
   where
     parameters = map (C.breakEnd (== '=')) (C.split '&' (C.drop 1 query))
 
--- | The listing of a directory, directories first. The path is decoded and has a slash at either
--- end; the links are relative to it.
+-- | The listing of a directory, whose decoded path has a slash at either end; the links are relative.
 listingPage :: Order -> ByteString -> [ListingEntry] -> ByteString
 listingPage order path entries =
   page ("Index of " <> escapeText path) $
@@ -209,8 +206,7 @@ style =
   \a { color: var(--link); text-decoration: none }\n\
   \a:hover { text-decoration: underline }\n"
 
--- | Bytes as UTF-8 text of an element or a quoted attribute. Invalid UTF-8 and control characters
--- become U+FFFD.
+-- | Bytes as UTF-8 text. Invalid UTF-8 and control characters become U+FFFD.
 escapeText :: ByteString -> Builder
 escapeText = T.foldr (\c rest -> escaped c <> rest) mempty . T.decodeUtf8With T.lenientDecode
   where

@@ -1,9 +1,8 @@
 -- |
 -- Description : Safe paths
 --
--- Splits a request's path into components that can be appended to a directory and never leave it.
--- Refuses everything doubtful rather than repairing it: a client that sends it is broken or
--- probing. Symbolic links are the concern of the code that opens the file.
+-- Splits a request's path into components that never leave a directory. Refuses everything doubtful: a
+-- client that sends it is broken or probing. Symbolic links concern the code that opens the file.
 module Weft.Http.Path
   ( -- * Safe paths
     SafePath,
@@ -31,8 +30,8 @@ import Network.HTTP.Types.URI (urlDecode, urlEncode)
 import Weft.Http.Internal.Ascii
 import Weft.Http.Status
 
--- | Components that are not empty, @.@ or @..@, have at most 255 bytes, and contain no slash,
--- backslash, control character or DEL. Bytes, without an assumed character encoding.
+-- | Components that are not empty, @.@ or @..@, have at most 255 bytes, and contain no slash, backslash
+-- or control character. Bytes, without an assumed encoding.
 data SafePath = SafePath ![ByteString] !Bool
   deriving stock (Eq, Show)
 
@@ -60,8 +59,7 @@ data PathFault
     BadEncoding
   | -- | A component @..@, encoded or not.
     ParentComponent
-  | -- | Two slashes in a row: the file would have many names, and @\/\/host@ in a redirect would
-    -- name another host.
+  | -- | Two slashes in a row: @\/\/host@ in a redirect would name another host.
     EmptyComponent
   | -- | An encoded slash inside a component.
     EncodedSlash
@@ -79,8 +77,7 @@ pathFaultStatus fault
   | fault `elem` [EmptyComponent, EncodedSlash, Backslash, TooLong] = notFound404
   | otherwise = badRequest400
 
--- | Split the path of a request (without its query) at slashes, then decode the components once
--- and drop @.@ components.
+-- | Split the path of a request at slashes, decode the components once, and drop @.@ components.
 --
 -- >>> relativePath <$> safePath "/a%20b/./c"
 -- Right "a b/c"
@@ -122,8 +119,7 @@ safePath given = case C.uncons given of
       let final = C.takeWhileEnd (/= '/') rest
        in B.null final || percentDecode final == Just "."
 
--- | Decode each @%XX@; 'Nothing' for a @%@ without two hexadecimal digits. Without @%@ the result
--- shares the input.
+-- | Decode each @%XX@; 'Nothing' for another @%@. Without @%@ the result shares the input.
 --
 -- >>> percentDecode "%41%2f"
 -- Just "A/"
@@ -135,8 +131,7 @@ percentDecode b
   where
     beginsWithByte part = B.length part >= 2 && B.all isHexDigit (B.take 2 part)
 
--- | Percent-encode a file name as one component of a link: all but unreserved characters, including @\/@
--- and @:@, so that a name is never read as a scheme.
+-- | Percent-encode a file name as one component of a link, also @\/@ and @:@.
 --
 -- >>> encodeComponent "a b/ä"
 -- "a%20b%2F%E4"

@@ -1,9 +1,8 @@
--- | The PROXY protocol, versions 1 and 2 (HAProxy's @proxy-protocol.txt@): a proxy in front sends
--- the client's address in a header before the first byte of the client.
+-- | The PROXY protocol, versions 1 and 2 (HAProxy's @proxy-protocol.txt@): a proxy in front sends the
+-- client's address before its first byte.
 --
--- Anyone who can connect can write such a header. So read it only from peers in trusted networks
--- ('isTrusted'), and require it from them: if it were optional, a client could choose its address.
--- Refusing all other peers is safe.
+-- Anyone can write such a header. So read it only from trusted networks ('isTrusted'), and require it
+-- from them: otherwise a client could choose its address. Refuse all other peers.
 --
 -- @
 -- server <- newServer defaultServerSettings {serverProxy = Just ('proxyLayer' networks)} handler
@@ -53,8 +52,8 @@ import Weft.Http.Request (ClientInfo (..))
 import Weft.Http.Server.Types
 import Weft.Socket (SockAddr, showAddress)
 
--- | Parse the beginning of a connection. The number bounds what follows the first 16 bytes of
--- version 2; a line of version 1 has at most 107 bytes.
+-- | Parse the beginning of a connection. The number bounds what follows the first 16 bytes of version
+-- 2.
 --
 -- Monotonic in the input: further bytes change neither a refusal nor a header.
 --
@@ -103,9 +102,9 @@ instance Show ProxyRefused where
 
 instance Exception ProxyRefused
 
--- | Receive a header: its contents, and the bytes after it that belong to the client. The limit is
--- that of 'parseProxyHeader'; the action waits for more bytes and returns none at the end. Throws
--- 'ProxyRefused'. Sets no time limit; that of a request head suits.
+-- | Receive a header: its contents, and the client's bytes after it. The limit is that of
+-- 'parseProxyHeader'; the action returns more bytes, none at the end. Throws 'ProxyRefused'. Sets no
+-- time limit.
 receiveProxyHeader :: Int -> Thread ByteString -> Thread (ProxyHeader, ByteString)
 receiveProxyHeader limit next = go B.empty
   where
@@ -116,8 +115,8 @@ receiveProxyHeader limit next = go B.empty
         more <- next
         if B.null more then throwM (ProxyEnded (B.length input)) else go (input <> more)
 
--- | For 'Weft.Http.Server.serverProxy': requires these networks and a header, and closes other
--- connections unanswered. The client's addresses are those of the header, if it has some.
+-- | For 'Weft.Http.Server.serverProxy': requires these networks and a header, whose addresses become
+-- the client's, and closes other connections unanswered.
 proxyLayer :: [Network] -> Layer
 proxyLayer networks tell transport client = do
   unless (isTrusted networks (clientAddress client)) (throwM (ProxyUntrusted (clientAddress client)))
@@ -131,8 +130,7 @@ data Presence
     HeaderOptional
   deriving stock (Eq, Show)
 
--- | 'proxyLayer' for all peers: for an address that only proxies can reach. Any other peer that
--- reaches it can forge its address.
+-- | 'proxyLayer' for an address that only proxies can reach: any other peer could forge its address.
 proxyLayerOfAnybody :: Presence -> Layer
 proxyLayerOfAnybody presence _ transport client = do
   buffer <- liftIO (newBuffer roomForBoth)

@@ -1,9 +1,8 @@
 -- |
 -- Description : Ranges
 --
--- From a @Range@ field and the size of a representation to the parts that are sent (RFC 9110,
--- section 14). Many small or overlapping ranges cost a server far more than they cost a client, so
--- their number is bounded, and ranges that overlap or nearly touch are sent as one.
+-- From a @Range@ field to the parts that are sent (RFC 9110, section 14). Many small ranges cost a
+-- server more than a client: their number is bounded, and those that nearly touch are sent as one.
 module Weft.Http.Range
   ( -- * Resolving a @Range@
     resolveRange,
@@ -58,8 +57,7 @@ rangeLength (ByteRange first end) = end - first + 1
 
 -- | The parts to send.
 data Selection
-  = -- | All of it, with 200: the field is malformed, in another unit, or asks
-    -- for more ranges than the limit.
+  = -- | All of it, with 200: the field is malformed, in another unit, or beyond the limit.
     Whole
   | -- | Nothing, with 416 and 'unsatisfiedRange'.
     Unsatisfiable
@@ -71,11 +69,9 @@ data Selection
 
 -- | The limits of a request.
 data RangeLimits = RangeLimits
-  { -- | The number of ranges asked for in one request; default 16. Beyond it the
-    -- field is ignored and the whole is sent.
+  { -- | Ranges in one request; default 16. Beyond it the whole is sent.
     limitRanges :: !Int,
-    -- | Ranges at most this number of octets apart are sent as one; default 80, about
-    -- what the framing of another part costs.
+    -- | Ranges at most this number of octets apart are sent as one; default 80, as another part costs.
     limitGap :: !Int64
   }
   deriving stock (Eq, Show)
@@ -84,8 +80,7 @@ data RangeLimits = RangeLimits
 defaultRangeLimits :: RangeLimits
 defaultRangeLimits = RangeLimits {limitRanges = 16, limitGap = 80}
 
--- | Resolve a @Range@ against a size in octets. Ranges that were joined take the
--- place of the first of them; the others stay in the order asked for.
+-- | Resolve a @Range@ against a size in octets. Joined ranges take the place of the first.
 --
 -- >>> resolveRange defaultRangeLimits 1000 "bytes=0-99"
 -- Single (ByteRange {rangeFirst = 0, rangeLast = 99})
@@ -108,8 +103,8 @@ resolveRange limits size field = case parseRanges (limitRanges limits) field of
       Suffix n -> n > 0
       _ -> False
 
--- | Read @bytes=@ and at least one and at most the given number of ranges. Positions too large for an
--- 'Int64' are taken to be the largest. 'Nothing' means that the field is to be ignored.
+-- | Read @bytes=@ and ranges, at most the given number. Too large positions are the largest 'Int64'.
+-- 'Nothing': ignore the field.
 parseRanges :: Int -> ByteString -> Maybe [RangeSpec]
 parseRanges most field
   | not (eqCaseless "bytes" unit) || B.null set || C.count ',' set > 2 * most = Nothing

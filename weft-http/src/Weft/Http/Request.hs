@@ -4,8 +4,7 @@
 -- A request: its parsed head, its body as it arrives, and its client.
 --
 -- A handler may keep a request and its strings; the body can be received until the response is
--- complete. A string of the head retains all bytes received with it, typically a kilobyte; copy
--- strings that are kept in large numbers ('Data.ByteString.copy').
+-- complete. A string retains all bytes received with the head: copy those kept in large numbers.
 module Weft.Http.Request
   ( -- * Requests
     Request (..),
@@ -98,12 +97,10 @@ data Security = Security
 data RequestBody
   = -- | There is none.
     EmptyBody
-  | -- | Receives the next piece, empty at the end and afterwards; and the trailer fields, known
-    -- when the body has ended.
+  | -- | Receives the next piece, empty at and after the end; and the trailer fields, known at the end.
     RequestBody (Thread ByteString) (Thread [Field])
 
--- | Why a body could not be received. If a handler does not catch it, the server answers with the
--- status named here and closes the connection.
+-- | Why a body could not be received. Unless caught, the server answers with this status and closes.
 data BodyError
   = -- | It is larger than allowed: 413.
     BodyTooLarge
@@ -168,9 +165,9 @@ requestConditions = headConditions . requestHead
 requestField :: ByteString -> Request -> Maybe ByteString
 requestField name = lookupField name . requestFields
 
--- | Wait for the next piece of the body; empty at its end. Sends @100 Continue@ if the client waits
--- for it, and receives nothing before it is asked, so that back pressure reaches the client. Throws
--- 'BodyError', or an 'IOError' while another thread receives or after the response.
+-- | Wait for the next piece of the body; empty at its end. Sends @100 Continue@ if the client waits for
+-- it, and receives nothing unasked. Throws 'BodyError', or an 'IOError' while another thread receives
+-- or after the response.
 receiveBody :: Request -> Thread ByteString
 receiveBody request = case requestBody request of
   EmptyBody -> pure B.empty
@@ -203,8 +200,7 @@ readBody limit request = case requestFraming request of
       before : others | B.length before + B.length piece <= 4_096, together <- before <> piece -> together `seq` (together : others)
       pieces -> piece : pieces
 
--- | The permitted trailer fields of a chunked body (RFC 9110, section 6.5;
--- "Weft.Http.Internal.Trailers"), after receiving the rest of the body.
+-- | The permitted trailer fields (RFC 9110, section 6.5), after receiving the rest of the body.
 requestTrailers :: Request -> Thread [Field]
 requestTrailers request = case requestBody request of
   EmptyBody -> pure []

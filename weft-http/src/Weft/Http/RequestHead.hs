@@ -3,15 +3,14 @@
 --
 -- The strict parser of HTTP/1.1 and HTTP/1.0 request heads (RFC 9112, RFC 9110).
 --
--- A connection reads into a buffer and calls 'parseRequest' until it says
--- something other than 'Incomplete':
+-- A connection reads into a buffer and calls 'parseRequest' while it says 'Incomplete':
 --
 -- >>> parseRequest defaultLimits 0 "GET /a?b HTTP/1.1\r\nHost: c\r\n\r\nnext"
 -- Parsed (RequestHead {headMethod = Get, headVersion = Http11, headTarget = "/a?b", headPath = "/a", headQuery = "?b", headHost = Just "c", headFields = [Field {fieldName = "Host", fieldValue = "c"}], headFraming = NoBody, headClose = False, headKeepAlive = False, headExpectation = NoExpectation, headConditions = Conditions {conditionIfMatch = Nothing, conditionIfNoneMatch = Nothing, conditionIfModifiedSince = Nothing, conditionIfUnmodifiedSince = Nothing, conditionIfRange = Nothing, conditionRange = Nothing}}) 30
 --
--- It refuses whatever another implementation might read differently: lines that end in LF alone,
--- blanks before a colon, folded fields, control characters, more than one length. The strings in a
--- 'RequestHead' are slices of the text that was parsed, and keep it in memory.
+-- It refuses what another implementation might read differently: LF alone, blanks before a colon,
+-- folded fields, control characters, two lengths. Its strings are slices, which keep the text in
+-- memory.
 module Weft.Http.RequestHead
   ( -- * Parsing
     parseRequest,

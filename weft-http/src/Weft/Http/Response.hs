@@ -1,9 +1,8 @@
 -- |
 -- Description : Response heads
 --
--- Status line and fields to bytes. Names and values are checked first, because they may come from a
--- handler that put a piece of the request into them: a line end there would let a client write its
--- own response.
+-- Status line and fields to bytes, checked first: with a line end in a handler's field a client could
+-- write its own response.
 module Weft.Http.Response
   ( -- * Rendering
     renderHead,

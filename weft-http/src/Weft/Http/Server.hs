@@ -92,9 +92,9 @@ import Weft.Serve (acceptEach)
 import Weft.Socket
 import Weft.Timeout (timeout)
 
--- | Accept connections on a listening socket and serve each on its own thread, distributed over
--- the workers in turn. Returns when 'drain' has closed the socket, which it may have done before; a server can serve several
--- sockets. Cancelling it leaves the connections and the socket open; 'drain' ends them.
+-- | Accept connections on a listening socket and serve each on its own thread, distributed over the
+-- workers. Returns when 'drain' has closed the socket. Cancelling it leaves the connections and the
+-- socket open.
 serve :: Server -> Socket -> Thread ()
 serve server listener =
   bracket_ (liftIO (hold server)) (liftIO (letGo server)) $
@@ -129,13 +129,7 @@ mostUnsent = 131_072
 start :: Reception -> Bool -> Maybe Int -> Socket -> SockAddr -> Thread ()
 start reception before worker socket peer = do
   m <- liftIO (register (contextServer (receptionContext reception)) before socket peer)
-  thread <-
-    forkWith
-      defaultForkOptions
-        { forkLabel = "connection",
-          forkWorker = worker
-        }
-      (attendTo reception m)
+  thread <- forkWith defaultForkOptions {forkLabel = "connection", forkWorker = worker} (attendTo reception m)
   liftIO (servedBy m thread)
 
 -- | Fork a thread that answers 503 without reading, and closes. Called masked.
@@ -157,12 +151,11 @@ refuseQuickly server after socket = do
 
 tooMany :: Int -> ByteString
 tooMany after =
-  B.concat
-    ["HTTP/1.1 503 Service Unavailable\r\nRetry-After: ", C.pack (show after), "\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"]
+  B.concat ["HTTP/1.1 503 Service Unavailable\r\nRetry-After: ", C.pack (show after), "\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"]
 
--- | Stop gracefully: serve the connections that wait in the listen queues, close the sockets, end
--- idle connections, and let responses finish within 'serverGrace'; then abort the rest. 'True' if
--- none was aborted. Can be called again after it was cancelled.
+-- | Stop gracefully: serve what waits in the listen queues, close the sockets, end idle connections,
+-- and let responses finish within 'serverGrace'; then abort the rest. 'True' if none was aborted. Can
+-- be repeated.
 drain :: Server -> [Socket] -> Thread Bool
 drain server listeners = do
   startDraining server
@@ -181,11 +174,11 @@ drain server listeners = do
     then pure True
     else do
       mapM_ closeSocket listeners
-      cutOffAll server
+      cutOff server
       False <$ awaitNone server (seconds 1)
 
--- | Accept what waits in the queue of a listening socket, at most this number, which may have been served before by another server. Called
--- masked.
+-- | Accept what waits in a listen queue, at most this number, perhaps served before by another server.
+-- Masked.
 acceptWaiting :: Context -> Bool -> Int -> Socket -> Thread ()
 acceptWaiting context before most listener = do
   workers <- workerCount
@@ -200,9 +193,9 @@ acceptWaiting context before most listener = do
     Right local -> go (Reception context local) 0
     Left (_ :: IOException) -> pure ()
 
--- | Serve the connections that wait in the queue of a listening socket as connections between two requests, which another
--- server has let go of ('handOver'): their clients have 'timeoutIdle' for the next one. To be followed by 'serve', which takes
--- those for which there is no room as new ones.
+-- | Serve the connections that wait in a listen queue as connections between two requests, which
+-- another server has let go of ('handOver'): their clients have 'timeoutIdle'. Follow it with 'serve',
+-- which takes the others as new ones.
 welcome :: Server -> Socket -> Thread ()
 welcome server listener = mask_ . bracket_ (liftIO (hold server)) (liftIO (letGo server)) $ do
   setInherited listener
@@ -210,24 +203,22 @@ welcome server listener = mask_ . bracket_ (liftIO (hold server)) (liftIO (letGo
   open <- liftIO (connectionCount server)
   acceptWaiting (newContext server) True (mostConnections server - open) listener
 
--- | Let go of every connection without ending it. One that waits for a request is given to the action, which takes its socket
--- for others to serve; if the action answers 'False' the connection is closed. One that is being answered is given away
--- after its response, with what has come of the next request still to be received. Responses that are under way
--- at first have 'serverGrace', in which everything else is served as before; then no connection goes on with another
--- request, and those that have begun have 'serverGrace' again. What takes longer is aborted; the answer is then 'False'.
+-- | Let go of every connection without ending it. The action takes the socket of each that waits for a
+-- request, for others to serve, or answers 'False' to have it closed. One that is being answered is
+-- given away after its response. Responses under way have 'serverGrace', while all else is served as
+-- before; then no connection goes on with another request, and those that have begun have 'serverGrace'
+-- again. What takes longer is aborted; the answer is then 'False'.
 --
 -- Connections with a layer, such as TLS, or behind a proxy's header cannot be served by others: they end as in 'drain'.
---
--- Nothing may be in 'serve' meanwhile, which would accept further connections: cancel it before. 'resume' ends this.
+-- Cancel 'serve' before, which would accept further connections. 'resume' ends this.
 handOver :: Server -> (Socket -> Thread Bool) -> Thread Bool
 handOver server taker = do
   -- A long response is waited for while all others are served as always.
   moved <- awaitProgress server grace
-  ended <- timeout grace releasing
-  case ended of
+  timeout grace releasing >>= \case
     Just () -> pure moved
     Nothing -> do
-      cutOffAll server
+      cutOff server
       False <$ awaitNone server (seconds 1)
   where
     grace = serverGrace (serverSettings server)
@@ -236,11 +227,3 @@ handOver server taker = do
       startHandingOver server taker
       none <- awaitNone server (milliseconds 10)
       unless none releasing
-
--- | Keep connections again after 'handOver', which was in vain: 'serve' accepts what comes back.
-resume :: Server -> Thread ()
-resume = liftIO . stopHandingOver
-
--- | Abort every connection, so that 'drain' ends now.
-cutOff :: Server -> Thread ()
-cutOff = cutOffAll

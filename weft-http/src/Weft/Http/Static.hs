@@ -1,15 +1,14 @@
 -- | A handler that serves the files of a directory.
 --
--- Small files are kept in memory as rendered responses; large ones are kept open and sent from the
--- page cache. A change is noticed within a second, and once a request was answered with it, all that begin
--- later are. Replace files by renaming: one written in place
--- while it is sent is sent as it is then. Nothing outside the directory is served: "Weft.Http.Path"
--- checks paths, and the operating system resolves them, with their symbolic links, beneath the
--- directory (@RESOLVE_BENEATH@). Hidden files (@.name@, but not @.well-known@) are not served.
+-- Small files are kept in memory as rendered responses; large ones are kept open and sent from the page
+-- cache. A change is noticed within a second, and once a request was answered with it, all later ones
+-- are. Replace files by renaming: one written in place while it is sent is sent as it is then. Nothing
+-- outside the directory is served: the operating system resolves the checked paths ("Weft.Http.Path"),
+-- with their symbolic links, beneath it (@RESOLVE_BENEATH@). Hidden files (but not @.well-known@) are
+-- not served.
 --
--- A file may be sent in another coding: one that lies beside it ('staticPrecompressed'), or that
--- the server makes once and keeps ('staticCompress'). Each coding has its own length and entity
--- tag, and ranges are those of the coding that is sent.
+-- A file may be sent in another coding: one that lies beside it ('staticPrecompressed'), or that the
+-- server makes once ('staticCompress'). Each has its own length, entity tag and ranges.
 module Weft.Http.Static
   ( StaticSettings (..),
     defaultStaticSettings,
@@ -116,8 +115,7 @@ data Known
   | -- | A file, to be compared with the disk, or not to be sent whole.
     Kept !Cached
 
--- | Look a path up in the cache, in one effect: nearly all requests end here. Inlined, so that
--- the path is not allocated.
+-- | Look a path up in the cache: nearly all requests end here. Inlined: the path is not allocated.
 lookAt :: Static -> Clock -> Request -> ByteString -> IO Known
 lookAt static clock request asked =
   findCache (openCache static) asked >>= \case
@@ -127,8 +125,8 @@ lookAt static clock request asked =
       | otherwise -> (\there -> if there then Kept (keptValue entry) else Missing) <$> spare entry
 {-# INLINE lookAt #-}
 
--- | The answer of a cache entry to a plain GET, given what to make of a response, of a file that is not in the cache or
--- not open any more, and of one that is to be compared with the disk.
+-- | The answer of a cache entry to a plain GET: what to make of a response, of a file that is gone, and
+-- of one to be compared with the disk.
 current :: Static -> Clock -> Request -> CacheEntry Cached -> (Response -> a) -> a -> (Cached -> a) -> IO a
 current static clock request entry answered gone kept = do
   there <- spare entry
@@ -227,8 +225,8 @@ finished static clock answer request = do
       Just path -> fieldsFor (filter ruleAlways (staticHeaders settings)) path
       Nothing -> []
 
--- | The faults of settings, a line each: a missing or unreadable directory; error pages and a
--- fallback that are missing, unreadable, outside of it, or too large for the cache.
+-- | The faults of settings, a line each: a directory, error pages or a fallback that are missing,
+-- unreadable, outside of it, or too large.
 checkStatic :: StaticSettings -> Thread [ByteString]
 checkStatic settings =
   try (bracket (openFileAt CurrentDirectory root File.Directory defaultOpenFlags) closeFile inside) >>= \case

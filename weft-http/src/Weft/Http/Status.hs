@@ -18,16 +18,15 @@ import Data.ByteString (ByteString)
 import Data.ByteString.Char8 qualified as C
 import Network.HTTP.Types.Status
 
--- | The reason phrase that is sent: that of the code, empty for a code that http-types does not
--- know. The status's own 'statusMessage' is not sent: a handler may have put a line end into it.
+-- | The reason phrase that is sent: that of the code, or empty. 'statusMessage' may have a line end in
+-- it.
 --
 -- >>> statusReason notFound404
 -- "Not Found"
 statusReason :: Status -> ByteString
 statusReason status = statusMessage (toEnum (statusCode status) :: Status)
 
--- | The status line with its line end. A server says @HTTP/1.1@ whatever the
--- client said (RFC 9110, section 2.5).
+-- | The status line with its line end, always of @HTTP/1.1@ (RFC 9110, section 2.5).
 --
 -- >>> statusLine ok200
 -- "HTTP/1.1 200 OK\r\n"
@@ -46,8 +45,7 @@ statusLine status = case statusCode status of
 isError :: Status -> Bool
 isError status = statusCode status >= 400
 
--- | Whether a response with this code never has a body, nor the framing of one
--- (RFC 9112, section 6.3). 304 may still carry the length of what was not sent.
+-- | Has a response with this code never a body, nor the framing of one (RFC 9112, section 6.3)?
 hasNoBody :: Status -> Bool
 hasNoBody status = code < 200 || code == 204 || code == 304
   where

@@ -19,8 +19,7 @@ import Weft.Socket (ShutdownHow (..), Socket, receiveInto, sendFile, sendVector,
 
 -- | A duplex byte stream.
 data Transport = Transport
-  { -- | As 'Weft.Socket.receiveInto': 0 only at the end of the stream ('receiveRoom'). Cancelling
-    -- a waiting thread loses no bytes.
+  { -- | As 'Weft.Socket.receiveInto': 0 only at the end of the stream. Cancelling loses no bytes.
     transportReceive :: Buffer -> Int -> Int -> Thread Int,
     -- | Send some bytes of several pieces, as 'Weft.Socket.sendVector'.
     transportSend :: [ByteString] -> Thread Int,
@@ -43,8 +42,7 @@ socketTransport socket =
       transportPending = pure False
     }
 
--- | How many of the requested bytes fit into this buffer from this offset. Throws an 'IOError'
--- (@EINVAL@) if none does.
+-- | How many of the requested bytes fit into this buffer from this offset. Throws @EINVAL@ if none.
 receiveRoom :: Buffer -> Int -> Int -> IO Int
 receiveRoom buffer offset count
   | room > 0, offset >= 0 = pure room

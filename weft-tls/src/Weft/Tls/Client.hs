@@ -80,10 +80,9 @@ clientTls authorities shown = do
   credential <- mapM (fmap loadedCredential . loadCertificate) shown
   ClientTlsSettings store Tls12 ["http/1.1"] credential <$> newGate
 
--- | Speak TLS with this host on a connected socket. The host is a name, which is also sent (SNI),
--- or an address; the server's certificate must be for it. Throws 'TlsFailure', and the socket's
--- 'IOError's. The caller closes the socket and limits the time ('Weft.Timeout.timeout'). Sets
--- @TCP_NODELAY@.
+-- | Speak TLS with this host, a name, which is also sent (SNI), or an address, on a connected socket;
+-- the server's certificate must be for it. Throws 'TlsFailure', and 'IOError's. The caller closes the
+-- socket and limits the time. Sets @TCP_NODELAY@.
 --
 -- The transport throws 'Truncated' at an end of stream that the server has not announced.
 -- 'transportEnd' announces ours.
@@ -116,8 +115,7 @@ connectTlsWith tls host transport = do
     above <- streamTransport ClientSide records engine
     pure (above, security)
 
--- | For 'Weft.Http.Client.clientSecure': TLS with the host of a URL, verified as the settings say.
--- Throws the failures of 'connectTls' as 'IOError's.
+-- | For 'Weft.Http.Client.clientSecure': 'connectTlsWith' whose failures are 'IOError's.
 secureWith :: ClientTlsSettings -> Target -> Transport -> Thread Transport
 secureWith tls target transport = do
   (above, _) <- connectTlsWith tls (C.unpack (targetHost target)) transport `catch` (throwM . asIOError)

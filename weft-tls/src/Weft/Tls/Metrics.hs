@@ -12,10 +12,10 @@ import Data.Map.Strict qualified as Map
 import Data.Maybe (fromMaybe)
 import Data.Text.Encoding (decodeLatin1)
 import Weft.Http.Metrics
-import Weft.Tls.Internal.Failed
+import Weft.Tls.Internal.Failure
 
--- | Register @weft_tls_handshake_failures_total@ by reason and alert; the action counts a failure.
--- Clients can cause at most some hundreds of label pairs.
+-- | Register @weft_tls_handshake_failures_total@ by reason and alert (some hundreds); the action
+-- counts.
 countFailures :: Registry -> IO (FailedHandshake -> IO ())
 countFailures registry = do
   counts <- newIORef Map.empty

@@ -1,5 +1,5 @@
--- | TLS for the server of "Weft.Http.Server". Keys are agreed on by X25519, or else P-256, P-384 or
--- P-521; ML-KEM is not offered, because the library (@tls@ 1.8, 2.1.8) has none.
+-- | TLS for the server of "Weft.Http.Server". Keys are agreed on by X25519, P-256, P-384 or P-521; the
+-- library (@tls@ 1.8, 2.1.8) has no ML-KEM.
 --
 -- @
 -- tls <- 'loadTls' 'defaultTlsSettings' {'tlsCertificates' = ['CertificateFiles' \"chain.pem\" \"key.pem\"]}
@@ -42,7 +42,6 @@ import Weft.Internal.Os.Report (reportToStderr)
 import Weft.Time (durationNanoseconds)
 import Weft.Timeout (timeout)
 import Weft.Tls.Internal.Certificates
-import Weft.Tls.Internal.Failed
 import Weft.Tls.Internal.Failure
 import Weft.Tls.Internal.Handshake
 import Weft.Tls.Internal.Library
@@ -53,27 +52,25 @@ import Weft.Tls.Internal.Trust
 
 -- | The settings of a TLS server.
 data TlsSettings = TlsSettings
-  { -- | The client's server name (SNI) selects a certificate; of several with keys of different
-    -- kinds, one that the client supports. The first is the default. Default: none, which 'loadTls'
-    -- refuses.
+  { -- | The client's server name (SNI) selects a certificate, of several one whose kind of key the
+    -- client supports. The first is the default. Default: none, which 'loadTls' refuses.
     tlsCertificates :: [CertificateFiles],
     -- | The oldest version to accept; default 'Tls12'.
     tlsOldest :: !TlsVersion,
     -- | Protocols for ALPN, preferred first; default @http/1.1@. Refuses a client that offers only
-    -- others; serves one that offers none. Empty: no ALPN.
+    -- others. Empty: no ALPN.
     tlsProtocols :: [ByteString],
     -- | Whether to ask clients for certificates; default 'NoClientCertificates'.
     tlsClients :: !ClientCertificates,
-    -- | Sessions to remember for resumption; default 10,000, some 2 KB each. 0: none. Also none
-    -- with client certificates, which a resumed session does not show.
+    -- | Sessions to remember; default 10,000, some 2 KB each. 0: none, as with client certificates.
     tlsSessions :: !Int,
     -- | How long to remember a session; default two hours, at most seven days.
     tlsSessionLifetime :: !Duration,
-    -- | Reports a line to the operator: an expired certificate, or a failed handshake with its
-    -- alert, at most every ten seconds with the number of unreported ones. Default: standard error.
+    -- | Reports a line to the operator: an expired certificate, or a failed handshake, at most every
+    -- ten seconds. Default: standard error.
     tlsReport :: !(String -> IO ()),
-    -- | Called for each failed handshake: for metrics ("Weft.Tls.Metrics") or a debug log, since
-    -- anyone can cause failures. Default: none. It must not block.
+    -- | Called for each failed handshake, which anyone can cause: for metrics ("Weft.Tls.Metrics").
+    -- Default: none. It must not block.
     tlsOnFailure :: !(Maybe (FailedHandshake -> IO ()))
   }
 
@@ -81,8 +78,8 @@ data TlsSettings = TlsSettings
 data ClientCertificates
   = -- | No client is asked.
     NoClientCertificates
-  | -- | A client may show one, issued by an authority in this file (PEM). Only with @tls@ 1.8:
-    -- the server of 2.1 refuses clients that have none, so 'loadTls' refuses this setting.
+  | -- | A client may show one, issued by an authority in this file (PEM). 'loadTls' refuses it with
+    -- @tls@ 2.1, whose server refuses clients that have none.
     OptionalFrom !FilePath
   | -- | A client must show one, issued by an authority in this file (PEM).
     RequiredFrom !FilePath
@@ -117,8 +114,7 @@ data Generation = Generation
     authorities :: !(Maybe CertificateStore)
   }
 
--- | Load the certificates and keys. Throws 'LoadError', which names the file and its fault.
--- Reports, but uses, certificates that have expired or soon will.
+-- | Load the certificates and keys. Throws 'LoadError'. Reports, but uses, expired certificates.
 loadTls :: TlsSettings -> Thread TlsContext
 loadTls s = do
   generation <- load s
@@ -161,8 +157,8 @@ load s = do
   where
     lifetime = fromIntegral (max 0 (min (7 * 24 * 60 * 60) (durationNanoseconds (tlsSessionLifetime s) `div` 1_000_000_000)))
 
--- | TLS for 'Weft.Http.Server.serverLayers'. The handler sees the negotiated parameters as
--- 'clientSecurity'. A client that speaks HTTP without TLS gets a 400.
+-- | TLS for 'Weft.Http.Server.serverLayers'; fills 'clientSecurity'. A client that speaks HTTP gets a
+-- 400.
 tlsLayer :: TlsContext -> Layer
 tlsLayer context _ transport client = do
   records <- newRecords transport

@@ -54,7 +54,8 @@ import Weft.Cli.Load.Control
 import Weft.Cli.Load.Scan
 import Weft.Cli.Load.Source
 import Weft.Cli.Load.Tally
-import Weft.Http.Body (Decoder, Skipped (..), bodyDecoder, skip)
+import Weft.Http.Body (Decoder, bodyDecoder, skip)
+import Weft.Http.Body qualified as Body
 import Weft.Http.Internal.ResponseHead
 import Weft.Http.Internal.Types (Framing (..), Method (..), defaultLimits)
 import Weft.Http.Status
@@ -279,14 +280,14 @@ responses lane@(Lane shared _ cells input _ decoderRef _) t = go
           decoder <- readIORef decoderRef
           let bytes = unsafeSlice input from (to - from)
           case skip decoder bytes of
-            SkipMore decoder' -> do
+            Body.More decoder' -> do
               writeIORef decoderRef decoder'
               grow (to - from)
               done <$ pokeCell cells cellHave 0
-            SkipEnd rest -> do
+            Body.End _ rest -> do
               grow (to - from - B.length rest)
               answered lane t >>= after' (to - B.length rest) to (done + 1)
-            SkipBroken _ -> pure broken
+            _ -> pure broken
       | otherwise = grow (to - from) >> done <$ pokeCell cells cellHave 0
 
     grow n = peekCell cells cellSize >>= \size -> pokeCell cells cellSize (size + n)

@@ -1,8 +1,8 @@
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | A line of an access log. Rendering runs on the worker for each request, so a line is measured
--- first and written into memory of exactly its size (Note [Measured pieces]). Pure.
+-- | A line of an access log, measured first and then written into memory of exactly its size (Note
+-- [Measured pieces]), on the worker for each request. Pure.
 module Weft.Http.AccessLog.Line
   ( Line (..),
     LineRequest (..),
@@ -50,8 +50,8 @@ data LineRequest = LineRequest
 
 -- | The format of a line.
 data LogFormat
-  = -- | The common log format: client, two dashes, time, request, status, octets; and at the end
-    -- the duration in microseconds, or a dash.
+  = -- | The common log format: client, two dashes, time, request, status, octets; then the duration in
+    -- microseconds or a dash.
     Common
   | -- | 'Common' with referrer and user agent, in quotes, before the duration.
     Combined
@@ -81,8 +81,8 @@ stampOf second =
     date = formatDate time
     part from count = B.take count (B.drop from date)
 
--- | Render one line, with its line end, given the stamp of its second. The client's strings are
--- escaped: they contain no line end, and no quote in a quoted part.
+-- | Render one line, with its line end. The client's strings are escaped: no line end, and no quote in
+-- a quoted part.
 render :: LogFormat -> Stamp -> Line -> ByteString
 render format stamp line = case format of
   Common -> assemble (common stamp line <> duration <> bytes "\n")

@@ -1,9 +1,8 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | The queue between workers that log and the one writer thread. Enqueueing is one atomic exchange
--- and never waits; the writer takes everything at once. Not fast-logger: on @\/dev\/full@ its
--- writer threads raise where an entry is made, and its single writer dies, so that the queue grows
--- and a flush never ends.
+-- | The queue between workers that log and the one writer thread. Enqueueing is one atomic exchange and
+-- never waits; the writer takes everything at once. Not fast-logger, whose single writer dies on
+-- @\/dev\/full@, so that the queue grows and a flush never ends.
 module Weft.Http.AccessLog.Queue
   ( Queue,
     newQueue,
@@ -11,7 +10,8 @@ module Weft.Http.AccessLog.Queue
     askReopen,
     askClose,
     droppedSoFar,
-    Batch (..),
+    Pending (..),
+    QueueState (..),
     takeBatch,
     awaitBatch,
     countLost,
@@ -28,9 +28,8 @@ import Weft.Kernel (Outcome (..), Waiter, deliver, suspend)
 
 newtype Queue = Queue (IORef Pending)
 
--- | Lines, newest first, and their memory; how many found no room since the last batch, and how
--- many were lost altogether; the writer, if it waits; the threads that wait for the file to be
--- reopened.
+-- | Lines, newest first, and their memory; lines without room since the last batch, and lost
+-- altogether; the writer, if it waits; the threads that wait for the file to be reopened.
 data Pending = Pending
   { pendingLines :: [ByteString],
     pendingBytes :: !Int,
@@ -85,26 +84,12 @@ askClose queue = suspend "the access log to be written" $ \waiter -> step queue 
 droppedSoFar :: Queue -> IO Int
 droppedSoFar (Queue ref) = pendingLost <$> readIORef ref
 
--- | The lines and requests that the writer takes at once.
-data Batch = Batch
-  { -- | Oldest first.
-    batchLines :: [ByteString],
-    -- | Lines that found no room since the last batch.
-    batchRefused :: !Int,
-    -- | Threads that wait for the file to be reopened after these lines.
-    batchReopen :: [Waiter Bool],
-    -- | The thread that waits for the end: this is the last batch unless it holds lines.
-    batchFinish :: !(Maybe (Waiter ()))
-  }
-
--- | Take all in one step: each line is in one batch, and a request to reopen is in the batch of
--- the lines that were enqueued before it.
-takeBatch :: Queue -> IO Batch
+-- | Take all in one step, oldest first: each line is in one batch, and a request to reopen is in the
+-- batch of the lines that were enqueued before it.
+takeBatch :: Queue -> IO Pending
 takeBatch (Queue ref) = atomicModifyIORef' ref $ \p ->
   ( p {pendingLines = [], pendingBytes = 0, pendingRefused = 0, pendingReopen = []},
-    Batch (reverse (pendingLines p)) (pendingRefused p) (reverse (pendingReopen p)) $ case pendingState p of
-      Closing waiter -> Just waiter
-      _ -> Nothing
+    p {pendingLines = reverse (pendingLines p), pendingReopen = reverse (pendingReopen p)}
   )
 
 -- | Wait until the queue holds lines or requests.
@@ -114,7 +99,6 @@ awaitBatch queue = suspend "access log entries" $ \waiter -> step queue $ \p ->
     Open | null (pendingLines p), null (pendingReopen p) -> (p {pendingWriter = Just waiter}, pure ())
     _ -> (p, answer () waiter)
 
--- | Count lines that could not be written.
 countLost :: Queue -> Int -> IO ()
 countLost queue n = step queue (\p -> (p {pendingLost = pendingLost p + n}, pure ()))
 

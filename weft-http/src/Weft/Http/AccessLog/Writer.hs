@@ -26,7 +26,6 @@ data LogTarget
     LogFile !ByteString
   deriving stock (Eq, Show)
 
--- | An open target.
 data LogOutput
   = ToStdout
   | -- | The path, and the permissions of a new file.
@@ -38,7 +37,6 @@ openOutput permissions = \case
   LogStdout -> pure ToStdout
   LogFile path -> ToFile path permissions <$> openFileAt CurrentDirectory path Append defaultOpenFlags {openPermissions = permissions}
 
--- | The writer's state between batches.
 data Writing = Writing
   { writingOutput :: !LogOutput,
     -- | The file ends in an incomplete line.
@@ -54,29 +52,30 @@ writer report queue output = go (Writing output False Nothing)
     go before = do
       batch <- liftIO (takeBatch queue)
       written <- put before batch
-      after <- reopened (batchReopen batch) written
-      case batchFinish batch of
-        Just waiter
-          | null (batchLines batch),
-            null (batchReopen batch) -> do
+      after <- reopened (pendingReopen batch) written
+      case pendingState batch of
+        -- The last batch, unless it holds something.
+        Closing waiter
+          | null (pendingLines batch),
+            null (pendingReopen batch) -> do
               liftIO (recovered after)
               closeOutput (writingOutput after)
               liftIO (finish queue waiter)
-        Just _ -> go after
-        Nothing -> awaitBatch queue >> go after
+        Closing _ -> go after
+        _ -> awaitBatch queue >> go after
 
     put before batch
       -- No write was tried, so the failure may persist.
-      | null (batchLines batch) = if batchRefused batch == 0 then pure before else lost (batchRefused batch) Nothing before
+      | null (pendingLines batch) = if pendingRefused batch == 0 then pure before else lost (pendingRefused batch) Nothing before
       | otherwise = do
           let start = ["\n" | writingTorn before]
-              text = B.concat (start <> batchLines batch)
+              text = B.concat (start <> pendingLines batch)
           (count, failure) <- writeAll (writingOutput before) text
           let done = B.take count text
               torn = if B.null done then writingTorn before else C.last done /= '\n'
-              missing = length (batchLines batch) - (C.count '\n' done - (if count > 0 then length start else 0))
+              missing = length (pendingLines batch) - (C.count '\n' done - (if count > 0 then length start else 0))
           liftIO (when (missing > 0) (countLost queue missing))
-          lost (batchRefused batch + missing) failure before {writingTorn = torn}
+          lost (pendingRefused batch + missing) failure before {writingTorn = torn}
 
     -- Reports once when a spell of lost lines begins, and once when it ends.
     lost n failure state

@@ -1,7 +1,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | Connections of the client: a socket and its transport. One thread at a time receives or
--- watches, and one sends; both operations can be cancelled.
+-- | A socket and its transport. One thread at a time receives or watches, and one sends; both can be
+-- cancelled.
 module Weft.Http.Client.Connection
   ( ClientConnection (connectionTransport),
     connectTo,
@@ -66,7 +66,6 @@ sendPieces c = go . filter (not . B.null)
     go pieces = unless (null pieces) (transportSend (connectionTransport c) pieces >>= \n -> go (dropBytes n pieces))
 
 -- | Wait until the idle connection is useless: the server closed it, or sent something unasked.
--- Records of TLS itself, such as session tickets, do not count.
 watchIdle :: ClientConnection -> Thread ()
 watchIdle c = do
   buffer <- liftIO (newBuffer 1)
@@ -76,7 +75,6 @@ watchIdle c = do
 endConnection :: ClientConnection -> Thread ()
 endConnection c = void (try @_ @IOException (timeout (seconds 1) (transportEnd (connectionTransport c)))) `finally` closeConnection c
 
--- | Close the connection without waiting for the server; idempotent. Pending operations on it fail
--- with an 'IOError'.
+-- | Close the connection without waiting; idempotent. Pending operations fail with an 'IOError'.
 closeConnection :: ClientConnection -> Thread ()
 closeConnection = closeSocket . connectionSocket

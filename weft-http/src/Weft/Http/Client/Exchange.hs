@@ -1,8 +1,8 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | One request and its response on one connection. The content is received piece by piece on
--- demand, so that back pressure reaches the server. Runs in the requesting thread; a second thread
--- sends a long body, since a server may answer before it has received all of it.
+-- | One request and its response on one connection. The content is received on demand, so that back
+-- pressure reaches the server. A second thread sends a long body: a server may answer before it has
+-- received all of it.
 module Weft.Http.Client.Exchange
   ( exchange,
     TimeLimits (..),
@@ -99,8 +99,7 @@ data SendState
   | -- | The producer of the body failed or took too long; raised where the response is awaited.
     BodyFailed !SomeException
 
--- | The connection ended before the first byte of a response. A request on a reused connection
--- may be tried again on a new one.
+-- | The connection ended before the first byte of a response: a reused one may have been closed before.
 newtype Unanswered = Unanswered HttpError
   deriving stock (Show)
 
@@ -110,7 +109,6 @@ instance Exception Unanswered
 sentAtOnce :: Int
 sentAtOnce = 16 * 1024
 
--- | Send a request, given its head, and use the response.
 exchange :: Limits -> TimeLimits -> Lease -> ClientRequest -> ByteString -> (ClientResponse -> Thread a) -> Thread (a, Verdict)
 exchange limits clock lease request h use = do
   state <- newRef Over
@@ -129,8 +127,8 @@ exchange limits clock lease request h use = do
       isSent = \case Sent _ -> True; _ -> False
       became outcome = now >>= atomicWriteRef sending . outcome
       send pieces = within clock Sending (sendPieces connection pieces)
-      -- A server that refuses a request may close the connection before it has received all of
-      -- it; its response may have arrived all the same.
+      -- A server may refuse a request, and close, before it has received all; its response may have
+      -- arrived.
       sendOr failed act = act `catch` \e -> failed (e :: IOException)
       inline pieces = do
         sendOr (\_ -> became SendFailed) (send pieces >> became Sent)
@@ -205,8 +203,8 @@ counted n produce out = do
   rest <- readRef left
   unless (rest == 0) (throwM (InvalidLength n))
 
--- | Receive the head of the final response, and whether the connection may serve another request.
--- Skips interim responses; the first of them runs the action.
+-- | Receive the head of the final response; may the connection serve another request? The action runs
+-- on the first interim response.
 receiveHead :: Limits -> ResponseInput -> ClientRequest -> Thread () -> Thread (ClientResponse, Bool)
 receiveHead limits input request interim = do
   (h, rest) <- go (0 :: Int) 0 B.empty
@@ -254,14 +252,12 @@ patiently input body = do
       SendFailed at -> at
       BodyFailed _ -> t
 
--- | Wait for at least one byte.
 receiveSome :: ResponseInput -> ClientPhase -> Thread ByteString
 receiveSome input phase = do
   bytes <- Connection.receiveSome (inputConnection input) `catch` (throwM . ConnectionLost phase . Just)
   if B.null bytes then throwM (ConnectionLost phase Nothing) else pure bytes
 
--- | Wait for the next piece of the content; empty at its end. Receives nothing before it is asked.
--- Throws 'HttpError'. Can be cancelled.
+-- | Wait for the next piece of the content; empty at its end. Throws 'HttpError'. Can be cancelled.
 receivePiece :: ClientResponse -> Thread ByteString
 receivePiece response =
   readRef state >>= \case
@@ -291,6 +287,6 @@ settled input =
   readRef (inputState input) >>= \case
     Ended rest -> pure (B.null rest)
     Content decoder rest -> pure $ case skip decoder rest of
-      SkipEnd rest' -> B.null rest'
+      End _ rest' -> B.null rest'
       _ -> False
     _ -> pure False

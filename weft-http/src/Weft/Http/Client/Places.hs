@@ -1,11 +1,9 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | The client's pool as a pure value: the open and idle connections and the waiters of each
--- target. Every change ends with 'settle', which serves the waiters in order and returns what the
--- caller must do. Waiters (@w@) and connections (@c@) belong to "Weft.Http.Client.Pool".
+-- | The client's pool as a pure value: the connections and waiters of each target. Every change ends
+-- with 'settle', which serves the waiters in order and returns what the caller must do.
 --
--- Invariant: no waiter could be served. So a newcomer that is served at once has overtaken only
--- waiters for something that it does not take.
+-- Invariant: no waiter could be served. So a newcomer served at once has overtaken none that could be.
 module Weft.Http.Client.Places
   ( Places,
     noPlaces,
@@ -39,13 +37,11 @@ import Data.Sequence (Seq (..))
 import Data.Sequence qualified as Seq
 import Weft.Http.Client.Types (Target)
 
--- | Bounds on open connections, in total and for each target.
 data Bounds = Bounds
   { boundTotal :: !Int,
     boundEach :: !Int
   }
 
--- | The state of a pool.
 data Places c w = Places
   { -- | Connections open or being opened, idle ones included.
     placesOpen :: !Int,

@@ -1,8 +1,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | The connection pool of a client, which leases connections within bounds and in order
--- ("Weft.Http.Client.Places" decides). A thread watches each idle connection and closes it when the
--- server does or its time is up, so that no request meets a dead connection.
+-- | Leases connections within bounds and in order ("Weft.Http.Client.Places" decides). A thread watches
+-- each idle connection and closes it in time, so that no request meets a dead one.
 module Weft.Http.Client.Pool
   ( Pool,
     withPool,
@@ -42,18 +41,15 @@ data Idle = Idle !ClientConnection !(Child ())
 -- | Receives what was granted.
 type Waiter = MVar (Grant Idle)
 
--- | A connection in use.
 data Lease = Lease
   { leaseConnection :: !ClientConnection,
     -- | It has served a request, so the server may have closed it since.
     leaseUsed :: !Bool
   }
 
--- | Whether a connection is kept after use.
 data Verdict = Keep | Discard
   deriving stock (Eq, Show)
 
--- | A pool for the duration of the body.
 withPool :: ClientSettings -> (Pool -> Thread a) -> Thread a
 withPool settings body = withScope $ \scope -> do
   places <- newRefNamed "connections of a client" Places.noPlaces
@@ -63,15 +59,14 @@ withPool settings body = withScope $ \scope -> do
     -- To end one waits for its other end, and may be interrupted.
     mapM_ endConnection idle `onException` uninterruptibleMask_ (mapM_ closeConnection idle)
 
--- | Connections open or being opened.
 openConnections :: Pool -> Thread Int
 openConnections pool = Places.openCount <$> atomicReadRef (poolPlaces pool)
 
 idleConnections :: Pool -> Thread Int
 idleConnections pool = Places.idleCount <$> atomicReadRef (poolPlaces pool)
 
--- | Lease a connection to a target, a new one if the flag is set. The body's verdict decides
--- whether it is kept; an exception closes it. The function limits the time of each phase.
+-- | Lease a connection, a new one if the flag is set. The verdict decides whether it is kept; an
+-- exception closes it. The function limits the time of each phase.
 withConnection :: Pool -> Bool -> (forall x. ClientPhase -> Thread x -> Thread x) -> Target -> (Lease -> Thread (a, Verdict)) -> Thread a
 withConnection pool new limited target body = mask $ \restore -> do
   lease <- obtain pool new limited target
@@ -105,8 +100,7 @@ obtain pool new limited target = do
       Open -> open
       Reuse (Idle connection watch) -> do
         cancel (childThread watch)
-        -- Only one thread may wait for input. A watch that has ended by itself saw the connection
-        -- end.
+        -- Only one thread may wait for input. A watch that has ended by itself saw the connection end.
         alive <- either (const True) (const False) <$> resultOf watch `onException` lose connection
         if alive && not new
           then pure (Lease connection True)

@@ -67,8 +67,7 @@ data ClientRequest = ClientRequest
     -- | Besides @Host@ (by default the target's). @Content-Length@ and @Transfer-Encoding@ are refused.
     requestFields :: [Field],
     requestBody :: !ClientRequestBody,
-    -- | Send @Expect: 100-continue@ and hold the body until the server agrees, or until
-    -- 'timeoutContinue'.
+    -- | Send @Expect: 100-continue@ and hold the body until the server agrees ('timeoutContinue').
     requestExpectContinue :: !Bool
   }
 
@@ -78,12 +77,11 @@ data ClientRequestBody
     Empty
   | -- | These bytes.
     Whole !ByteString
-  | -- | Content produced while it is sent, by calls of the given function: of a known length,
-    -- which must be kept, or chunked. The producer runs on a thread of its own while the response
-    -- is awaited, and is cancelled when the response ends.
+  | -- | Content produced while it is sent, by calls of the given function: of a known length, which
+    -- must be kept, or chunked. The producer runs on a thread of its own, and is cancelled when the
+    -- response ends.
     Streamed !(Maybe Int64) ((ByteString -> Thread ()) -> Thread ())
 
--- | Can the body be sent again?
 isReplayable :: ClientRequestBody -> Bool
 isReplayable = \case
   Streamed _ _ -> False
@@ -97,15 +95,13 @@ isIdempotent = (`elem` [Get, Head, Put, Delete, Options, Trace])
 data ClientSettings = ClientSettings
   { -- | Opens a connection, which the client closes; default: TCP. May throw any 'IOError'.
     clientConnect :: !(Target -> Thread Socket),
-    -- | Secures a connection for @https@: verifies the server and encrypts. Default: none, and
-    -- @https@ fails; see @Weft.Tls.Client.secureWith@ of the package @weft-tls@. It and its
-    -- transport may throw any 'IOError', and the transport must at an unannounced end of stream.
+    -- | Secures a connection for @https@ (@Weft.Tls.Client.secureWith@); default: none, and @https@
+    -- fails. May throw any 'IOError', and its transport must at an unannounced end of stream.
     clientSecure :: !(Maybe (Target -> Transport -> Thread Transport)),
     clientTimeouts :: !ClientTimeouts,
     -- | Bounds of response heads and of chunk overhead.
     clientLimits :: !Limits,
-    -- | Open connections, idle ones included; default 256. Requests beyond it wait; an idle
-    -- connection to another target makes room.
+    -- | Open connections, idle ones included; default 256. More requests wait; idle ones make room.
     clientConnections :: !Int,
     -- | Open connections to each target; default 16.
     clientConnectionsPerTarget :: !Int,
@@ -113,8 +109,7 @@ data ClientSettings = ClientSettings
     clientIdle :: !Duration,
     -- | Redirections to follow; default 0, which returns a redirection as a response.
     clientRedirects :: !Int,
-    -- | Octets of content that 'Weft.Http.Client.get' and 'Weft.Http.Client.request' accept;
-    -- default 16 MiB.
+    -- | Octets of content that 'Weft.Http.Client.request' accepts; default 16 MiB.
     clientMostContent :: !Int,
     -- | Fields added to every request that lacks the name, before the default @Host@; default: none.
     clientFields :: ![Field]

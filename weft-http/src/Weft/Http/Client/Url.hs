@@ -1,7 +1,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | Parses URLs and resolves the @Location@ of a redirection (RFC 3986, section 5.2). Pure. Not
--- network-uri: it takes port 99999 and refuses @http:\/\/a\/?b[]=1@, to which servers redirect.
+-- | Parses URLs and resolves the @Location@ of a redirection (RFC 3986, section 5.2). Not network-uri:
+-- it takes port 99999 and refuses @http:\/\/a\/?b[]=1@, to which servers redirect.
 module Weft.Http.Client.Url (parseUrl, renderUrl, relativeTo) where
 
 import Data.ByteString (ByteString)
@@ -11,8 +11,7 @@ import Weft.Http.Client.Types
 import Weft.Http.Internal.Ascii
 import Weft.Http.Internal.Host (isHostAndPort)
 
--- | Parse an absolute URL and drop its fragment. Bytes not allowed in a URL must be
--- percent-encoded.
+-- | Parse an absolute URL, without its fragment. Other bytes must be percent-encoded.
 --
 -- >>> parseUrl "http://localhost:8080/a?b#c"
 -- Right (Url {urlTarget = Target {targetScheme = Http, targetHost = "localhost", targetPort = 8080}, urlPath = "/a?b"})

@@ -1,8 +1,7 @@
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | IPv4 and IPv6 addresses as the PROXY protocol and lists of networks write them. IPv4 has one
--- form, without leading zeros: an octal reading is impossible. Pure.
+-- | IPv4 and IPv6 addresses as text. IPv4 has one form: leading zeros could be octal. Pure.
 module Weft.Http.Internal.Address
   ( Address (..),
     parseIPv4,
@@ -54,8 +53,8 @@ parseDecimal limit text
   where
     n = B.foldl' (\m d -> 10 * m + fromIntegral d - 0x30) 0 text
 
--- | Parse groups of up to four hexadecimal digits, at most one @::@ (at least one group of zeros),
--- and perhaps an IPv4 address as the last two groups. No zone, no brackets.
+-- | Parse groups of up to four hexadecimal digits, at most one @::@, and perhaps an IPv4 address at the
+-- end. No zone, no brackets.
 --
 -- >>> parseIPv6 "::1"
 -- Just (IPv6 0 0 0 1)
@@ -66,8 +65,7 @@ parseDecimal limit text
 parseIPv6 :: ByteString -> Maybe Address
 parseIPv6 text = (\(a, b, c, d) -> IPv6 a b c d) <$> parseHost6 text
 
--- | Turn an IPv4 address mapped into IPv6 (@::ffff:0:0\/96@) into IPv4, as a socket for both
--- families reports it.
+-- | Turn an IPv4 address mapped into IPv6 (@::ffff:0:0\/96@), as sockets for both report it, into IPv4.
 unmapped :: Address -> Address
 unmapped = \case
   IPv6 0 0 0xffff n -> IPv4 n
@@ -98,7 +96,6 @@ peerOf = \case
   SockAddrInet6 port flow (a, b, c, d) scope -> Peer6 (fromIntegral port) flow a b c d scope
   other -> OtherPeer other
 
--- | The inverse of 'peerOf'.
 peerAddress :: Peer -> SockAddr
 peerAddress = \case
   Peer4 port address -> SockAddrInet (fromIntegral port) address

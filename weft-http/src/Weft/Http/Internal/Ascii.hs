@@ -2,8 +2,8 @@
 {-# LANGUAGE PatternSynonyms #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | The character classes of RFC 9110 and RFC 3986 as tests on bytes, and the operations on slices
--- that the parsers share: trimming, caseless comparison, strict decimals. Pure.
+-- | The character classes of RFC 9110 and RFC 3986, and operations on slices that the parsers share.
+-- Pure.
 module Weft.Http.Internal.Ascii
   ( -- * Classes of bytes
     isTokenByte,
@@ -69,16 +69,15 @@ pattern LF = 10
 pattern CR = 13
 pattern SP = 32
 
--- | Is the byte in the class of this bit? The parsers ask for nearly every byte of a head; a table
--- takes half as many instructions as comparisons.
+-- | Is the byte in the class of this bit? A table takes half as many instructions as comparisons.
 member :: Word8 -> Word8 -> Bool
 member bit (W8# w) = case classes of
   Classes table -> W8# (indexWord8OffAddr# table (word2Int# (word8ToWord# w))) .&. bit /= 0
 
 data Classes = Classes Addr#
 
--- | The classes of each byte, sixteen to a row: 64 plus the bits named below; @_@ is in all
--- classes, @\@@ in none. The tests compare the table with the grammars.
+-- | The classes of each byte, sixteen to a row: 64 plus the bits named below; @_@ is in all, @\@@ in
+-- none.
 classes :: Classes
 classes =
   Classes
@@ -107,8 +106,7 @@ isTokenByte = member 16
 isHostByte :: Word8 -> Bool
 isHostByte = member 8
 
--- | A byte of a request target: visible ASCII without @#@. Wider than RFC 3986, because browsers
--- send @|@ and @{@ unencoded; narrower than some servers, because bytes from 128 up are refused.
+-- | A byte of a request target: visible ASCII without @#@. Browsers send @|@ and @{@ unencoded.
 isTargetByte :: Word8 -> Bool
 isTargetByte = member 4
 
@@ -153,15 +151,13 @@ eqCaseless lower given = B.length lower == B.length given && go 0
       | U.unsafeIndex lower i == lowerByte (U.unsafeIndex given i) = go (i + 1)
       | otherwise = False
 
--- | ASCII letters in lower case.
 lowered :: ByteString -> ByteString
 lowered = B.map lowerByte
 
 lowerByte :: Word8 -> Word8
 lowerByte w = if w - 0x41 < 26 then w .|. (1 `unsafeShiftL` 5) else w
 
--- | The trimmed members of a comma-separated list. Keeps empty members, so that each caller
--- decides about them, and has at least one, so that an empty @Transfer-Encoding@ is noticed.
+-- | The trimmed members of a comma-separated list, empty ones too; at least one.
 splitCommas :: ByteString -> [ByteString]
 splitCommas b
   | B.null b = [b]
@@ -172,7 +168,6 @@ isToken :: ByteString -> Bool
 isToken b = not (B.null b) && B.all isTokenByte b
 
 -- | The offset of the first byte, from the given one on, that is not 'isFieldByte'. It must exist.
--- Looks at eight bytes at a time, because values make up most of a head.
 fieldEnd :: ByteString -> Int -> Int
 fieldEnd b = eight
   where
@@ -190,8 +185,7 @@ isFieldValue b = go 0
       | i + 8 <= size, areFieldBytes (word64At b i) = go (i + 8)
       | otherwise = i == size || (isFieldByte (U.unsafeIndex b i) && go (i + 1))
 
--- | Are all eight bytes of a word at least 32 and not DEL? (A tabulator is rare enough to be
--- tested by itself.) Both bit tests are exact about "any".
+-- | Are all eight bytes of a word at least 32 and not DEL? Both bit tests are exact about "any".
 areFieldBytes :: Word64 -> Bool
 areFieldBytes w = (below32 .|. zero (w `xor` 0x7f7f7f7f7f7f7f7f)) .&. 0x8080808080808080 == 0
   where
@@ -208,8 +202,7 @@ data Decimal
     NotDecimal
   | -- | Digits only, above the largest 'Int64'.
     TooLarge
-  | -- | The value.
-    Decimal !Int64
+  | Decimal !Int64
   deriving stock (Eq, Show)
 
 -- | Parse a whole string as an unsigned decimal with any leading zeros.

@@ -1,8 +1,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | Every reason to refuse a malformed request, with its status and a sentence for the log. The
--- server closes the connection after any of them: where the next request starts is uncertain, and
--- guessing enables request smuggling.
+-- | Every reason to refuse a request, with its status and a sentence. The server closes the connection:
+-- where the next request starts is uncertain, and guessing enables request smuggling.
 module Weft.Http.Internal.Fault (Fault (..), faultStatus, faultText) where
 
 import Data.ByteString (ByteString)

@@ -1,11 +1,10 @@
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | Scans the field lines of a complete head in one pass, and picks out the fields that the server
--- acts on. Note [The head is its own sentinel] in "Weft.Http.Internal.Head" says why no offset is
--- compared with the length. Finds faults of syntax in the order of the text; the callers interpret
--- the picked fields.
-module Weft.Http.Internal.Fields (scanFields, ScannedFields (..), Picked (..)) where
+-- | Scans the field lines of a complete head in one pass, without comparing offsets with the length
+-- (Note [The head is its own sentinel] in "Weft.Http.Internal.Head"), and picks out the fields that the
+-- server acts on. Faults of syntax are found in the order of the text.
+module Weft.Http.Internal.Fields (EndOfHead (..), endOfHead, scanFields, ScannedFields (..), Picked (..)) where
 
 import Data.Bits ((.|.))
 import Data.ByteString (ByteString)
@@ -16,6 +15,33 @@ import Weft.Http.Internal.Ascii
 import Weft.Http.Internal.Fault
 import Weft.Http.Internal.Framing
 import Weft.Http.Internal.Types
+
+-- | The end of a head, which is found with @memchr@ before a parser goes over it.
+data EndOfHead
+  = -- | The offset after the empty line.
+    Ends !Int
+  | -- | Not found; the offset to resume from when more bytes have arrived.
+    Resume !Int
+
+-- | Find the first @LF LF@ (of a head that will be refused) or @LF CR LF@ from an offset on.
+endOfHead :: ByteString -> Int -> EndOfHead
+endOfHead buffer = go
+  where
+    size = B.length buffer
+    at = U.unsafeIndex buffer
+    go !i = case B.elemIndex LF (U.unsafeDrop i buffer) of
+      Nothing -> Resume size
+      Just found
+        | j + 1 >= size -> Resume j
+        | at (j + 1) == LF -> Ends (j + 2)
+        | at (j + 1) /= CR -> go (j + 1)
+        | j + 2 >= size -> Resume j
+        | at (j + 2) == LF -> Ends (j + 3)
+        | otherwise -> go (j + 1)
+        where
+          j = i + found
+-- Inlined so that its outcome is not allocated.
+{-# INLINE endOfHead #-}
 
 -- | The fields that the server acts on, except @Host@.
 data Picked = Picked
@@ -32,8 +58,7 @@ data Picked = Picked
 nothingPicked :: Picked
 nothingPicked = Picked Absent NoCodings False False NoExpectation False noConditions
 
--- | The outcome of 'scanFields'. One constructor, so that its parts are returned in registers;
--- parts not needed in the loops are lazy, so that the loops do not unpack them.
+-- | One constructor, whose parts are returned in registers; those not needed in the loops are lazy.
 data ScannedFields = ScannedFields
   { -- | The first fault of syntax, which invalidates the rest.
     scannedFault :: !(Maybe Fault),
@@ -45,8 +70,7 @@ data ScannedFields = ScannedFields
     scannedEnd :: !Int
   }
 
--- | Scan at most the given number of field lines from an offset at the start of a line up to the empty
--- line. Every step is a tail call, compiled to a jump.
+-- | Scan at most this number of field lines up to the empty line. Every step is a tail call.
 scanFields :: Int -> ByteString -> Int -> ScannedFields
 scanFields most h start = line start most [] 0 0 nothingPicked
   where
@@ -100,8 +124,7 @@ scanFields most h start = line start most [] 0 0 nothingPicked
       | isBlank w = BlankBeforeColon
       | otherwise = BadFieldName
 
--- | Record a field. Its length selects the one or two names that it is compared with, so that an
--- irrelevant field costs next to nothing.
+-- | Record a field. Its length selects the one or two names that it is compared with.
 pick :: Field -> Picked -> Picked
 pick (Field name value) p = case B.length name of
   5 | is "range" -> single conditionRange (\v c -> c {conditionRange = v})

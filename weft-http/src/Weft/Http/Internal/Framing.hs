@@ -1,13 +1,24 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | Decides between @Content-Length@ and @Transfer-Encoding@ (RFC 9112, sections 6.1 to 6.3), the
--- decision that request smuggling attacks. Stricter than the RFC wherever it leaves a choice,
--- because a proxy in front may have chosen otherwise.
-module Weft.Http.Internal.Framing (Once (..), another, Codings (..), moreCodings, framing) where
+-- | Decides between @Content-Length@ and @Transfer-Encoding@ (RFC 9112, sections 6.1 to 6.3), which
+-- request smuggling attacks. Stricter than the RFC: a proxy in front may have chosen otherwise.
+module Weft.Http.Internal.Framing
+  ( Once (..),
+    another,
+    Codings (..),
+    moreCodings,
+    framing,
+    isTrailer,
+    isFraming,
+  )
+where
 
 import Data.ByteString (ByteString)
+import Data.ByteString qualified as B
 import Data.ByteString.Char8 qualified as C
 import Data.List qualified as List
+import Data.Set (Set)
+import Data.Set qualified as Set
 import Weft.Http.Internal.Ascii
 import Weft.Http.Internal.Fault
 import Weft.Http.Internal.Types
@@ -18,7 +29,6 @@ data Once
   | Once !ByteString
   | Repeated
 
--- | Add an occurrence of the field.
 another :: ByteString -> Once -> Once
 another value = \case
   Absent -> Once value
@@ -57,7 +67,7 @@ coding before member
     name = trim (C.takeWhile (/= ';') member)
 
 -- | Decide the framing. A repeated @Content-Length@ is refused even with equal values. An unknown
--- coding without a final @chunked@ gets 501 rather than 400, which names the reason.
+-- coding gets 501 rather than 400, which names the reason.
 framing :: Version -> Once -> Codings -> Either Fault Framing
 framing version contentLength codings = case (codings, contentLength) of
   (NoCodings, Absent) -> Right NoBody
@@ -77,3 +87,27 @@ framing version contentLength codings = case (codings, contentLength) of
     present = \case
       Absent -> False
       _ -> True
+
+-- | May a field of this name be a trailer field? It must not change the meaning of content already read
+-- (RFC 9110, section 6.5.1).
+isTrailer :: ByteString -> Bool
+isTrailer name = not (Set.member lower early || any (`B.isPrefixOf` lower) ["if-", "proxy-", "x-forwarded-", "access-control-"])
+  where
+    lower = lowered name
+
+-- | Does the field concern framing? In a trailer it aims at a program that framed the message
+-- differently.
+isFraming :: ByteString -> Bool
+isFraming name = lowered name `elem` ["content-length", "transfer-encoding"]
+
+early :: Set ByteString
+early =
+  Set.fromList $
+    delimiting <> routing <> modifiers <> authentication <> control <> content
+  where
+    delimiting = ["content-length", "transfer-encoding", "trailer", "connection", "keep-alive", "te", "upgrade"]
+    routing = ["host", "forwarded", "via", "x-real-ip", "location", "max-forwards"]
+    modifiers = ["cache-control", "expect", "pragma", "range", "origin", "referer"]
+    authentication = ["authorization", "www-authenticate", "cookie", "set-cookie", "cookie2", "set-cookie2"]
+    control = ["age", "date", "expires", "retry-after", "vary", "warning", "status", "alt-svc", "strict-transport-security", "content-security-policy"]
+    content = ["content-encoding", "content-type", "content-range", "content-disposition", "content-location", "content-language"]

@@ -3,16 +3,8 @@
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | A keyed hash of bytes, for tables that each request looks into, whose keys clients choose.
--- Without the secret a client finds no keys that collide more often than others.
-module Weft.Http.Internal.Hash
-  ( Secret (..),
-    newSecret,
-    hashOf,
-    Hashed,
-    hashed,
-  )
-where
+-- | A keyed hash for tables whose keys clients choose: without the secret they find no collisions.
+module Weft.Http.Internal.Hash (Secret (..), newSecret, hashOf, Hashed, hashed) where
 
 import Data.Bits (unsafeShiftL, xor, (.|.))
 import Data.ByteString (ByteString)
@@ -27,7 +19,6 @@ import Weft.Http.Internal.Ascii (word64At)
 -- | What the hashes of a table depend on beside the bytes.
 data Secret = Secret {-# UNPACK #-} !Word64 {-# UNPACK #-} !Word64
 
--- | A secret of the system's randomness.
 newSecret :: Thread Secret
 newSecret = (\bytes -> Secret (word64At bytes 0) (word64At bytes 8)) <$> randomBytes 16
 

@@ -6,8 +6,8 @@
 --
 -- == Note [The head is its own sentinel]
 --
--- The pass runs over bytes @h@ that begin with a head and end in @LF LF@ or @LF CR LF@, and ends
--- at the first of either. Three facts make bounds checks superfluous:
+-- The pass runs over bytes @h@ that begin with a head and end in @LF LF@ or @LF CR LF@, and ends at the
+-- first of either. Three facts make bounds checks superfluous:
 --
 -- 1. No loop's class of bytes contains CR or LF, so every loop stops at the latest at the LF that
 --    ends @h@.
@@ -15,15 +15,14 @@
 --    the pass would have ended. So the start of a line is always inside @h@.
 -- 3. CR is never the last byte of @h@, so the byte after a CR can be read.
 --
--- A client usually sends one head and waits, so the buffer ends in an empty line, and the pass
--- finds the end of the head without a search before it.
+-- A client usually sends one head and waits; then the buffer ends in an empty line, and no search is
+-- needed.
 --
 -- == Note [Order of the verdicts]
 --
--- Which fault of several is reported depends on the bytes alone, not on how they arrived: sizes
--- first, then the request line, the version, the fields in the order of the text, @Host@, the
--- framing, repetitions and last the method. The first byte of a request line is judged at once,
--- so that a client that speaks TLS gets an answer.
+-- The fault reported depends on the bytes alone, not on how they arrived: sizes first, then the request
+-- line, the version, the fields in order, @Host@, the framing, repetitions and last the method. The
+-- first byte of a request line is judged at once, so that a client that speaks TLS gets an answer.
 module Weft.Http.Internal.Head (Parsed (..), parseRequest) where
 
 import Data.ByteString (ByteString)
@@ -32,7 +31,6 @@ import Data.ByteString.Unsafe qualified as U
 import GHC.Exts (indexWord64OffAddr#)
 import GHC.Word (Word64 (..))
 import Weft.Http.Internal.Ascii
-import Weft.Http.Internal.EndOfHead
 import Weft.Http.Internal.Fault
 import Weft.Http.Internal.Fields
 import Weft.Http.Internal.Framing
@@ -41,8 +39,7 @@ import Weft.Http.Internal.Types
 
 -- | The outcome of 'parseRequest'.
 data Parsed
-  = -- | The head is incomplete. Pass the number to the next call, which then skips the bytes
-    -- already searched.
+  = -- | The head is incomplete. The next call, given the number, skips the bytes already searched.
     Incomplete !Int
   | -- | Malformed; answer with 'faultStatus' and close.
     Bad !Fault
@@ -50,8 +47,7 @@ data Parsed
     Parsed !RequestHead !Int
   deriving stock (Eq, Show)
 
--- | Parse the request head at the front of a buffer. The number is 0 for a new head, or that of
--- 'Incomplete' when bytes were added.
+-- | Parse the request head at the front of a buffer; the number is 0, or that of the last 'Incomplete'.
 --
 -- >>> parseRequest defaultLimits 0 "GET / HTTP/1.1\r\nHost: a\r\n"
 -- Incomplete 24
@@ -199,8 +195,7 @@ data TargetParts
   | -- | Not one of the forms of its method.
     NoTarget
 
--- | Split a target (RFC 9112, section 3.2). The number is the offset of the first @?@, or the
--- length.
+-- | Split a target (RFC 9112, section 3.2), given the offset of the first @?@ or the length.
 targetOf :: Method -> ByteString -> Int -> TargetParts
 targetOf method whole q
   | Connect <- method =
@@ -222,15 +217,12 @@ absolute uri
     http = eqCaseless "http" scheme || eqCaseless "https" scheme
     (authority, path) = B.break (== 0x2f) (B.drop 3 afterColon)
 
--- | The host and framing of a request, or why there are none.
 data Settled
-  = -- | The host and the framing of the body.
-    Settled !(Maybe ByteString) !Framing
+  = Settled !(Maybe ByteString) !Framing
   | -- | The fields contradict each other or the version.
     Unsettled !Fault
 
--- | Combine the authority of the target, which wins over @Host@ (RFC 9112, section 3.2.2), @Host@,
--- and the other picked fields.
+-- | The authority of the target wins over @Host@ (RFC 9112, section 3.2.2).
 settle :: Version -> Maybe ByteString -> Once -> Picked -> Settled
 settle version authority named picked = case named of
   Repeated -> Unsettled RepeatedHost

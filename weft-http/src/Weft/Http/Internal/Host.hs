@@ -49,8 +49,7 @@ isHostAndPort b
       where
         w = U.unsafeIndex b i
 
--- | The characters of an IPv6 address. The number of groups is not checked: the server only
--- compares hosts and never connects to them.
+-- | The characters of an IPv6 address, not their number: the server only compares hosts.
 isIpv6 :: ByteString -> Bool
 isIpv6 b = B.length b >= 2 && B.elem colon b && B.all ok b
   where

@@ -5,9 +5,9 @@
 --
 -- == Note [Measured pieces]
 --
--- A builder of @bytestring@ guesses the size of its buffer and copies at the end. Log lines wait
--- in a queue and should take no more memory than their text, so a piece knows its exact length
--- before it is written. One scan finds that nearly all client data needs no escape.
+-- Log lines wait in a queue and should take no more memory than their text, so a piece, unlike a
+-- builder of @bytestring@, knows its length before it is written. Nearly no client data needs an
+-- escape.
 module Weft.Http.Internal.Piece (Piece, assemble, bytes, number, quotable, jsonText) where
 
 import Control.Monad (foldM, void, (>=>))
@@ -31,11 +31,9 @@ instance Semigroup Piece where
 instance Monoid Piece where
   mempty = Piece 0 pure
 
--- | Write the whole piece in one allocation.
 assemble :: Piece -> ByteString
 assemble (Piece size write) = I.unsafeCreate size (void . write)
 
--- | Unescaped bytes.
 bytes :: ByteString -> Piece
 bytes text = Piece (B.length text) (copy text)
 
@@ -46,14 +44,14 @@ copy text p = U.unsafeUseAsCStringLen text $ \(from, n) -> (p `plusPtr` n) <$ co
 number :: Int64 -> Piece
 number n = Piece (decimalWidth n) (\p -> (p `plusPtr` decimalWidth n) <$ pokeDecimal p n)
 
--- | Text for a quoted part: a backslash before quotes and backslashes, and @\\xhh@ for every byte
--- but visible ASCII and space.
+-- | Text for a quoted part: a backslash before quotes and backslashes, and @\\xhh@ outside visible
+-- ASCII.
 quotable :: ByteString -> Piece
 quotable text = if isPlain text then bytes text else escaping (\b -> b < 0x20 || b >= 0x7f) [0x5c, 0x78] text
 
 -- | Text for a JSON string: @\\u00hh@ for control characters, and a backslash before quotes and
--- backslashes. UTF-8 is kept; in other text, and in text with C1 control characters (which some
--- terminals obey), each byte from 128 on becomes the character of that number (ISO 8859-1).
+-- backslashes. UTF-8 is kept; in other text, or with C1 control characters, bytes from 128 on are ISO
+-- 8859-1.
 jsonText :: ByteString -> Piece
 jsonText text
   | isPlain text = bytes text
@@ -69,8 +67,7 @@ secondControls text = or (zipWith (\a b -> a == 0xc2 && b < 0xa0) (B.unpack text
 isPlain :: ByteString -> Bool
 isPlain = B.all (\b -> b >= 0x20 && b < 0x7f && b /= 0x22 && b /= 0x5c)
 
--- | A backslash before quotes and backslashes, and a prefix and two digits for the bytes that the
--- test selects.
+-- | A backslash before quotes and backslashes, and a prefix and two digits for the bytes of the test.
 escaping :: (Word8 -> Bool) -> [Word8] -> ByteString -> Piece
 escaping isSpecial prefix text =
   Piece (B.foldl' (\n b -> n + length (escaped b)) 0 text) (\p -> B.foldl' (\go b -> go >>= put (escaped b)) (pure p) text)

@@ -1,9 +1,8 @@
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | The counterpart of "Weft.Http.Internal.Head" for clients: status line, fields, and the end of
--- the content (RFC 9112, sections 4 and 6.3). Equally strict: a response that two programs delimit
--- differently can be forged. Pure.
+-- | The counterpart of "Weft.Http.Internal.Head" for clients (RFC 9112, sections 4 and 6.3). Equally
+-- strict: a response that two programs delimit differently can be forged. Pure.
 --
 -- 'scanFields' wants a head that ends in @LF LF@ or @LF CR LF@ and contains neither before; see
 -- Note [The head is its own sentinel] in "Weft.Http.Internal.Head".
@@ -22,7 +21,6 @@ import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.ByteString.Unsafe qualified as U
 import Weft.Http.Internal.Ascii
-import Weft.Http.Internal.EndOfHead
 import Weft.Http.Internal.Fault
 import Weft.Http.Internal.Fields
 import Weft.Http.Internal.Framing
@@ -80,8 +78,7 @@ responseFaultText = \case
   TooManyInterim -> "too many interim responses"
 
 data ParsedResponse
-  = -- | The head is incomplete. Pass the number to the next call, which then skips the bytes
-    -- already searched.
+  = -- | The head is incomplete. The next call, given the number, skips the bytes already searched.
     IncompleteResponse !Int
   | -- | Malformed; close the connection.
     BadResponse !ResponseFault
@@ -89,8 +86,7 @@ data ParsedResponse
     ParsedResponse !ResponseHead !Int
   deriving stock (Eq, Show)
 
--- | Parse the response head at the front of a buffer, for a request with this method. The limits
--- of the head and of the number of fields apply.
+-- | Parse the response head at the front of a buffer, for a request with this method.
 --
 -- >>> parseResponse defaultLimits Get 0 "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nab"
 -- ParsedResponse (ResponseHead {headVersion = Http11, headStatus = Status {statusCode = 200, statusMessage = "OK"}, headReason = "OK", headFields = [Field {fieldName = "Content-Length", fieldValue = "2"}], headExtent = Framed (FixedBody 2), headClose = False, headKeepAlive = False}) 38
@@ -114,8 +110,7 @@ protocol = "HTTP/"
 -- | Parse a complete head that begins with @HTTP/@.
 parseHead :: Limits -> Method -> ByteString -> Int -> ParsedResponse
 parseHead limits method h consumed
-  -- These bytes are tested in order, and none of the expected ones is CR or LF, so a mismatch is
-  -- met before the end.
+  -- Tested in order, and none of the expected bytes is CR or LF: a mismatch is met before the end.
   | not (isDigit (at 5)) || at 6 /= 0x2e || not (isDigit (at 7)) || at 8 /= SP = bad BadStatusLine
   | not (isDigit (at 9) && isDigit (at 10) && isDigit (at 11)) || code < 100 || code > 599 = bad BadStatusLine
   | at 12 /= SP && at 12 /= CR = bad BadStatusLine
@@ -147,8 +142,7 @@ parseHead limits method h consumed
     -- The space after the status is required even without a reason, but often missing.
     end = fieldEnd h 12
 
--- | RFC 9112, section 6.3. An unknown coding cannot be decoded, so it is refused rather than read
--- to the end of the connection.
+-- | RFC 9112, section 6.3. An unknown coding is refused rather than read to the end of the connection.
 extentOf :: Method -> Version -> Int -> Picked -> Either Fault ResponseExtent
 extentOf method version code picked
   | method == Head || code < 200 || code == 204 || code == 304 = Right (Framed NoBody)

@@ -1,15 +1,12 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | The types that the parser fills and the server reads: 'RequestHead', its parts, and the
--- 'Limits'.
+-- | What the parser fills and the server reads: 'RequestHead', its parts, and the 'Limits'.
 --
 -- == Note [Slices of the head]
 --
--- Every 'ByteString' in a 'RequestHead' (except a joined list field, see 'conditionIfMatch') is a
--- slice of the parsed string, which never changes: the server parses heads in place and receives
--- nothing there again (Note [Bytes are received once] in "Weft.Http.Server.Input"). A retained
--- slice retains all bytes received with it, typically a kilobyte; copy what is kept in large
--- numbers ('Data.ByteString.copy').
+-- Every 'ByteString' in a 'RequestHead' (except a joined list field) is a slice of the parsed string,
+-- which never changes (Note [Bytes are received once] in "Weft.Http.Server.Input"). It retains all
+-- bytes received with it, typically a kilobyte; copy what is kept in large numbers.
 module Weft.Http.Internal.Types
   ( RequestHead (..),
     Method (..),
@@ -90,8 +87,7 @@ data Framing
 -- | The @Expect@ field.
 data Expectation
   = NoExpectation
-  | -- | @100-continue@ in HTTP/1.1: the client waits for a 100 or the final response before it
-    -- sends its body.
+  | -- | @100-continue@ in HTTP/1.1: the client holds its body until a 100 or the final response.
     ExpectContinue
   | -- | Anything else; answered with 417.
     ExpectUnknown
@@ -157,8 +153,7 @@ lookupField name fields = case lookupFields name fields of
 lookupFields :: ByteString -> [Field] -> [ByteString]
 lookupFields name fields = [fieldValue f | f <- fields, eqCaseless name (fieldName f)]
 
--- | Does the client allow another request on this connection (RFC 9112, section 9.3)? The server
--- may still close it.
+-- | Does the client allow another request on this connection (RFC 9112, section 9.3)?
 isPersistent :: RequestHead -> Bool
 isPersistent request
   | headClose request = False
@@ -170,8 +165,7 @@ isPersistent request
 data Limits = Limits
   { -- | The request line with its line end; default 8192. Beyond it: 414.
     limitRequestLine :: !Int,
-    -- | The whole head with its empty line; default 16384. Bounds the buffer of a connection.
-    -- Beyond it: 431.
+    -- | The whole head; default 16384. Bounds the buffer of a connection. Beyond it: 431.
     limitHead :: !Int,
     -- | Header and trailer fields together; default 100. Beyond it: 431.
     limitFields :: !Int,

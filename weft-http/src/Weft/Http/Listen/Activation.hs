@@ -1,14 +1,8 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | Socket activation as @sd_listen_fds(3)@ has it: descriptors from 3 on, and environment
--- variables with their number, their names and the receiving process.
-module Weft.Http.Listen.Activation
-  ( Activated (..),
-    parseActivation,
-    adoptListening,
-    variables,
-  )
-where
+-- | The protocol of @sd_listen_fds(3)@: descriptors from 3 on, and variables with their number and
+-- names.
+module Weft.Http.Listen.Activation (Activated (..), parseActivation, adoptListening, variables) where
 
 import Control.Exception (IOException)
 import Control.Monad (unless)
@@ -33,8 +27,7 @@ data Activated = Activated
 variables :: [ByteString]
 variables = ["LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES", "LISTEN_PIDFDID"]
 
--- | Descriptors and their names, given our process and a lookup of variables. Empty if they are
--- meant for another process, such as our parent.
+-- | Descriptors and their names, given our process and a lookup of variables; empty if not for us.
 parseActivation :: ProcessID -> (ByteString -> Maybe ByteString) -> Either String [(CInt, ByteString)]
 parseActivation me look = case (look "LISTEN_PID", look "LISTEN_FDS") of
   (Just pid, Just count) -> do
@@ -56,8 +49,8 @@ parseActivation me look = case (look "LISTEN_PID", look "LISTEN_FDS") of
             | length names == n -> Right names
             | otherwise -> Left ("LISTEN_FDNAMES has " <> show (length names) <> " names for " <> show n <> " descriptors")
 
--- | Adopt the descriptors. Throws an 'IOError' that names the first one that is not a listening
--- stream socket of TCP or the Unix domain, after closing all.
+-- | Adopt the descriptors. Throws an 'IOError' that names the first that is none for us, after closing
+-- all.
 adoptListening :: [(CInt, ByteString)] -> Thread [Activated]
 adoptListening = go []
   where

@@ -3,15 +3,13 @@
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | A row of numbers for each worker: counting adds to the current worker's row, reading sums the
--- rows. No lock, no allocation.
+-- | A row of numbers for each worker: counting adds to one row, reading sums them. No lock.
 --
 -- == Note [Rows]
 --
--- A shared number moves between the workers' caches with each addition. So each GHC capability has
--- its own row, and rows do not share cache lines (many machines fetch pairs of lines, hence 128
--- bytes). Additions are still atomic: during a takeover two threads of one capability may be in
--- the middle of one. An atomic addition to an uncontended line costs a few nanoseconds.
+-- A shared number moves between the workers' caches with each addition. So each GHC capability has its
+-- own row, and rows share no cache lines (or pairs, hence 128 bytes). Additions are still atomic:
+-- during a takeover two threads of one capability may be in the middle of one.
 module Weft.Http.Metrics.Cells (Cells, newCells, Row, myRow, addIn, add, total, totals) where
 
 import Control.Monad.Primitive (RealWorld)
@@ -39,7 +37,6 @@ newCells count = do
     -- The next power of two.
     powerFrom n = 1 `unsafeShiftL` (finiteBitSize n - countLeadingZeros (n - 1))
 
--- | The row of one capability.
 newtype Row = Row Int
 
 -- | The row of the current capability. Another thread may use the row too, which is safe.
@@ -68,6 +65,5 @@ total (Cells cells stride mask) index = go 0 0
       | row > mask = pure sum'
       | otherwise = readByteArray cells (row * stride + index) >>= \n -> go (row + 1) (sum' + n)
 
--- | The sums of the first numbers.
 totals :: Cells -> Int -> IO [Int]
 totals cells count = mapM (total cells) [0 .. count - 1]

@@ -1,8 +1,7 @@
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | The metrics of an HTTP server: one action for each kind of event, which takes no lock and does
--- not block, from any thread.
+-- | One action for each kind of event, which takes no lock and does not block, from any thread.
 module Weft.Http.Metrics.Http
   ( HttpMetrics,
     newHttpMetrics,
@@ -49,8 +48,7 @@ expiredAt, eventCount :: Int
 expiredAt = length [minBound .. maxBound :: Event]
 eventCount = expiredAt + length [minBound .. maxBound :: Expiry]
 
--- | In the order of 'methodIndex'. All unknown methods share a label, so that clients cannot add
--- labels.
+-- | In the order of 'methodIndex'. Unknown methods share a label: clients cannot add labels.
 methods :: [Text]
 methods = ["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "TRACE", "PATCH", "CONNECT", "other", "none"]
 

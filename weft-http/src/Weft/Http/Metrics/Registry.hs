@@ -54,8 +54,8 @@ data Collector = Collector ![Description] (IO [[Sample]])
 newRegistry :: IO Registry
 newRegistry = Registry <$> newIORef ([], Set.empty)
 
--- | Register families. The action returns the samples of each family, in the same order; it runs
--- at each scrape on a pool of OS threads and may block a little. Throws 'MetricError'.
+-- | Register families. At each scrape the action returns the samples of each, on a pool of OS threads.
+-- Throws 'MetricError'.
 register :: Registry -> [Description] -> IO [[Sample]] -> IO ()
 register (Registry ref) descriptions collect = do
   mapM_ (either throwIO pure . checkDescription) descriptions
@@ -86,8 +86,8 @@ newCounter registry name help =
     counter : _ -> pure counter
     [] -> throwIO (BadName name)
 
--- | A counter for each set of labels, in the same order and adjacent in memory. All are exposed
--- from the beginning, with 0. Throws 'MetricError'.
+-- | A counter for each set of labels, in the same order, all exposed from the beginning with 0. Throws
+-- 'MetricError'.
 newCounters :: Registry -> Text -> Text -> [Labels] -> IO [Counter]
 newCounters registry name help labels = do
   mapM_ (either throwIO pure . checkLabelName . fst) (concat labels)
@@ -108,8 +108,7 @@ addTo (Counter cells index) = add cells index
 counterValue :: Counter -> IO Int
 counterValue (Counter cells index) = total cells index
 
--- | The bounds of the buckets; for each, and for larger values, the number of observations; and
--- the sum of the values.
+-- | The bounds of the buckets; for each, and for larger values, the observations; and their sum.
 data Histogram = Histogram !(PrimArray Int) !Cells
 
 -- | The unit of observations, and how they are exposed.

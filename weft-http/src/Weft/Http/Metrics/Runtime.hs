@@ -1,8 +1,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | The counters of a run ("Weft.Counters"); for programs started with @+RTS -T@, those of GHC's
--- garbage collector; and the standard @process_*@ metrics of Prometheus, from @\/proc@ as far as
--- the system has them. All exist anyway and are only read at a scrape.
+-- | The counters of a run ("Weft.Counters"), those of GHC's garbage collector (@+RTS -T@), and the
+-- standard @process_*@ metrics, from @\/proc@. All exist anyway and are only read at a scrape.
 module Weft.Http.Metrics.Runtime
   ( registerRuntime,
     registerGhc,
@@ -94,8 +93,7 @@ ofRun =
     ("pool waiting", GaugeKind, "weft_pool_waiting_jobs", "Jobs that none of them has taken.")
   ]
 
--- | Register the counters of GHC's runtime system if it keeps them: the program was started with
--- @+RTS -T@ or linked with @-with-rtsopts=-T@.
+-- | Register the counters of GHC's runtime system if it keeps them (@+RTS -T@, @-with-rtsopts=-T@).
 registerGhc :: Registry -> IO ()
 registerGhc registry = do
   enabled <- getRTSStatsEnabled
@@ -167,8 +165,7 @@ data ProcessStat = ProcessStat
   }
   deriving stock (Eq, Show)
 
--- | Parse the fields after the last parenthesis: the program's name, in parentheses, may contain
--- anything.
+-- | Parse the fields after the last parenthesis: a program's name may contain anything.
 parseStat :: ByteString -> Maybe ProcessStat
 parseStat text = case traverse (fmap fst . C.readInt) (drop 17 fields) of
   Just (threads : _ : start : virtual : resident : _) -> Just (ProcessStat threads start virtual resident)

@@ -1,7 +1,6 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | The part of Prometheus' data model that we use: families of samples with names, kinds and
--- labels. Rendered in version 0.0.4 of its text format. Pure.
+-- | The part of Prometheus' data model that we use, and version 0.0.4 of its text format. Pure.
 module Weft.Http.Metrics.Types
   ( Description (..),
     MetricKind (..),
@@ -32,8 +31,7 @@ import Data.Text (Text)
 import Data.Text qualified as Text
 import Data.Text.Encoding (encodeUtf8Builder)
 
--- | The name of a family, which ends in the unit, and for a counter in @_total@; a sentence for
--- people; and the kind.
+-- | The name of a family, which ends in the unit, and of a counter in @_total@; a sentence; the kind.
 data Description = Description
   { descriptionName :: !Text,
     descriptionHelp :: !Text,
@@ -51,7 +49,6 @@ data MetricKind
     UntypedKind
   deriving stock (Eq, Show, Enum, Bounded)
 
--- | A family and its samples at one time.
 data Family = Family !Description [Sample]
   deriving stock (Eq, Show)
 
@@ -83,11 +80,9 @@ sample = Sample ""
 data MetricError
   = -- | A name may contain letters, digits, underscores and colons, and not begin with a digit.
     BadName !Text
-  | -- | The name of a counter, and only that, ends in @_total@; no name ends in a suffix of
-    -- histograms.
+  | -- | Only the name of a counter ends in @_total@; none ends in a suffix of histograms.
     BadSuffix !Text
-  | -- | A label may contain letters, digits and underscores, and not begin with a digit or two
-    -- underscores; @le@ is for histograms.
+  | -- | Letters, digits and underscores, not first a digit or two underscores; @le@ is for histograms.
     BadLabel !Text
   | -- | The name is already registered.
     DuplicateName !Text
@@ -126,7 +121,6 @@ validName also name = case Text.uncons name of
 reservedNames :: Description -> [Text]
 reservedNames (Description name _ kind) = name : [name <> suffix | kind == HistogramKind, suffix <- ["_bucket", "_sum", "_count"]]
 
--- | The media type of the format.
 expositionType :: ByteString
 expositionType = "text/plain; version=0.0.4; charset=utf-8"
 

@@ -1,9 +1,8 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | Headers of the PROXY protocol. Version 1 is a line of text: single spaces, addresses of the
--- named family, ports without leading zeros. Version 2 is binary: a signature of 12 bytes, command,
--- family, length of the rest, two addresses, and values with type and length (TLVs), of which only
--- the checksum is used. Pure.
+-- | Version 1 is a line of text: single spaces, addresses of the named family, ports without leading
+-- zeros. Version 2 is binary: a signature, command, family, length of the rest, two addresses, and
+-- values with type and length (TLVs), of which only the checksum is used. Pure.
 module Weft.Http.Proxy.Header
   ( ProxyHeader (..),
     ProxyParsed (..),
@@ -88,8 +87,7 @@ splitValues bytes
   where
     size = fromIntegral (word16 1 bytes) :: Int
 
--- | Is the checksum, if present, that of the header with zeros in its place? The number is the
--- offset of the values.
+-- | Is the checksum, if present, that of the header with zeros there? Given the offset of the values.
 checksumHolds :: ByteString -> Int -> [(Word8, ByteString)] -> Bool
 checksumHolds whole start values = case break ((== 0x03) . fst) values of
   (before, (_, sent) : _) ->
@@ -113,8 +111,7 @@ word32 at bytes = fromIntegral (word16 at bytes) `unsafeShiftL` 16 .|. fromInteg
 
 -- | The origin of a connection, according to the proxy.
 data ProxyHeader
-  = -- | The proxy itself, such as its health check: the connection's own addresses apply (version
-    -- 2 only).
+  = -- | The proxy itself, such as its health check: the connection's own addresses apply.
     Local
   | -- | Unknown to the proxy, or of another family: the connection's own addresses apply.
     Unknown
@@ -172,7 +169,6 @@ parseLine input = case B.breakSubstring "\r\n" (B.take longestLine input) of
     | C.isSuffixOf "\r" input -> NeedMore 1
     | otherwise -> NeedMore (if B.length input == longestLine - 1 then 1 else 2)
 
--- | Parse a line without its end.
 lineHeader :: ByteString -> Maybe ProxyHeader
 lineHeader line = case C.split ' ' line of
   -- The rest of the line is ignored.

@@ -27,9 +27,8 @@ data Network
   | UnixSockets
   deriving stock (Eq, Show)
 
--- | Parse a network in CIDR notation, a single address, or @unix@ for all Unix-domain peers. The
--- error is one line. An IPv4 network mapped into IPv6, such as @::ffff:10.0.0.0\/104@, is that IPv4
--- network.
+-- | Parse a network in CIDR notation, a single address, or @unix@ for all Unix-domain peers. An IPv4
+-- network mapped into IPv6, such as @::ffff:10.0.0.0\/104@, is that IPv4 network.
 --
 -- >>> fmap renderNetwork (parseNetwork "10.0.0.0/8")
 -- Right "10.0.0.0/8"
@@ -83,8 +82,7 @@ renderNetwork = \case
   UnixSockets -> "unix"
   Network address size -> C.unpack (renderAddress address) <> "/" <> show size
 
--- | Is this peer in the network? An IPv4 client of a socket for both families counts as IPv4:
--- @0.0.0.0\/0@ contains it, @::\/0@ does not.
+-- | Is this peer in the network? A mapped IPv4 client counts as IPv4: @::\/0@ does not contain it.
 contains :: Network -> SockAddr -> Bool
 contains network peer = case (network, unmapped <$> addressOf peer) of
   (UnixSockets, Nothing) -> True

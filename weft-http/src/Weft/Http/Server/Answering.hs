@@ -2,15 +2,8 @@
 {-# OPTIONS_GHC -O2 -fno-full-laziness #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | Calls handlers and applications, and answers for them when they fail, answer twice, or not at
--- all.
-module Weft.Http.Server.Answering
-  ( answered,
-    appliedPlain,
-    After (..),
-    failing,
-  )
-where
+-- | Calls handlers and applications, and answers for them when they fail, answer twice, or not at all.
+module Weft.Http.Server.Answering (answered, appliedPlain, After (..), failing) where
 
 import Control.Exception (SomeAsyncException, SomeException, fromException, throwIO)
 import Control.Exception qualified as E
@@ -47,8 +40,7 @@ data After
   | -- | It is none that can be sent at once.
     Slowly
 
--- | Send a response to a request that may have a body: answers whether the connection goes
--- on, and what waits to be sent.
+-- | Send a response to a request that may have a body: whether the connection goes on, and what waits to be sent.
 sendingOnce :: Context -> Connection -> Answering -> Response -> Thread (Bool, Output)
 sendingOnce context c possible response = do
   (draining, skippable) <- liftIO ((,) <$> beginSending (contextServer context) c <*> isSkippable context (answeringBody possible))
@@ -61,7 +53,6 @@ sendingOnce context c possible response = do
         Nothing -> transmit context c answering (closing (errorResponse badRequest400 "The request has a body.")) noOutput
     else transmit context c answering response noOutput
 
--- | Have a request answered by a handler or an application.
 answered :: Context -> Connection -> Answering -> Thread (Bool, Output)
 answered context c answering
   | requestExpectation request == ExpectUnknown = sending (errorResponse expectationFailed417 "")
@@ -104,8 +95,7 @@ answered context c answering
     withRetry response = response {responseFields = Field "Retry-After" "1" : responseFields response}
     sentAtOnce response = sending response >>= finished context c
 
--- | From here on the client has its time to take the response, also one that had none left.
--- Answers whether the server drains.
+-- | From here on the client has its time to take the response, also one that had none left. Does the server drain?
 beginSending :: Server -> Connection -> IO Bool
 beginSending server c = revive server c Sending >> isDraining server
 
@@ -115,8 +105,8 @@ finished context c (goesOn, output) = do
   flush context c output
   goesOn <$ liftIO (enter (contextServer context) c Finishing)
 
--- | Have a request answered by an application; its response is sent by the action, which
--- says whether the connection goes on, as this does.
+-- | Have an application answer. The action sends the response; it and this say whether the connection
+-- goes on.
 applied :: Context -> Connection -> Exchange -> Application -> Request -> (Response -> Thread Bool) -> Thread Bool
 applied context c exchange application request sending = do
   outcome <- try (application request once)
@@ -129,8 +119,7 @@ applied context c exchange application request sending = do
       goesOn <- sending response `catch` asItWas
       Sent <$ liftIO (settle exchange goesOn)
 
--- | An application has ended, having come so far with its response, for which there is the
--- action if it is to be sent yet. Answers whether the connection goes on.
+-- | An application has ended, having come so far with its response; the action sends one if none was.
 concluded :: Context -> Connection -> Progress -> Either SomeException () -> (Response -> Thread Bool) -> Thread Bool
 concluded context c progress ended sending = case (progress, ended) of
   -- Its response was right, whatever it did then.
@@ -144,13 +133,11 @@ concluded context c progress ended sending = case (progress, ended) of
     report context "an application has not answered a request"
     sending (errorResponse internalServerError500 "")
 
--- | The error of an application that answers twice.
 twice :: String
 twice = "an application has answered a request twice"
 
--- | 'applied' for an application in plain 'IO', and a request without a body: a small response is sent
--- without suspending it. The first action is the first thing that is done, the second begins to answer, and the last
--- is run when all went well, all in the same effect.
+-- | 'applied' for an application in plain 'IO', and a request without a body: a small response is sent without suspending
+-- it. In one effect, the first action comes first, the second begins to answer, and the last is run when all went well.
 appliedPlain :: Context -> Connection -> PlainAnswer -> IO () -> IO Answering -> IO After -> Thread After
 appliedPlain context c (PlainAnswer host answer) first begin settling = runOnce $ do
   outcome <- host first $ \way -> do
@@ -165,11 +152,11 @@ appliedPlain context c (PlainAnswer host answer) first begin settling = runOnce 
     Left settled -> pure settled
     Right (Unsettled answering progress outcome') -> Proceeds <$> concluded context c progress outcome' (sentLater context c answering)
 
--- | An application has ended, and there is more to be done: having come so far with its response.
+-- | What 'concluded' is told of an application that has ended.
 data Unsettled = Unsettled !Answering !Progress !(Either SomeException ())
 
--- | Send the response of a plain application, or say what sends it. OPAQUE, so that the closure that applications are given
--- refers to little.
+-- | Send the response of a plain application, or say what sends it. OPAQUE, so that its closure is
+-- small.
 respondOnce :: Context -> Connection -> Answering -> Response -> IO (Maybe (Thread ()))
 respondOnce context c answering response =
   claim exchange >>= \case
@@ -207,32 +194,30 @@ sentLater context c answering response = do
 asItWas :: Aborted -> Thread a
 asItWas aborted@(Aborted _ why) = maybe (throwM aborted) throwM why
 
--- | An exception has left an application while its response was under way. The operator knows
--- of it already.
+-- | An exception has left an application while its response was under way, of which the operator knows already.
 halfway :: SomeException -> Thread a
 halfway e = case fromException e of
   Just (_ :: SomeAsyncException) -> throwM e
   Nothing -> throwM (Aborted (exceptionText e) (Just e))
 
--- | The response to a request whose handler has raised an exception; or the end of the
--- connection, where there is no client to answer.
+-- | The response to a request whose handler has raised an exception, or the end of a connection without a client.
 failing :: Context -> SomeException -> Thread Response
 failing context e
-  | Just (Interruption reason _) <- fromException e = case reason of
-      HandlerTooSlow -> pure (closing (errorResponse serviceUnavailable503 "The request took too long to answer."))
-      _ -> throwM e
+  | Just (Interruption HandlerTooSlow _) <- fromException e = ending serviceUnavailable503 "The request took too long to answer."
   | Just (_ :: SomeAsyncException) <- fromException e = throwM e
   | Just failure <- fromException e = case failure of
-      BodyTooLarge -> pure (closing (errorResponse requestEntityTooLarge413 "The request body is too large."))
-      BodyMalformed fault -> pure (closing (errorResponse (faultStatus fault) (faultText fault)))
-      BodyTimedOut -> pure (closing (errorResponse requestTimeout408 "The request body took too long to arrive."))
+      BodyTooLarge -> ending requestEntityTooLarge413 "The request body is too large."
+      BodyMalformed fault -> ending (faultStatus fault) (faultText fault)
+      BodyTimedOut -> ending requestTimeout408 "The request body took too long to arrive."
       BodyCutOff -> throwM e
   | otherwise = do
       liftIO (observe (contextServer context) HandlerFailed)
       report context ("a handler failed: " <> exceptionText e)
       pure (errorResponse internalServerError500 "")
+  where
+    ending status = pure . closing . errorResponse status
 
--- | An exception that came after the response.
+-- | Report an exception that came after the response.
 told :: Context -> SomeException -> Thread ()
 told context e = case fromException e of
   Just (_ :: SomeAsyncException) -> throwM e
@@ -240,6 +225,5 @@ told context e = case fromException e of
     liftIO (observe (contextServer context) HandlerFailed)
     report context ("a handler failed after its response: " <> exceptionText e)
 
--- | After this response the connection ends.
 closing :: Response -> Response
 closing response = response {responseFields = Field "Connection" "close" : responseFields response}

@@ -2,9 +2,8 @@
 {-# OPTIONS_GHC -O2 -fno-full-laziness #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | The steps of a session that wait for nothing, in plain 'IO', each in one effect of the
--- connection's thread: a request that is answered with what is at hand, a response that its client
--- takes at once, and the end of a request.
+-- | The steps of a session that wait for nothing, in plain 'IO', each in one effect of the connection's
+-- thread.
 module Weft.Http.Server.AtOnce
   ( Session (..),
     AtOnce (..),
@@ -41,17 +40,16 @@ import Weft.Internal.Core.Standing (Arrival (..))
 
 -- Note [In the first effect]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~
--- A request that has come alone, while the connection was idle, is answered in the first effect of its thread
--- if its response is at hand ('AtHand'). That waits for nothing, and so it needs no phase and no handler of
--- exceptions (Note [Deadlines] in "Weft.Http.Server.Phase"). Nearly always its head has come before, and what
--- answered it then is kept with the head ("Weft.Http.Server.Heads"): it is run again, and sent, and that is all.
--- Otherwise what is at hand is asked, and what it finds is kept if it has a small response with its bytes, to
--- a request that may be answered with them. So with a kept answer nothing of the head is looked at:
--- there is no body, the connection goes on, and the bytes are right for the method and the version.
--- Everything else is left to the session.
+-- A request that has come alone, while the connection was idle, is answered in the first effect of its
+-- thread if its response is at hand ('AtHand'). That waits for nothing, so it needs no phase and no
+-- handler of exceptions (Note [Deadlines] in "Weft.Http.Server.Phase"). Nearly always its head has come
+-- before, and what answered it then is kept with the head ("Weft.Http.Server.Heads"): it is run again,
+-- and sent. Otherwise what is at hand is asked, and what it finds is kept if it has a small response
+-- with its bytes, to a request that may be answered with them. So with a kept answer nothing of the
+-- head is looked at. Everything else is left to the session.
 
--- | A session on a plain connection that waits in its intake. One record with evaluated parts: a function that is given them
--- one by one asks of each whether it is evaluated, and saves the others before.
+-- | A session on a plain connection that waits in its intake: one record with evaluated parts, which a
+-- function need not ask for one by one.
 data Session = Session
   { sessionContext :: !Context,
     sessionConnection :: !Connection,
@@ -60,17 +58,16 @@ data Session = Session
 
 -- | The remaining work for received bytes after the first effect.
 data AtOnce
-  = -- | They are a request, which has been answered with this: what has become of the response. The layout of its head, the
-    -- input after it, and whether the connection can go on.
+  = -- | They are a request, answered with this, the layout of its head, the input after it, and whether
+    -- the connection can go on.
     Given !Request !Layout !Input !Bool !After !Response
   | -- | They are left to the session, to which the parser has said this.
     Unanswered !(Reading Answerer)
   | -- | They were not looked at.
     Unread
 
--- | Answer with what is at hand: Note [In the first effect]. 'Nothing': that was all, the connection is idle, and the next
--- request goes to the same memory. A copy of the code for each part of the
--- server would be larger, hence OPAQUE.
+-- | Answer with what is at hand: Note [In the first effect]. 'Nothing': the connection is idle, and the
+-- next request goes to the same memory. OPAQUE: a copy for each part of the server would be larger.
 atOnce :: Session -> Arrival -> IO (Maybe AtOnce)
 atOnce session@(Session context c intake) came@(Arrival from n) = do
   idle <- isIdle c
@@ -151,8 +148,7 @@ afterAll intake (Arrival from n) reading = afterHead reading n (Input (bufferFro
 mostKept :: Int
 mostKept = 16_384
 
--- | Send a small response in the same breath, without a system call of the thread, without
--- a deadline (because nothing waits), and with the step to the next request.
+-- | Send a small response in the same effect, without a deadline (nothing waits), and with the step to the next request.
 sendQuickly :: Context -> Connection -> Layout -> Response -> Send
 sendQuickly context c layout response request input persistent = do
   draining <- isDraining (contextServer context)
@@ -174,13 +170,12 @@ sendQuickly context c layout response request input persistent = do
             pure $! if ends then Stops else Waits
 {-# OPAQUE sendQuickly #-}
 
--- | The connection has nothing to do, and this input is used up. Answers whether its session is to end,
--- because the server drains or hands its connections over.
+-- | The connection is idle, and this input used up. Is its session to end (a drain, a handover)?
 becomeIdle :: Context -> Connection -> Input -> IO Bool
 becomeIdle context c input = do
   case input of
-    -- The received bytes were given back, and the intake is at its end. (In another buffer than the intake's
-    -- the number means nothing, and the intake is not used again.)
+    -- The received bytes were given back. In another buffer than the intake's the number means nothing,
+    -- but then the intake is not used again.
     Input buffer _ 0 | Just intake <- connectionIntake c -> setIntakeOffset intake (distance (intakeBuffer intake) buffer)
     _ -> pure ()
   goIdle context c
@@ -197,8 +192,8 @@ idleAgain context c intake from = setIntakeOffset intake from >> goIdle context 
 goIdle :: Context -> Connection -> IO Bool
 goIdle context c = do
   if isJust (connectionTransport c) then enter server c Dormant else stayIdle server c
-  -- A drain sets the stage and then looks at the phases; this thread has entered its own
-  -- and looks at the stage: one of the two sees the other.
+  -- A drain sets the stage, then looks at the phases; this thread the other way round: one sees the
+  -- other.
   not <$> isKeeping server
   where
     server = contextServer context

@@ -2,13 +2,9 @@
 {-# OPTIONS_GHC -O2 -fno-full-laziness #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | The life of one connection: its own thread puts layers around the socket, serves
--- ("Weft.Http.Server.Connection"), rests while no request comes, and closes the socket at the end.
-module Weft.Http.Server.Attending
-  ( Reception (..),
-    attendTo,
-  )
-where
+-- | The life of one connection: its own thread puts layers around the socket, serves, rests while no
+-- request comes, and closes the socket at the end.
+module Weft.Http.Server.Attending (Reception (..), attendTo) where
 
 import Control.Exception (IOException, SomeAsyncException, SomeException, fromException)
 import Control.Monad (unless, when)
@@ -35,7 +31,6 @@ data Reception = Reception
     receptionLocal :: !SockAddr
   }
 
--- | The next step of a connection.
 data Next
   = -- | A client has come back.
     Wakes
@@ -45,13 +40,11 @@ data Next
   | -- | It ends, and its thread with this exception.
     Fails SomeException
 
--- | The life of a connection, until its socket is closed. Starts masked. While the
--- connection rests nothing is on the stack but what closes it: Note [A connection at rest]
--- in "Weft.Http.Server.State".
+-- | Starts masked. While the connection rests nothing is on the stack but what closes it: Note [A
+-- connection at rest] in "Weft.Http.Server.State".
 attendTo :: Reception -> Member -> Thread ()
 attendTo reception m = awake reception m (session (receptionContext reception))
 
--- | Serve, until it rests or ends.
 awake :: Reception -> Member -> (Connection -> Thread ()) -> Thread ()
 awake reception m body =
   ((Ends <$ interruptible (maybe id ($ client) (serverAround settings) (body c))) `catch` judged context) >>= goOn reception m
@@ -61,7 +54,6 @@ awake reception m body =
     client = ClientInfo (peerAddress (memberPeer m)) (receptionLocal reception) Nothing
     c = Connection m Nothing Nothing client
 
--- | Wait for the client.
 resting :: Reception -> Member -> Thread ()
 resting reception m = do
   keeps <- liftIO (lieDown m >> isKeeping (contextServer context))
@@ -83,14 +75,13 @@ goOn reception m = \case
     close = do
       left <- leaving
       liftIO (retire m)
-      (if left then pure () else closeSocket (memberSocket m)) `finally` liftIO (unregister server m)
+      unless left (closeSocket (memberSocket m)) `finally` liftIO (unregister server m)
     -- Has another process the connection now?
-    leaving =
+    leaving = do
+      rests <- liftIO (isAtRest m)
       liftIO (takerOf server) >>= \case
-        Nothing -> pure False
-        Just taker -> do
-          rests <- liftIO (isAtRest m)
-          if rests then taker (memberSocket m) `catch` \(_ :: IOException) -> pure False else pure False
+        Just taker | rests -> taker (memberSocket m) `catch` \(_ :: IOException) -> pure False
+        _ -> pure False
 {-# NOINLINE goOn #-}
 
 -- | The next step of a connection whose thread has raised this.
@@ -104,8 +95,8 @@ judged context e
   | Just (_ :: SomeAsyncException) <- fromException e = pure (Fails e)
   | otherwise = Ends <$ report context ("a connection failed: " <> exceptionText e)
 
--- | Serve one connection until it ends; where there is nothing around the session, only until
--- its wait is interrupted because no request comes ('BufferUnused'), which is for 'awake'.
+-- | Serve until the end; with nothing around the session, until its wait is interrupted
+-- ('BufferUnused').
 session :: Context -> Connection -> Thread ()
 session context plainly
   | isBare settings = begin plainly
@@ -124,8 +115,7 @@ session context plainly
     settings = serverSettings server
     begin = beginning context
 
--- | Is there nothing that a session must go back to: no layers, no action around
--- it, and no count of connections?
+-- | Is there nothing to go back to from a session: no layers, no action around it, no count of connections?
 isBare :: ServerSettings -> Bool
 isBare settings =
   null (serverLayers settings)
@@ -133,7 +123,6 @@ isBare settings =
     && isNothing (serverAround settings)
     && serverMaxPerPeer settings <= 0
 
--- | Put layers around a connection.
 layered :: Context -> [Layer] -> Connection -> Thread Connection
 layered _ [] c = pure c
 layered context (layer : others) c = do
@@ -147,10 +136,9 @@ layered context (layer : others) c = do
           liftIO (observe (contextServer context) LayerFailed)
           throwM (Aborted ("a layer failed: " <> exceptionText e) (Just e))
 
--- | Serve a connection with something around its session, which stays there: serve requests until
--- the wait for one is interrupted; then wait without a buffer (Note [Deadlines] in
--- "Weft.Http.Server.Phase"). The interrupted wait has neither input nor output, so nothing is
--- lost, and no request pays for a handler of its own.
+-- | Serve with something around the session, which stays there, until the wait for a request is
+-- interrupted; then wait without a buffer (Note [Deadlines] in "Weft.Http.Server.Phase"). That wait has
+-- neither input nor output, so nothing is lost.
 serving :: Context -> Connection -> Thread () -> Thread ()
 serving context c body = do
   rests <- (False <$ body) `catch` asked
@@ -171,6 +159,6 @@ serving context c body = do
         pending <- maybe (pure False) (liftIO . transportPending) (connectionTransport c)
         unless pending $ awaitReadable (connectionSocket c)
         serving context c (receiving context c emptyInput)
-    asked e@(Interruption reason _)
-      | reason == BufferUnused = pure True
-      | otherwise = throwM e
+    asked = \case
+      Interruption BufferUnused _ -> pure True
+      e -> throwM e

@@ -4,14 +4,9 @@
 {-# OPTIONS_GHC -fno-spec-constr #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | The session of one client, as a plain sequential thread: receive a head, have it answered, send
--- the response, begin again. Pipelined requests are answered in order, their responses gathered
--- into few sends.
-module Weft.Http.Server.Connection
-  ( beginning,
-    receiving,
-  )
-where
+-- | The session of one client: receive a head, have it answered, send the response, begin again.
+-- Pipelined requests are answered in order, their responses gathered into few sends.
+module Weft.Http.Server.Connection (beginning, receiving) where
 
 import Control.Monad (unless, when)
 import Data.ByteString qualified as B
@@ -43,19 +38,17 @@ import Weft.Time
 
 -- Note [What is rare]
 -- ~~~~~~~~~~~~~~~~~~~
--- Nearly all requests pass through 'received' and 'atOnce', or 'requests' and one function more. The rare cases, and
--- the code that takes server and connection apart, are functions of their own that are not inlined. Otherwise
--- GHC takes both apart at the beginning, and each closure on the way holds a dozen of
--- their fields instead of the two.
+-- Nearly all requests pass through 'received' and 'atOnce', or 'requests' and one function more. The
+-- rare cases, and code that takes server and connection apart, are functions that are not inlined:
+-- otherwise GHC takes both apart at the beginning, and each closure holds a dozen of their fields
+-- instead of the two.
 
 -- | The state of the session when all received requests were answered.
 data Pause
-  = -- | It has ended.
-    Over
+  = Over
   | -- | It waits for more. This input is used up.
     Awaits !Input
 
--- | Serve a new connection until it ends.
 beginning :: Context -> Connection -> Thread ()
 beginning context c = requests context c emptyInput unseen noOutput >>= onward context c
 
@@ -72,8 +65,8 @@ receiving context c input = case remainder input of
   Nothing -> liftIO (freshFor input) >>= receivingInto context c
 {-# OPAQUE receiving #-}
 
--- | While the buffer has room, the thread waits in the same place of its program, which costs the
--- least (Note [Standing receives] in "Weft.Internal.Core.Standing").
+-- | With room in the buffer, wait in the same place (Note [Standing receives] in
+-- "Weft.Internal.Core.Standing").
 receivingInto :: Context -> Connection -> Buffer -> Thread ()
 receivingInto context c buffer = case connectionTransport c of
   Nothing -> do
@@ -84,8 +77,7 @@ receivingInto context c buffer = case connectionTransport c of
     n <- transportReceive transport buffer 0 maxBound
     unless (n == 0) $ requests context c (Input buffer 0 n) unseen noOutput >>= onward context c
 
--- | Bytes have come. 'Nothing': they were requests, which were answered, and the next goes to what
--- is left of the buffer.
+-- | Bytes have come. 'Nothing': they were requests, now answered, and the next goes to the rest of the buffer.
 received :: Session -> Arrival -> Thread (Maybe Pause)
 received session came = runOnce $ case contextShortcut (sessionContext session) of
   NoShortcut -> attended session came Unread
@@ -130,15 +122,14 @@ attended (Session context c intake) came@(Arrival from n) first = runOnce (pausi
 paused :: Intake -> Arrival -> Pause -> Thread (Maybe Pause)
 paused intake (Arrival from n) pause =
   pure $! case pause of
-    -- The intake is after what came by this receive, or at the start of what was given back;
-    -- what came by another one, the rest of a head, lies where it would receive next.
+    -- The intake is after what came by this receive, or at the start of what was given back; the rest
+    -- of a head, which came by another one, lies where it would receive next.
     Awaits (Input used _ to) | to == n || to == 0, isRoomy used to n, bufferMemory used == bufferMemory rest -> Nothing
     _ -> Just pause
   where
     rest = bufferFrom from (intakeBuffer intake)
 
--- | Answer the requests that have come. The number says how much of the unread input the parser
--- has seen already.
+-- | Answer the requests that have come. The number: of the unread input the parser has seen this much.
 requests :: Context -> Connection -> Input -> Int -> Output -> Thread Pause
 requests context c !input !scanned !output
   | B.null given = flush context c output >> awaitRequest context c input
@@ -154,12 +145,11 @@ judged context c input output reading = case readingParsed reading of
   Bad fault -> bad context c fault output
 {-# INLINE judged #-}
 
--- | No part of a new head was seen. Named, or each request would make a value of it.
+-- | No part of a new head was seen. Named, or each request would make a value of it; so 'untimed'.
 unseen :: Int
 unseen = 0
 {-# NOINLINE unseen #-}
 
--- | The time at which a request came is not needed. As 'unseen'.
 untimed :: Int64
 untimed = 0
 {-# NOINLINE untimed #-}
@@ -182,26 +172,22 @@ bad context c fault output = do
   Over <$ refuse context c (faultStatus fault) (faultText fault)
 {-# NOINLINE bad #-}
 
--- | Between two requests. The connection keeps its buffer for a while: to wait without one
--- costs another turn through the event source for each request.
+-- | Between two requests. The buffer stays for a while: waiting without one costs a turn of the event
+-- source.
 awaitRequest :: Context -> Connection -> Input -> Thread Pause
 awaitRequest context c input = do
-  ending <- liftIO $ do
-    -- A new connection keeps the phase it was registered in: its first head is due.
-    fresh <- isNew c
-    if fresh then pure False else becomeIdle context c input
+  -- A new connection keeps the phase it was registered in: its first head is due.
+  ending <- liftIO (isNew c >>= \fresh -> if fresh then pure False else becomeIdle context c input)
   pure (if ending then Over else Awaits input)
 
 -- | The client sends no more, or its time is up.
 endOfInput :: Context -> Connection -> Input -> Thread ()
 endOfInput context c input = do
-  -- A connection that was idle when draining began is closed without a word, though some
-  -- of a request may have come since: the client then knows that it can try again.
+  -- A connection that was idle when draining began is closed without a word: its client can try again.
   late <- liftIO ((&&) <$> expiredIn c <*> (not <$> isDraining (contextServer context)))
   when (late && not (B.null (unread input))) $ do
     refuse context c requestTimeout408 "The request took too long to arrive."
 
--- | Have one request answered, and go on with what follows it.
 respond :: Context -> Connection -> Reading Answerer -> RequestHead -> Input -> Output -> Thread Pause
 respond context c reading h input output = case serverAnswers server of
   ByHandler _ handler | isPlain settings h -> handled context c handler h (layoutOf reading) input output
@@ -212,20 +198,12 @@ respond context c reading h input output = case serverAnswers server of
     settings = serverSettings server
 {-# INLINE respond #-}
 
--- | Have a request without a body answered by a handler.
 handled :: Context -> Connection -> Handler -> RequestHead -> Layout -> Input -> Output -> Thread Pause
 handled context c handler h layout !input !output = runOnce $ do
   lastOne <- liftIO (beginHandling context c)
-  asked context c handler (Request h EmptyBody (connectionClient c)) layout input output (isPersistent h && not lastOne)
+  let asked = askedSince context c handler (Request h EmptyBody (connectionClient c)) layout input output (isPersistent h && not lastOne)
+  if contextQuiet context then asked untimed else now >>= asked . instantNanoseconds
 {-# NOINLINE handled #-}
-
--- | Have the handler answer.
-asked :: Context -> Connection -> Handler -> Request -> Layout -> Input -> Output -> Bool -> Thread Pause
-asked context c handler request layout input output persistent =
-  if contextQuiet context
-    then askedSince context c handler request layout input output persistent untimed
-    else now >>= askedSince context c handler request layout input output persistent . instantNanoseconds
-{-# INLINE asked #-}
 
 askedSince :: Context -> Connection -> Handler -> Request -> Layout -> Input -> Output -> Bool -> Int64 -> Thread Pause
 askedSince context c handler request layout !input !output persistent start = runOnce $ case input of
@@ -262,7 +240,6 @@ afterwards context c request layout input persistent start response = \case
       recorded context c answering (responseStatus response) (bodyLength (responseBody response))
 {-# NOINLINE afterwards #-}
 
--- | Go on after a response that was sent.
 proceeding :: Context -> Connection -> RequestHead -> Input -> After -> Thread Pause
 proceeding context c h input = \case
   Waits -> pure (Awaits input)
@@ -291,16 +268,11 @@ newAnswering request input keep start layout = do
   exchange <- newExchange
   pure $! Answering request input keep start (WithoutBody input) layout exchange
 
--- | Begin to answer a request. Returns whether it is the last one that its connection may send
--- ('serverMaxRequests').
+-- | Begin to answer a request: is it the last one that its connection may send ('serverMaxRequests')?
 beginHandling :: Context -> Connection -> IO Bool
 beginHandling context c = do
   enter server c Handling
-  if most <= 0
-    then pure False
-    else do
-      n <- countRequest (connectionMember c)
-      pure (n >= most)
+  if most <= 0 then pure False else (>= most) <$> countRequest (connectionMember c)
   where
     server = contextServer context
     most = serverMaxRequests (serverSettings server)
@@ -311,8 +283,8 @@ startOf :: Context -> Thread Int64
 startOf context = if contextQuiet context then pure 0 else instantNanoseconds <$> now
 {-# INLINE startOf #-}
 
--- | Have a request without a body answered by an application in plain 'IO'. Its response is not kept
--- for the next one to go with, because the server cannot know what the application does then.
+-- | Have an application in plain 'IO' answer a request without a body. Its response is not kept for the
+-- next one to go with: the server cannot know what the application does then.
 appliedAtOnce :: Context -> Connection -> PlainApplication -> Reading Answerer -> RequestHead -> Input -> Thread Pause
 appliedAtOnce context c application reading h input = runOnce $ do
   (begun, answer) <- liftIO $ do

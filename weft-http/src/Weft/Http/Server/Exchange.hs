@@ -2,8 +2,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- | A request, and everything that may still be done for it, as one word that every thread changes
--- atomically: its response, the content of that while it is made, and its body. The session makes
--- an exchange for each request, and closes it before it goes on.
+-- atomically. The session makes an exchange for each request, and closes it before it goes on.
 --
 -- See Note [The owner of an exchange].
 module Weft.Http.Server.Exchange
@@ -46,10 +45,9 @@ import Weft.Http.Server.Types
 
 -- Note [The owner of an exchange]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
--- An application may give what it was given to other threads: the function that sends its
--- response, the sink of that, the body of the request. It may leave these threads running when
--- it ends, and then the session goes on to the next request on the same connection. So what a
--- thread does for a request it does as the owner of a stage that it has claimed in the word.
+-- An application may give what it was given to other threads (the function that sends its response, the
+-- sink, the body) and leave them running; the session goes on to the next request. So what a thread
+-- does for a request it does as the owner of a stage that it has claimed in the word.
 --
 -- The stages, and what leaves each (s: the session, a: any thread of the application):
 --
@@ -59,25 +57,23 @@ import Weft.Http.Server.Types
 --   Unanswered | Resting --beginInforming, a--> Informing --endInforming, a--> where it was
 --   all before Ended --conclude, s--> Over          Resting | Sending --failContent, a--> Over
 --
--- Only the owner of Sending, Closing or Informing writes to the connection, and the
--- session not before 'conclude' has answered. The interleavings:
+-- Only the owner of Sending, Closing or Informing writes to the connection; the session after
+-- 'conclude'.
 --
 --   (A) Two threads answer. One claims Unanswered; the other finds another stage, and is refused.
---   (B) The application ends while a thread of it begins to answer. Where 'conclude' comes first
---       the thread is refused, and the session answers in its place. Where the claim comes first
---       the session finds Sending: how much has gone out is not known, so the connection ends.
+--   (B) The application ends while a thread of it begins to answer. Where 'conclude' comes first the thread is refused, and
+--       the session answers in its place. Where the claim comes first the session finds Sending: how much has gone out is
+--       not known, so the connection ends.
 --   (C) Two threads use a sink. The second finds Sending, and the response fails.
---   (D) A sink is used when its response has ended, and the connection may be that of another
---       request, or closed: the thread finds Closing or later, and raises 'SinkEnded'.
---   (E) A thread is interrupted in the middle of sending. The stage stays Sending: nothing ever
---       follows what may be half of a chunk, and the connection ends.
---   (F) A body is asked for while the response begins, of a client that waits for 100 (Continue).
---       Either the 100 comes first, and the response waits for Informing to end; or the head has
---       gone out (a flag), and there is no 100.
---   (G) Two threads receive the body, or one does when the session goes on. A flag says that a
---       thread receives: a second is refused. Another says that the body is over: from then on
---       every thread is refused, and the session, which sets it, is told of one that receives: it
---       would take the bytes of the next request, so the connection ends.
+--   (D) A sink is used when its response has ended, and the connection may be that of another request, or closed: the
+--       thread finds Closing or later, and raises 'SinkEnded'.
+--   (E) A thread is interrupted in the middle of sending. The stage stays Sending: nothing ever follows what may be half of
+--       a chunk, and the connection ends.
+--   (F) A body is asked for while the response begins, of a client that waits for 100 (Continue). Either the 100 comes
+--       first, and the response waits for Informing to end; or the head has gone out (a flag), and there is no 100.
+--   (G) Two threads receive the body, or one does when the session goes on. A flag says that a thread receives: a second is
+--       refused. Another says that the body is over: from then on every thread is refused, and the session, which sets it,
+--       is told of one that receives: it would take the bytes of the next request, so the connection ends.
 
 -- | The stage of one request: the actions that are still allowed, and the thread that may take them.
 newtype Exchange = Exchange (PrimVar RealWorld Int)
@@ -92,8 +88,7 @@ ended = 5
 kept = 6
 over = 7
 
--- | Flags beside the stage: the head has gone out; a thread receives the body; no thread may any
--- more.
+-- | Flags beside the stage: the head has gone out; a thread receives the body; no thread may any more.
 headFlag, receivingFlag, bodyOverFlag :: Int
 headFlag = 8
 receivingFlag = 16
@@ -125,6 +120,11 @@ advance :: Exchange -> Int -> Int -> IO Int
 advance exchange from to = stageOf <$> change exchange (\word -> if stageOf word == from then word `at` to else word)
 {-# INLINE advance #-}
 
+-- | To another stage, unless the exchange has ended; the stage in which it was.
+proceed :: Exchange -> Int -> IO Int
+proceed exchange to = stageOf <$> change exchange (\word -> if stageOf word < ended then word `at` to else word)
+{-# INLINE proceed #-}
+
 -- | The result of an attempt to own a stage.
 data Claim
   = Claimed
@@ -155,10 +155,9 @@ claiming act =
 
 -- | The response was sent: whether the connection goes on after it.
 settle :: Exchange -> Bool -> IO ()
-settle exchange goesOn = void (change exchange (\word -> if stageOf word < ended then word `at` (if goesOn then kept else ended) else word))
+settle exchange goesOn = void (proceed exchange (if goesOn then kept else ended))
 {-# INLINE settle #-}
 
--- | How far a response has come.
 data Progress
   = Unsent
   | UnderWay
@@ -168,7 +167,7 @@ data Progress
 -- | From now on only the session sends.
 conclude :: Exchange -> IO Progress
 conclude exchange = do
-  before <- stageOf <$> change exchange (\word -> if stageOf word < ended then word `at` over else word)
+  before <- proceed exchange over
   pure $
     if
       | before == kept -> Done True
@@ -179,14 +178,13 @@ conclude exchange = do
 
 -- | The response has content that is made from now on; nothing of it was sent.
 beginContent :: Exchange -> IO ()
-beginContent exchange = void (change exchange (\word -> if stageOf word < ended then word `at` resting else word))
+beginContent exchange = void (proceed exchange resting)
 
 -- | Raise 'SinkEnded' where there is no more content.
 checkContent :: Exchange -> IO ()
 checkContent (Exchange var) = readPrimVar var >>= \word -> when (stageOf word >= closing) (throwIO SinkEnded)
 
--- | Become the thread that sends a part of the content, perhaps the head before it. Raises
--- 'SinkEnded' where there is no more content.
+-- | Become the thread that sends a part of the content, perhaps the head before it. Raises 'SinkEnded' at its end.
 takeContent :: Exchange -> IO Claim
 takeContent exchange = do
   before <- stageOf <$> change exchange (\word -> if stageOf word == resting then (word .|. headFlag) `at` sending else word)
@@ -203,10 +201,9 @@ closeContent exchange = claimOf resting <$> advance exchange resting closing
 
 -- | Nothing of the content is sent any more.
 failContent :: Exchange -> IO ()
-failContent exchange = void (change exchange (\word -> if stageOf word < ended then word `at` over else word))
+failContent exchange = void (proceed exchange over)
 
--- | Become the thread that sends a 100 (Continue): the stage to go back to, where there is a
--- place for it yet.
+-- | Become the thread that sends a 100 (Continue), if there is a place for it yet: the stage to go back to.
 beginInforming :: Exchange -> IO (Maybe Int)
 beginInforming exchange = do
   before <- change exchange (\word -> if mayInform word then word `at` informing else word)

@@ -1,14 +1,14 @@
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | A memo of heads that have come before: browsers, health checks and clients of an API send the
--- same bytes again and again. The sessions of all workers ask it before they parse.
+-- | A memo of heads that have come before, which all sessions ask before they parse: clients send the
+-- same bytes again and again.
 --
 -- == Note [Heads that have come before]
 --
--- The memo maps all bytes that have come together to what 'parseRequest' says of them, and compares
--- all of them: it is the parser, and only faster. Its arrays are the one thing that changes, and
--- an entry read there is either the answer or not found, so 'readHead' is a pure function.
+-- The memo maps all bytes that have come together to what 'parseRequest' says of them. Its arrays are
+-- all that changes, and an entry read there is the answer or not found, so 'readHead' is a pure
+-- function.
 --
 --   * Its memory is fixed: 'places' strings of at most 'longest' bytes, and what was parsed of each.
 --   * Bytes are kept when they come for the second time, and nothing else has come to their place
@@ -22,8 +22,8 @@
 --   * Workers share it without a lock. An entry is immutable, and is replaced by one store; a
 --     sighting that is lost costs one more parse.
 --
--- An entry, with the passwords in its fields, stays until it is replaced. The hash is of all bytes, because heads of
--- browsers may differ in the middle only, and it has a secret, so that clients cannot choose heads that share a place.
+-- An entry, with the passwords in its fields, stays until it is replaced. The hash is of all bytes, and
+-- it has a secret, so that clients cannot choose heads that share a place.
 module Weft.Http.Server.Heads
   ( Heads,
     newHeads,
@@ -57,8 +57,8 @@ data Heads k = Heads
     headsWith :: !(Int -> Parsed -> IO k),
     -- | The entries by place.
     headsEntries :: !(MutableArray RealWorld (KnownHead k)),
-    -- | Two words for each place: the hash of the bytes that were last parsed for it, and 1 if its entry was used
-    -- since another one could have taken its place, or 0.
+    -- | For each place: the hash of the last bytes parsed for it, and 1 if its entry was used since
+    -- another could have replaced it.
     headsSeen :: !(MutablePrimArray RealWorld Word64)
   }
 
@@ -92,8 +92,8 @@ places = 128
 longest :: Int
 longest = 1024
 
--- | Nothing has come. With each new entry is kept what the function makes, given how many bytes have come and what
--- they say; it may be called twice.
+-- | With each new entry is kept what the function makes of the number of bytes and their parse, perhaps
+-- twice.
 newHeads :: Limits -> Secret -> (Int -> Parsed -> IO k) -> IO (Heads k)
 newHeads limits secret with = do
   seen <- newPrimArray (2 * places)
@@ -141,8 +141,7 @@ unknown heads given hash = do
     fresh = pure $! Fresh (parseRequest (headsLimits heads) 0 given)
 {-# NOINLINE unknown #-}
 
--- | 'parseRequest', given how many bytes it has looked at before. Pure but for what is kept. See Note [Heads that
--- have come before].
+-- | 'parseRequest', given how many bytes it has looked at. Pure: Note [Heads that have come before].
 readHead :: Heads k -> Int -> ByteString -> Reading k
 readHead heads scanned given
   | scanned > 0 = Fresh (parseRequest (headsLimits heads) scanned given)

@@ -1,13 +1,12 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | Receives the body of a request piece by piece, and skips what the handler leaves so that the
--- next request can be found. What came together with the head lies after it in the connection's
--- buffer; the rest is received into memory of its own. Neither is written to again (Note [Bytes are
--- received once] in "Weft.Http.Server.Input").
+-- | Receives the body of a request piece by piece, and skips what the handler leaves. What came with
+-- the head lies after it in the connection's buffer; the rest is received into memory of its own.
+-- Neither is written again (Note [Bytes are received once] in "Weft.Http.Server.Input").
 --
--- A body belongs to one request: a thread that outlives its handler, and asks for
--- more when the request was answered, would take the bytes of the next one. So a thread that receives
--- says so in the exchange, in which the session, when it goes on, ends the body for all other threads.
+-- A thread that outlives its handler, and asks for more, would take the bytes of the next request. So a
+-- thread that receives says so in the exchange, in which the session, when it goes on, ends the body
+-- for all others.
 module Weft.Http.Server.Incoming
   ( Incoming (..),
     openBody,
@@ -39,7 +38,6 @@ import Weft.Http.Server.Types
 import Weft.Http.Server.Wire
 import Weft.Internal.Core.Buffer (trimmed)
 
--- | A body that is on its way.
 data Incoming
   = -- | There is none; the input after the head.
     WithoutBody !Input
@@ -78,13 +76,11 @@ openBody context c exchange h input = case headFraming h of
     state <- newIORef (State (bodyDecoder left framing) (unread input) True 0 expected Nothing usualRoom (startingCredit (contextServer context) c))
     pure (Incoming exchange state input)
 
--- | For the handler.
 requestBodyOf :: Context -> Connection -> Incoming -> RequestBody
 requestBodyOf context c = \case
   WithoutBody _ -> EmptyBody
   Incoming exchange ref _ -> RequestBody (next context c exchange ref) (liftIO (fromMaybe [] . stateEnded <$> readIORef ref))
 
--- | The next piece.
 next :: Context -> Connection -> Exchange -> IORef State -> Thread ByteString
 next context c exchange ref = liftIO (beginReceiving exchange >> readIORef ref) >>= nextOf context c exchange ref
 
@@ -139,23 +135,20 @@ nextOf context c exchange ref state = case stateEnded state of
     cutOff :: IOException -> Thread a
     cutOff _ = throwM BodyCutOff
     phaseNow = (\(phase, _, _) -> phase) <$> currentPhase (connectionMember c)
-    -- The phase after the wait, given the one before. The time limit of another thread
-    -- that sends content begins anew.
+    -- The phase after the wait. The time limit of another thread that sends content begins anew.
     afterPiece = \case
       Streaming -> Streaming
       Finishing -> Finishing
       Sending -> Sending
       SendingAtPace -> Sending
       _ -> Handling
-    -- Go back to that from one of these phases; from another one not, because another thread has begun to
-    -- send. Where the handler has given up waiting it is from now on the handler that takes its time, and
-    -- not the client.
+    -- Go back to that from one of these phases; not from another, because another thread has begun to
+    -- send. Where the handler has given up waiting, it and not the client takes its time from now on.
     back phases phase = liftIO $ do
       current <- phaseNow
       when (current `elem` phases) (enter server c phase)
 
--- | How much to receive at a time, given the room that there is. Bytes after a body of known
--- length are not touched.
+-- | How much to receive at a time. Bytes after a body of known length are not touched.
 wanted :: Decoder -> Int -> Int
 wanted decoder room = maybe (min 16_384 room) (fromIntegral . max 1 . min (fromIntegral room)) (remaining decoder)
 
@@ -163,17 +156,15 @@ wanted decoder room = maybe (min 16_384 room) (fromIntegral . max 1 . min (fromI
 usualRoom :: Int
 usualRoom = 16_384
 
--- | The room for the next receive, from how much was asked for and how much has come: a client that
--- sends a byte at a time must not cost a large buffer each.
+-- | The room for the next receive: a client that sends bytes singly must not cost a large buffer each.
 roomAfter :: Int -> Int -> Int
 roomAfter asked came
   | came >= asked = min 65_536 (2 * max usualRoom asked)
   | 4 * came <= asked = max 1_024 (asked `div` 2)
   | otherwise = asked
 
--- | Is it worth while to receive what the handler has left, so that the connection can go
--- on? A client that waits for 100 may send its body after the response, or not: the server cannot
--- tell where its next request begins.
+-- | Is it worth while to receive what the handler has left? A client that waits for 100 may send its
+-- body after the response, or not: the server cannot tell where its next request begins.
 isSkippable :: Context -> Incoming -> IO Bool
 isSkippable context = \case
   WithoutBody _ -> pure True
@@ -185,14 +176,13 @@ isSkippable context = \case
         not (stateExpected state)
           && maybe True (<= serverSkipBody (serverSettings (contextServer context))) (remaining (stateDecoder state))
 
--- | Octets that were handed out.
 receivedSoFar :: Incoming -> IO Int64
 receivedSoFar = \case
   WithoutBody _ -> pure 0
   Incoming _ ref _ -> stateCount <$> readIORef ref
 
--- | Receive and throw away what is left of a body: the input after it, or 'Nothing' where that is
--- too far, or where its end cannot be told. From now on no other thread receives it.
+-- | Receive and throw away the rest of a body, for good: the input after it, or 'Nothing' if that is
+-- too far or its end cannot be told.
 skipRest :: Context -> Connection -> Incoming -> Thread (Maybe Input)
 skipRest context c = \case
   WithoutBody input -> pure (Just input)
@@ -215,13 +205,13 @@ skipRest context c = \case
     suffix rest input = discard (B.length (unread input) - B.length rest) input
     go :: Int64 -> Int64 -> Int -> Decoder -> ByteString -> Bool -> Input -> Thread (Maybe Input)
     go left credit room decoder pending inBuffer input = case skip decoder pending of
-      SkipEnd rest -> Just <$> if inBuffer then pure (suffix rest input) else liftIO (inputOf rest)
-      SkipBroken _ -> pure Nothing
-      SkipMore decoder'
+      End _ rest -> Just <$> if inBuffer then pure (suffix rest input) else liftIO (inputOf rest)
+      More decoder'
         | left' < 0 -> pure Nothing
         | otherwise -> do
             let asked = wanted decoder' room
             (bytes, credit') <- receiveAtPace server c credit (receivePiece c asked)
             if B.null bytes then pure Nothing else go left' credit' (roomAfter asked (B.length bytes)) decoder' bytes False input
+      _ -> pure Nothing
       where
         left' = left - fromIntegral (B.length pending)

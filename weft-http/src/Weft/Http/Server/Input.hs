@@ -1,18 +1,16 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | The input buffer of one connection, which it keeps until it rests. Owned by the connection's
--- thread.
+-- | The input buffer of one connection, kept until it rests. Owned by the connection's thread.
 --
 -- == Note [Bytes are received once]
 --
--- Received bytes stay where they were received, and that memory is not written to again: not the next
--- request, which is received into the memory after it, and not the rest of a head that did not
--- fit, which goes on in a copy. (Only where nothing refers to them, because the head was known
--- before, their memory is used again: 'giveBack'.) So a request, and every string in it, may be kept for as long as
--- needed, and nothing of it is ever copied. The rest of a buffer is used while it has
--- room for a small request, and for one a quarter longer than the last; then there is a new one,
--- with room for several such requests, because a wait in a new buffer is made anew. The old one is
--- free when nothing of it was kept.
+-- Received bytes stay where they were received, and that memory is not written to again: the next
+-- request is received into the memory after it, and the rest of a head that did not fit goes on in a
+-- copy. (Only where nothing refers to them, because the head was known before, their memory is used
+-- again: 'giveBack'.) So a request, and every string in it, may be kept, and nothing is ever copied.
+-- The rest of a buffer is used while it has room for a small request, and for one a quarter longer than
+-- the last; then there is a new one, with room for several such requests, because a wait in a new
+-- buffer is made anew.
 module Weft.Http.Server.Input
   ( Input (..),
     usualSize,
@@ -36,15 +34,14 @@ import Foreign.Ptr (castPtr, plusPtr)
 import Weft.Buffer
 import Weft.Internal.Core.Buffer (bufferFrom, unsafeSlice)
 
--- | In bytes: what an idle connection holds until it rests. Most request heads fit, and
--- those of browsers into twice as much, which a connection then keeps. GHC puts pinned
--- memory into blocks of 4,096 bytes: of these four fit into one, with their headers, and
--- of 2,048 bytes not even two would.
+-- | In bytes: what an idle connection holds until it rests. Most request heads fit, and those of
+-- browsers into twice as much. GHC puts pinned memory into blocks of 4,096 bytes: of these four fit
+-- into one.
 usualSize :: Int
 usualSize = 1008
 
--- | A buffer and the part of it that is in use: from the first offset to the second. The part
--- before the second is not written to again.
+-- | A buffer and its used part, from the first offset to the second. What is before the second stays as
+-- it is.
 data Input
   = NoInput
   | Input !Buffer !Int !Int
@@ -65,8 +62,8 @@ discard n = \case
   Input buffer from to -> Input buffer (min to (from + n)) to
 {-# INLINE discard #-}
 
--- | As 'discard', where nothing refers to these bytes or will: if they are all that has come, it
--- has not, and their memory is received into again.
+-- | 'discard' where nothing refers to these bytes: if they are all that has come, their memory is used
+-- again.
 giveBack :: Int -> Input -> Input
 giveBack n = \case
   Input buffer 0 to | n >= to -> Input buffer 0 0
@@ -82,8 +79,7 @@ inputOf bytes
       withBuffer buffer $ \p -> unsafeUseAsCStringLen bytes $ \(from, n) -> copyBytes p (castPtr from) n
       pure (Input buffer 0 (B.length bytes))
 
--- | An input with room after it: in its own buffer, or in a new one with room for as much
--- again.
+-- | An input with room after it: in its own buffer, or in a new one twice as large.
 withRoom :: Input -> IO Input
 withRoom = \case
   input@(Input buffer from to)
@@ -110,13 +106,11 @@ isRoomy buffer to came = left >= usualSize `quot` 4 && left >= came + came `quot
     left = bufferSize buffer - to
 {-# INLINE isRoomy #-}
 
--- | A new buffer for what follows an input that is used up. A client whose requests are large is
--- likely to send more of them: where they are those of a browser, it has room for several.
+-- | A new buffer for what follows a used input: for several requests of a client that sends large ones.
 freshFor :: Input -> IO Buffer
 freshFor = \case
   NoInput -> newBuffer usualSize
   Input _ _ to -> newBuffer (sizeFor (max to (min (2 * usualSize) (4 * to))))
 
--- | The size of a buffer for the given number of bytes.
 sizeFor :: Int -> Int
 sizeFor count = until (>= count) (* 2) usualSize

@@ -2,15 +2,8 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- | Keeps what the responses to one request head ("Weft.Http.Server.Heads") begin with, because the
--- next one mostly begins so, too. All responses that are not at hand pass here.
-module Weft.Http.Server.Layout
-  ( Layout,
-    newLayout,
-    noLayout,
-    layOut,
-    isLiteralField,
-  )
-where
+-- next one mostly begins so, too.
+module Weft.Http.Server.Layout (Layout, newLayout, noLayout, layOut, isLiteralField) where
 
 import Data.ByteString qualified as B
 import Data.ByteString.Internal (ByteString (BS))
@@ -24,10 +17,10 @@ import Weft.Internal.Core.Standing (samePointer)
 
 -- Note [Heads that are sent again]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
--- Requests with one head are mostly answered with the same status and fields: those that a handler names in its code. From the second
--- response on the bytes that these make are kept with the head. A later response begins with them if its status and all its fields are
--- equal, string by string, in the same second. They are a function of status, fields, date and name of the server, so this changes
--- nothing but the cost.
+-- Requests with one head are mostly answered with the same status and fields. From the second response
+-- on the bytes that these make are kept with the head. A later response begins with them if its status
+-- and all its fields are equal, in the same second. They are a function of status, fields, date and
+-- name of the server, so only the cost changes.
 --
 --   * A list whose strings are all literals of the program is compared by address first, and kept as it is. Of others
 --     a copy is kept, because they may be slices of something large.
@@ -51,7 +44,6 @@ data Laid
 newLayout :: IO Layout
 newLayout = Layout <$> newIORef Unanswered
 
--- | Keeps nothing.
 noLayout :: Layout
 noLayout = NoLayout
 

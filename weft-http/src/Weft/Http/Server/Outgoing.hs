@@ -1,8 +1,7 @@
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | Sends responses. Those in memory are gathered, so that pipelined ones leave in few sends; files
--- and content that is made while it is sent go out as they come.
+-- | Sends responses: gathered if they are in memory, so that pipelined ones leave in few sends.
 module Weft.Http.Server.Outgoing
   ( Output,
     noOutput,
@@ -82,18 +81,15 @@ data Answering = Answering
     -- | When it began, in nanoseconds; 0 where that is not needed.
     answeringSince :: !Int64,
     answeringBody :: !Incoming,
-    -- | Of the head.
     answeringLayout :: !Layout,
     -- | Which the thread that sends the response owns.
     answeringExchange :: !Exchange
   }
 
--- | Add a response to the output, or send it where it is not in memory. Answers whether the
--- connection goes on.
+-- | Add a response to the output, or send it if it is not in memory. Does the connection go on?
 transmit :: Context -> Connection -> Answering -> Response -> Output -> Thread (Bool, Output)
 transmit context c answering response output = runOnce (transmission context c answering response output)
 
--- | 'transmit' without 'runOnce'.
 transmission :: Context -> Connection -> Answering -> Response -> Output -> Thread (Bool, Output)
 transmission context c answering response output
   | Just bytes <- atHand request (answeringKeep answering) response =
@@ -195,8 +191,7 @@ transmission context c answering response output
       liftIO (enter server c Streaming)
       attending context $ \guarded -> conversation (Duplex (guarded receiving) (guarded . sending))
 
--- | Do what may fail by itself while a response is sent, in which case the operator is told;
--- or because the connection has failed, which what is done under the function finds.
+-- | Do what may fail by itself while a response is sent (the operator is told), or with the connection.
 attending :: Context -> ((forall x. Thread x -> Thread x) -> Thread a) -> Thread a
 attending context act = do
   broken <- liftIO (newIORef False)
@@ -262,17 +257,15 @@ isProtocol = \case
   Raw _ -> True
   _ -> False
 
--- | End the connection after the response to this request, which had no body. A client that has
--- said that it sends nothing more, and has not, is not waited for: nothing comes that would
--- make the system reset the connection when it is closed.
+-- | End the connection after a response without a body of the request. A client that sends nothing more
+-- is not waited for: nothing comes that would cause a reset.
 leave :: Context -> Connection -> RequestHead -> Input -> Thread ()
 leave context c h input
   | isNothing (connectionTransport c), not (isPersistent h), B.null (unread input) = pure ()
   | otherwise = linger context c
 
--- | Close without losing the response: end our direction, and throw away what the
--- client still sends, for a moment. Closing with unread input makes the system send
--- a reset, which can overtake the response.
+-- | Close without losing the response: end our direction, and throw away what the client still sends,
+-- for a moment. Closing with unread input causes a reset, which can overtake the response.
 linger :: Context -> Connection -> Thread ()
 linger context c = do
   liftIO (enter (contextServer context) c Lingering)

@@ -1,15 +1,8 @@
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | How slow a client may be: the arithmetic of minimum rates (Note [Credit]), and the waits that
--- it is about. By the thread of the connection.
-module Weft.Http.Server.Pace
-  ( receiveAtPace,
-    startingCredit,
-    sendAtPace,
-    creditAfter,
-  )
-where
+-- | How slow a client may be: minimum rates (Note [Credit]), and the waits that they are about.
+module Weft.Http.Server.Pace (receiveAtPace, startingCredit, sendAtPace, creditAfter) where
 
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
@@ -24,11 +17,10 @@ import Weft.Time
 
 -- Note [Credit]
 -- ~~~~~~~~~~~~~
--- A time limit that begins anew with each byte ends no client that sends one byte in each such
--- time. So a client has, beside that, a credit: the time for which it may yet be waited for. It begins
--- with the grace period, becomes less by each wait, and more by what each octet of it
--- is worth at the minimum rate. While it is more than nothing the client is fast enough:
--- in any stretch of waiting it has sent what the rate asks for, but for a grace period.
+-- A time limit that begins anew with each byte ends no client that sends one byte in each such time. So
+-- a client has a credit beside it: the time for which it may yet be waited for. It begins with the
+-- grace period, becomes less by each wait, and more by what each octet is worth at the minimum rate.
+-- While it is positive the client has sent what the rate asks for, but for a grace period.
 --
 --   * Only waits count: the time that a handler takes between two pieces is its own.
 --   * Credit is not saved up, or a client that has sent a megabyte quickly could be slow for an
@@ -48,8 +40,7 @@ lumpOf c = if isJust (connectionTransport c) then 16_384 else 0
 worthOfOne :: MinimumRate -> Int64
 worthOfOne rate = 1_000_000_000 `quot` max 1 (rateOctets rate)
 
--- | The credit, in nanoseconds, given the octets of a lump, the credit before, the nanoseconds
--- waited, and the octets that arrived.
+-- | The credit in nanoseconds, given the octets of a lump, the credit before, the wait, and the octets.
 creditAfter :: MinimumRate -> Int64 -> Int64 -> Int64 -> Int64 -> Int64
 creditAfter rate lump credit waited octets =
   min (graceOf rate + each * max octets lump) (credit - waited + each * octets)
@@ -91,8 +82,7 @@ sendAtPace server c sending = case serverResponseRate (serverSettings server) of
     end <- afterwards
     n <$ liftIO (writeCredit (connectionMember c) $! creditAfter rate (lumpOf c) credit (end - start) (fromIntegral n))
 
--- | The clock after a wait, in nanoseconds. Masked: an interruption that comes in the moment in which the
--- wait succeeds would be raised here, and what was received would be lost. The rest of a body would then
--- be taken from the next request.
+-- | The clock after a wait, in nanoseconds. Masked: an interruption that comes as the wait succeeds
+-- would lose what was received, and the rest of a body would be taken from the next request.
 afterwards :: Thread Int64
 afterwards = instantNanoseconds <$> mask_ now

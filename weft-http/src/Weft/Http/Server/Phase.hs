@@ -1,7 +1,6 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | The phase of a connection, and its deadline: one store to memory that belongs to the
--- connection. No timer is set or cancelled for a request (Note [Deadlines]).
+-- | The phase of a connection, and its deadline: one store, without a timer (Note [Deadlines]).
 module Weft.Http.Server.Phase
   ( -- * By the connection's thread
     firstPhase,
@@ -28,7 +27,6 @@ module Weft.Http.Server.Phase
     expireIdle,
     releaseIdle,
     interrupt,
-    shutdownFor,
     shutdownQuietly,
   )
 where
@@ -51,42 +49,35 @@ import Weft.Time
 
 -- Note [Deadlines]
 -- ~~~~~~~~~~~~~~~~
--- A connection is in a phase, and its deadline belongs to the phase. The thread of
--- the connection writes both when it enters a phase; the ticker reads them once a
--- second. When the deadline has passed the ticker swaps the phase for `Expired` and
--- shuts the socket down, so that whatever system call the thread waits in ends:
--- receiving only while a request is awaited (the thread can still send a 408, or answer
--- the request if it has come meanwhile), both directions while a response is sent. The
--- thread then finds `Expired` and closes.
+-- A connection is in a phase, with a deadline. The thread of the connection writes both when it enters
+-- a phase; the ticker reads them once a second. When the deadline has passed the ticker swaps the phase
+-- for `Expired` and shuts the socket down, so that the system call in which the thread waits ends: only
+-- receiving while a request is awaited (the thread can still send a 408, or answer a request that has
+-- come), both directions while a response is sent. The thread then finds `Expired` and closes.
 --
--- A handler is not waiting on the socket. When its time is up, or its client has reset the
--- connection, the phase becomes `Cut` and the thread is condemned, with a reference that
--- says whether that still applies. The thread drops it when it enters its next phase: a
--- handler that has answered in that moment has answered.
+-- A handler is not waiting on the socket. When its time is up, or its client has reset the connection,
+-- the phase becomes `Cut` and the thread is condemned, with a reference that says whether that still
+-- applies. The thread drops it when it enters its next phase: then it has answered.
 --
--- In the same way a connection that has been idle for a while is asked to rest (`Resting`):
--- its receive ends, and it waits without a buffer. If the receive has succeeded in that
--- moment, it returns, and the next that the thread does, in its first effect or the second, is to enter a
--- phase: it has just been dispatched, and has the fuel for that, so the interruption cannot come between. One
--- with a layer is not asked: its receive may consist of several, the first of which would be lost.
+-- A connection that has been idle for a while is asked to rest (`Resting`): its receive ends, and it
+-- waits without a buffer. If the receive has succeeded in that moment, the next that the thread does is
+-- to enter a phase: it has just been dispatched, and has the fuel for that, so the interruption cannot
+-- come between. One with a layer is not asked: its receive may consist of several, the first of which
+-- would be lost.
 --
--- A request that is answered at once, from what is at hand, is answered in the phase 'Idle', and
--- the deadline moves: one store. The ticker may have read the old deadline, which has just passed,
--- and end the phase after that: then the connection ends after its response, as if the request
--- had come before and the deadline had passed after it. A drain finds it idle, too: the
--- response goes out, because only receiving is shut down. Nothing interrupts such an answer:
--- it waits for nothing.
+-- A request that is answered with what is at hand is answered in the phase 'Idle', and the deadline
+-- moves: one store. The ticker may have read the old deadline, which has just passed, and end the phase
+-- after that: then the connection ends after its response, as if the deadline had passed after it. A
+-- drain finds it idle, too: the response goes out, because only receiving is shut down.
 --
--- The swap is a compare-and-swap against the phase that was read, and a phase word
--- carries the count of phases entered: a deadline can only end the phase that it
--- was set for. A thread that enters a new phase between the ticker's look and its
--- swap wins.
+-- The swap is a compare-and-swap against the word that was read, which counts the phases entered: a
+-- deadline can only end its own phase. A thread that enters a new phase between the ticker's look and
+-- its swap wins.
 
 phaseOf :: Int -> Phase
 phaseOf word = toEnum (word .&. 15)
 
--- | Is this the phase of a word? Two numbers are compared, which 'phaseOf' would make a phase of
--- first.
+-- | Is this the phase of a word? Two numbers are compared, and no phase is made.
 isIn :: Phase -> Int -> Bool
 isIn phase word = word .&. 15 == fromEnum phase
 
@@ -108,17 +99,15 @@ deadlineOf server phase = do
   pure (if allowed == maxBound then maxBound else since' + allowed)
 {-# INLINE deadlineOf #-}
 
--- | Enter a phase. A connection that has expired stays so: 'expiredIn' tells. Only where a
--- whole request has come in that moment is it revived, because that is answered yet. An
--- interruption that is on its way does not apply any more.
+-- | Enter a phase. A connection that has expired stays so ('expiredIn'), unless a whole request has
+-- come in that moment, which is answered. An interruption on its way does not apply any more.
 enter :: Server -> Connection -> Phase -> IO ()
 enter !server !c !phase = entering server c phase (deadlineOf server phase) (enter server c phase)
--- A function of its own: it is called from many places of the session, each of
--- which would be several times as large with it.
+-- A function of its own: inlined, it would make many parts of the session several times as large.
 {-# NOINLINE enter #-}
 
--- | Enter the first phase; or the second one, which lasts at most this number of nanoseconds, if it
--- ends before the first would. Neither is 'Handling'.
+-- | Enter the first phase, or the second, which lasts this number of nanoseconds, if it ends sooner.
+-- Not 'Handling'.
 enterWithin :: Server -> Connection -> Phase -> Phase -> Int64 -> IO ()
 enterWithin server c phase sooner time = do
   deadline <- deadlineOf server phase
@@ -137,8 +126,7 @@ entering server c phase deadline again = do
     then when (phase == Handling) (revive server c phase)
     else do
       when (isIn Cut word || isIn Resting word) (withdraw m)
-      -- Later than the old deadline or earlier: in either case first the deadline,
-      -- then the phase it belongs to.
+      -- In any case first the deadline, then the phase it belongs to.
       deadline >>= writeDeadline m
       -- Fails if the ticker has ended the old phase meanwhile.
       before <- casInt (phaseWord m) word (withPhase (word + 16) phase)
@@ -180,8 +168,7 @@ allowances limits = primArrayFromList (map (allowed . limit) [minBound .. maxBou
 graceOf :: MinimumRate -> Int64
 graceOf = min 1_000_000_000_000_000_000 . durationNanoseconds . rateGrace
 
--- | Some of a head is there and the rest is awaited. What trickles in does not begin
--- the phase, and its deadline, anew.
+-- | Some of a head is there. What trickles in does not begin the phase, and its deadline, anew.
 enterHead :: Server -> Connection -> IO ()
 enterHead server c = do
   word <- readPrimVar (phaseWord m)
@@ -192,8 +179,7 @@ enterHead server c = do
   where
     m = connectionMember c
 
--- | Enter a phase even where the connection has expired, to say so to the client:
--- that, too, must have a deadline.
+-- | Enter a phase even if the connection has expired, to say so to the client, with a deadline.
 revive :: Server -> Connection -> Phase -> IO ()
 revive server c phase = do
   word <- readPrimVar (phaseWord m)
@@ -217,67 +203,48 @@ isAtRest m = restsIn <$> readPrimVar (phaseWord m)
 restsIn :: Int -> Bool
 restsIn word = isIn Idle word || isIn Dormant word || isNewWord word && isIn ReceivingHead word
 
--- | Has a deadline cut this connection off?
 expiredIn :: Connection -> IO Bool
 expiredIn c = isIn Expired <$> readPrimVar (phaseWord (connectionMember c))
 
--- | Has a deadline cut it off, now or before it was revived? The ticker ends the phase and then shuts the
--- socket down: what comes between the two is received, and the connection revived, before the stream ends.
+-- | Has a deadline cut it off, now or before it was revived? The ticker ends the phase, then shuts the
+-- socket down: what comes between is received, and the connection revived.
 expiredBefore :: Connection -> IO Bool
 expiredBefore c = (||) <$> expiredIn c <*> wasRevived (connectionMember c)
 
--- | The thread that serves a connection.
 servedBy :: Member -> ThreadId -> IO ()
 servedBy m thread = writeIORef (memberService m) (Served thread)
 
--- | End a phase whose deadline has passed, if the connection is in it yet.
-expire :: Member -> Int -> Int64 -> IO (Maybe Expiry)
+-- | End a phase that is over, if the connection is in it yet: the limit, and how to shut its socket
+-- down.
+expire :: Member -> Int -> Int64 -> IO (Maybe (Expiry, Maybe ShutdownHow))
 expire m word deadline = do
   -- Read again: the deadline must be of the phase that was read.
   deadline' <- readDeadline m
-  case expiryOf (phaseOf word) of
-    Just expiry | deadline' == deadline -> do
+  case endOf (phaseOf word) of
+    Just end | deadline' == deadline -> do
       did <-
         if isIn Handling word
           then interrupt m word Cut HandlerTooSlow
           else (== word) <$> casInt (phaseWord m) word (withPhase word Expired)
-      pure (if did then Just expiry else Nothing)
+      pure (if did then Just end else Nothing)
     _ -> pure Nothing
 
--- | The limit that ends a phase.
-expiryOf :: Phase -> Maybe Expiry
-expiryOf = \case
-  Idle -> Just ExpiredIdle
-  Dormant -> Just ExpiredIdle
-  ReceivingHead -> Just ExpiredHead
-  ReceivingBody -> Just ExpiredBody
-  ReceivingAtPace -> Just ExpiredBodyRate
-  Handling -> Just ExpiredHandler
-  Sending -> Just ExpiredWrite
-  SendingAtPace -> Just ExpiredWriteRate
-  Lingering -> Just ExpiredWrite
-  Streaming -> Nothing
-  Expired -> Nothing
-  Cut -> Nothing
-  Resting -> Nothing
-  Finishing -> Nothing
-
--- | The way to shut a connection down that has expired in this phase.
-shutdownFor :: Phase -> Maybe ShutdownHow
-shutdownFor = \case
+-- | The limit that ends a phase, and how the socket is shut down then.
+endOf :: Phase -> Maybe (Expiry, Maybe ShutdownHow)
+endOf = \case
   -- A request may be on its way to the thread; then it is answered.
-  Idle -> Just ShutdownReceive
-  Dormant -> Just ShutdownReceive
-  ReceivingHead -> Just ShutdownReceive
-  ReceivingBody -> Just ShutdownReceive
-  ReceivingAtPace -> Just ShutdownReceive
-  Sending -> Just ShutdownBoth
-  SendingAtPace -> Just ShutdownBoth
-  Lingering -> Just ShutdownBoth
+  Idle -> Just (ExpiredIdle, Just ShutdownReceive)
+  Dormant -> Just (ExpiredIdle, Just ShutdownReceive)
+  ReceivingHead -> Just (ExpiredHead, Just ShutdownReceive)
+  ReceivingBody -> Just (ExpiredBody, Just ShutdownReceive)
+  ReceivingAtPace -> Just (ExpiredBodyRate, Just ShutdownReceive)
+  Handling -> Just (ExpiredHandler, Nothing)
+  Sending -> Just (ExpiredWrite, Just ShutdownBoth)
+  SendingAtPace -> Just (ExpiredWriteRate, Just ShutdownBoth)
+  Lingering -> Just (ExpiredWrite, Just ShutdownBoth)
   _ -> Nothing
 
--- | Interrupt the thread of a connection, if it is in the phase that was read yet; says
--- whether it was.
+-- | Interrupt the thread of a connection, if it is in the phase that was read yet: was it?
 interrupt :: Member -> Int -> Phase -> Reason -> IO Bool
 interrupt m word phase reason =
   readIORef (memberService m) >>= \case
@@ -287,8 +254,7 @@ interrupt m word phase reason =
   where
     dispatch thread = do
       valid <- newIORef True
-      -- A thread that finds the new phase finds this. It is added and not put in the place of
-      -- what there is: two may interrupt at a time, and one of them will have.
+      -- A thread that finds the new phase finds this: added, since two may interrupt and one will have.
       change thread (valid :)
       before <- casInt (phaseWord m) word (withPhase word phase)
       if before == word
@@ -317,14 +283,13 @@ serviceOf thread = \case
   [] -> Served thread
   valids -> Interrupted thread valids
 
--- | An interrupted receive has ended: from now on the connection is dormant, and its
--- deadline is what it was.
+-- | An interrupted receive has ended: from now on the connection is dormant, with its deadline.
 lieDown :: Member -> IO ()
 lieDown m = do
   withdraw m
   word <- readPrimVar (phaseWord m)
-  -- No other thread changes that phase; but the caller looks next whether the server drains, and
-  -- a drain looks at the phase, so this must have happened when it looks.
+  -- No other thread changes that phase; but the caller looks next at the stage, and a drain at the
+  -- phase.
   when (isIn Resting word) (void (casInt (phaseWord m) word (withPhase word Dormant)))
 
 -- | The connection has ended: no thread ends or interrupts it from now on.
@@ -334,13 +299,12 @@ retire m = do
   before <- casInt (phaseWord m) word (withPhase (word + 16) Expired)
   if before == word then withdraw m else retire m
 
--- | End a connection that is between two requests.
 expireIdle :: Member -> Thread ()
 expireIdle m = do
   word <- liftIO (readPrimVar (phaseWord m))
   when (phaseOf word `elem` [Idle, Dormant]) $ do
     before <- liftIO (casInt (phaseWord m) word (withPhase word Expired))
-    for_ (shutdownFor Idle) (when (before == word) . shutdownQuietly m)
+    when (before == word) (shutdownQuietly m ShutdownReceive)
 
 -- | Interrupt a connection that is at rest, so that its thread looks what becomes of it.
 releaseIdle :: Member -> Thread ()
@@ -354,6 +318,5 @@ currentPhase m = do
   word <- readPrimVar (phaseWord m)
   (phaseOf word,word,) <$> readDeadline m
 
--- | Shut the socket down, if it is not closed.
 shutdownQuietly :: Member -> ShutdownHow -> Thread ()
 shutdownQuietly m how = void (try @_ @IOError (shutdown (memberSocket m) how))

@@ -1,7 +1,6 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | The open connections, and the bounds of their number: in total, by peer, and of the handlers at
--- work.
+-- | The open connections, and the bounds of their number: in total, by peer, and of handlers at work.
 module Weft.Http.Server.Registry
   ( register,
     unregister,
@@ -21,13 +20,13 @@ module Weft.Http.Server.Registry
     isKeeping,
     startDraining,
     startHandingOver,
-    stopHandingOver,
+    resume,
     takerOf,
     hold,
     letGo,
     awaitNone,
     awaitProgress,
-    cutOffAll,
+    cutOff,
   )
 where
 
@@ -43,12 +42,12 @@ import Weft.Http.Internal.Address (Address (..), addressOf, peerOf, unmapped)
 import Weft.Http.Server.Phase
 import Weft.Http.Server.State
 import Weft.Http.Server.Types
-import Weft.Kernel (Outcome (..), deliver, suspend)
+import Weft.Kernel (Outcome (..), Waiter, deliver, suspend)
 import Weft.Socket
 import Weft.Timeout (timeout)
 
--- | Add a connection of this client, which may have been served before by another server. If not, the time for its first
--- head begins.
+-- | Add a connection, perhaps served before by another server. If not, the time of its first head
+-- begins.
 register :: Server -> Bool -> Socket -> SockAddr -> IO Member
 register server before socket address = do
   let !peer = peerOf address
@@ -77,7 +76,6 @@ limitReached server = do
       WaitInBacklog -> "wait in the listen queue"
       RefuseQuickly _ -> "are answered with 503"
 
--- | Remove a connection, whose socket is closed.
 unregister :: Server -> Member -> IO ()
 unregister server m = do
   number <- memberNumber m
@@ -85,8 +83,7 @@ unregister server m = do
     open {openConnections = IntMap.delete number (openConnections open), openCount = openCount open - 1}
   observe server ConnectionClosed
 
--- | One more connection of this peer, if it may have one; where their number is limited. The
--- action undoes it.
+-- | One more connection of this peer, if it may have one. The action undoes it.
 admit :: Server -> SockAddr -> IO (Maybe (IO ()))
 admit server address
   | limit <= 0 = pure (Just (pure ()))
@@ -104,8 +101,7 @@ admit server address
     leave key = atomicModifyIORef' (serverConnections server) $ \open ->
       (open {openPeers = Map.update (\n -> if n <= 1 then Nothing else Just (n - 1)) key (openPeers open)}, ())
 
--- | The address that counts as one peer: an IPv4 address, or an IPv6 network of 64 bits, which is what one
--- customer is given at least.
+-- | What counts as one peer: an IPv4 address, or an IPv6 network of 64 bits, as customers have.
 peerKey :: SockAddr -> Maybe Address
 peerKey = fmap (customer . unmapped) . addressOf
   where
@@ -113,9 +109,8 @@ peerKey = fmap (customer . unmapped) . addressOf
       IPv6 a b _ _ -> IPv6 a b 0 0
       address -> address
 
--- | Is a connection that was accepted one too many, which is to be refused? Then it counts as
--- being refused, and this says when its client may come again. That is decided when it is
--- there: since its acceptor began to wait for it, others may have ended.
+-- | Is an accepted connection one too many? Then it counts as being refused, and this says when its
+-- client may come again. Decided now: since its acceptor began to wait, others may have ended.
 beginRefusal :: Server -> IO (Maybe Int)
 beginRefusal server = case serverOverload (serverSettings server) of
   WaitInBacklog -> pure Nothing
@@ -127,7 +122,6 @@ beginRefusal server = case serverOverload (serverSettings server) of
 endRefusal :: Server -> IO ()
 endRefusal server = changed server (\open -> open {openRefusing = openRefusing open - 1})
 
--- | Connections that are being refused at a time.
 mostRefusals :: Int
 mostRefusals = 250
 
@@ -150,7 +144,6 @@ endHandler server
 hold :: Server -> IO ()
 hold server = changed server (\open -> open {openHeld = openHeld open + 1})
 
--- | Undo 'hold'.
 letGo :: Server -> IO ()
 letGo server = changed server (\open -> open {openHeld = openHeld open - 1})
 
@@ -167,8 +160,7 @@ changed server change = do
 connectionCount :: Server -> IO Int
 connectionCount server = openCount <$> readIORef (serverConnections server)
 
--- | Wait until a connection may be accepted, to be served or refused; false when the server
--- drains.
+-- | Wait until a connection may be accepted, to be served or refused; false when the server drains.
 awaitRoom :: Server -> Thread Bool
 awaitRoom server = do
   draining <- liftIO (isDraining server)
@@ -177,10 +169,7 @@ awaitRoom server = do
     | draining -> pure False
     | not full -> pure True
     | otherwise -> do
-        suspend "room for another connection" $ \waiter -> do
-          waits <- atomicModifyIORef' (serverConnections server) $ \open ->
-            if isFull open then (open {openRoom = waiter : openRoom open}, True) else (open, False)
-          unless waits (void (deliver waiter (Answered ())))
+        waitWhile server isFull "room for another connection" $ \waiter open -> open {openRoom = waiter : openRoom open}
         awaitRoom server
   where
     isFull open =
@@ -189,34 +178,36 @@ awaitRoom server = do
           WaitInBacklog -> True
           RefuseQuickly _ -> openRefusing open >= mostRefusals
 
+-- | Wait in the state, unless it has ceased to be such a one.
+waitWhile :: Server -> (Open -> Bool) -> String -> (Waiter () -> Open -> Open) -> Thread ()
+waitWhile server holds what enqueue = suspend what $ \waiter -> do
+  waits <- atomicModifyIORef' (serverConnections server) $ \open ->
+    if holds open then (enqueue waiter open, True) else (open, False)
+  unless waits (void (deliver waiter (Answered ())))
+
 mostConnections :: Server -> Int
 mostConnections = max 1 . serverMaxConnections . serverSettings
 
 -- | Is the server on its way out?
 isDraining :: Server -> IO Bool
-isDraining server =
-  readIORef (serverStage server) >>= \case
-    Draining -> pure True
-    _ -> pure False
+isDraining server = (\case Draining -> True; _ -> False) <$> readIORef (serverStage server)
 
 -- | Does a connection wait for another request?
 isKeeping :: Server -> IO Bool
-isKeeping server =
-  readIORef (serverStage server) >>= \case
-    Serving -> pure True
-    _ -> pure False
+isKeeping server = (\case Serving -> True; _ -> False) <$> readIORef (serverStage server)
 
--- | From now on connections between two requests are given to this, those that wait for one at once. A
--- layer has a state that would be lost: connections with one end instead.
+-- | From now on connections between two requests are given to this. A layer has a state that would be
+-- lost: connections with one end instead.
 startHandingOver :: Server -> (Socket -> Thread Bool) -> Thread ()
 startHandingOver server taker = do
   liftIO (writeIORef (serverStage server) (HandingOver taker))
   open <- liftIO (readIORef (serverConnections server))
   for_ (openConnections open) $ if hasLayers (serverSettings server) then expireIdle else releaseIdle
 
--- | Connections are kept again.
-stopHandingOver :: Server -> IO ()
-stopHandingOver server = writeIORef (serverStage server) Serving
+-- | Keep connections again after a vain 'Weft.Http.Server.handOver': 'Weft.Http.Server.serve' accepts
+-- what comes back.
+resume :: Server -> Thread ()
+resume server = liftIO (writeIORef (serverStage server) Serving)
 
 -- | What takes connections, if they are handed over.
 takerOf :: Server -> IO (Maybe (Socket -> Thread Bool))
@@ -228,9 +219,7 @@ takerOf server =
 hasLayers :: ServerSettings -> Bool
 hasLayers settings = not (null (serverLayers settings)) || isJust (serverProxy settings)
 
--- | From now on no connection is kept for another request; those that are idle are
--- cut off at once, and acceptors that wait for room go on (to see that they are not
--- wanted).
+-- | From now on no connection is kept: idle ones are cut off, and acceptors that wait for room go on.
 startDraining :: Server -> Thread ()
 startDraining server = do
   liftIO (writeIORef (serverStage server) Draining)
@@ -244,16 +233,13 @@ awaitNone server limit = timeout limit waiting >>= maybe (not <$> liftIO inUse) 
   where
     inUse = isInUse <$> readIORef (serverConnections server)
     waiting = do
-      suspend "the last connection to end" $ \waiter -> do
-        wait <- atomicModifyIORef' (serverConnections server) $ \open ->
-          if isInUse open then (open {openNone = waiter : openNone open}, True) else (open, False)
-        unless wait (void (deliver waiter (Answered ())))
+      waitWhile server isInUse "the last connection to end" $ \waiter open -> open {openNone = waiter : openNone open}
       again <- liftIO inUse
       when again waiting
 
--- | Cut every connection off where it is, handlers included.
-cutOffAll :: Server -> Thread ()
-cutOffAll server = do
+-- | Abort every connection, handlers included, so that 'Weft.Http.Server.drain' ends now.
+cutOff :: Server -> Thread ()
+cutOff server = do
   open <- liftIO (readIORef (serverConnections server))
   for_ (openConnections open) cutOffOne
 
@@ -263,8 +249,7 @@ cutOffOne m = do
   (phase, word, _) <- liftIO (currentPhase m)
   when (phase `elem` [Handling, Streaming, Finishing]) $ liftIO (void (interrupt m word Cut ClientGone))
 
--- | Wait until each connection that is not at rest now has gone on, at most for this time; the others are cut off. Answers
--- whether there were none of those.
+-- | Wait until each busy connection has gone on, at most for this time, and cut off the others: none?
 awaitProgress :: Server -> Duration -> Thread Bool
 awaitProgress server limit = do
   busy <- liftIO (readIORef (serverConnections server) >>= filterM (fmap not . isAtRest) . IntMap.elems . openConnections)

@@ -1,8 +1,7 @@
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | Adds to a response what is the server's business (@Date@, @Server@, @Content-Length@,
--- @Connection@) and renders its head. Pure.
+-- | Adds to a response the server's fields (@Date@, @Server@, @Content-Length@, @Connection@). Pure.
 module Weft.Http.Server.Render
   ( OwnFields,
     ownFields,
@@ -59,8 +58,7 @@ data Persistence
     Upgrading
   deriving stock (Eq, Show)
 
--- | The beginning of a head, which responses with the same status and fields share in one second: all but the length of the
--- content and what is said of the connection.
+-- | The beginning of a head, which responses with the same status and fields share in one second.
 data Beginning = Beginning
   { -- | It ends with the name of the field with the length.
     beginningBytes :: {-# UNPACK #-} !ByteString,
@@ -143,7 +141,6 @@ renderSized beginning persistence size octets pieces = unsafeDupablePerformIO $ 
       _ -> put p said
 {-# NOINLINE renderSized #-}
 
--- | The field about the connection.
 saidOf :: Persistence -> ByteString
 saidOf = \case
   Persistent -> B.empty
@@ -202,9 +199,8 @@ lineEnd p = do
   pokeByteOff p 1 (0x0a :: Word8)
   pure (p `plusPtr` 2)
 
--- | The very bytes of a response whose body is in memory, or of the head of one with a
--- file, for a persistent connection; 'Nothing' where it has another body, a field that
--- cannot be sent, or one that asks to close the connection.
+-- | The bytes of a response in memory, or of the head of one with a file, for a persistent connection;
+-- 'Nothing' with another body, an invalid field, or one that asks to close.
 renderWhole :: ByteString -> ByteString -> Response -> Maybe Rendered
 renderWhole name date response = case (responseBody response, renderBeginning (ownFields name date) (responseStatus response) (responseFields response)) of
   (body, Right beginning)

@@ -1,7 +1,6 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | The types that the parts of the server share: the server, its open connections, and what each
--- of them is doing.
+-- | The types that the parts of the server share: the server, its open connections, and their phases.
 module Weft.Http.Server.State
   ( Server (..),
     Stage (..),
@@ -60,7 +59,6 @@ import Weft.Internal.Core.Intake (Intake)
 import Weft.Kernel (Waiter)
 import Weft.Socket (Socket)
 
--- | A running server.
 data Server = Server
   { serverSettings :: !ServerSettings,
     serverAnswers :: !Answers,
@@ -73,9 +71,8 @@ data Server = Server
     serverAttempts :: !Attempts,
     serverConnections :: !(IORef Open),
     serverStage :: !(IORef Stage),
-    -- | When the current tick began, and by how much later a phase may last, in nanoseconds;
-    -- maxBound: as long as it likes. What "Weft.Http.Server.Phase" needs of the clock and
-    -- the settings, near at hand.
+    -- | When the current tick began, and by how much later a phase may last, in nanoseconds (maxBound:
+    -- for ever): what "Weft.Http.Server.Phase" needs, near at hand.
     serverSince :: {-# UNPACK #-} !(PrimVar RealWorld Int64),
     serverAllowed :: {-# UNPACK #-} !(PrimArray Int64),
     -- | Handlers at work; counted where their number is limited.
@@ -93,7 +90,6 @@ data Stage
   | -- | They end.
     Draining
 
--- | The functions that answer requests.
 data Answers
   = -- | First what is at hand, if anything may be.
     ByHandler !(Maybe AtHand) !Handler
@@ -123,8 +119,7 @@ isPlain settings h = case headFraming h of
   NoBody -> serverMaxHandlers settings <= 0 && headExpectation h /= ExpectUnknown
   _ -> False
 
--- | The open connections by number, the next number, and the waiters. The server is
--- in use while there are connections or a thread may make one.
+-- | The open connections by number. The server is in use while there are some or a thread may make one.
 data Open = Open
   { openConnections :: !(IntMap Member),
     -- | How many each peer has; empty unless that is limited.
@@ -132,26 +127,21 @@ data Open = Open
     openNext :: !Int,
     -- | Kept beside the map, whose size is not constant to compute.
     openCount :: !Int,
-    -- | How many are being refused.
     openRefusing :: !Int,
     -- | How many may make a connection yet: acceptors, and 'Weft.Http.Server.drain'.
     openHeld :: !Int,
-    -- | Is there a ticker?
     openTicking :: !Bool,
-    -- | Acceptors that wait for room. Strict, as below: what each change leaves unevaluated
-    -- would refer to the one before, and these lists are not looked at for days.
+    -- | Acceptors that wait for room. Strict: a thunk would refer to the state before, for days.
     openRoom :: ![Waiter ()],
-    -- | Threads that wait until the server is not in use.
     openNone :: ![Waiter ()]
   }
 
 -- Note [A connection at rest]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~~
--- Most of the connections of a server have nothing to do, so what each of them keeps while
--- it rests is kept small: the 'Member', which the registry holds, and a thread with one
--- handler. What a session needs beside it, the 'Connection' with the client's address as
--- users see it, is made anew when the client comes back. Both a server's memory and
--- the collector's pauses are in proportion to it.
+-- Most of the connections of a server have nothing to do, so what each keeps while it rests is small:
+-- the 'Member', which the registry holds, and a thread with one handler. The 'Connection' of a session
+-- is made anew when the client comes back. A server's memory and the collector's pauses are in
+-- proportion to it.
 
 -- | An open connection, as the registry and the ticker know it.
 data Member = Member
@@ -178,59 +168,50 @@ newtype Pulse = Pulse (MutablePrimArray RealWorld Int)
 newPulse :: Int -> Int64 -> Int64 -> IO Pulse
 newPulse word deadline credit = do
   words' <- newPrimArray 6
+  setPrimArray words' 0 6 0
   writePrimArray words' 0 word
   writePrimArray words' 1 (fromIntegral deadline)
-  writePrimArray words' 2 0
-  writePrimArray words' 3 0
   writePrimArray words' 4 (fromIntegral credit)
-  writePrimArray words' 5 0
   pure (Pulse words')
 
--- | The first word, for atomic changes.
 phaseWord :: Member -> PrimVar RealWorld Int
 phaseWord m = case memberPulse m of
   Pulse words' -> PrimVar words'
 
-readDeadline :: Member -> IO Int64
-readDeadline m = case memberPulse m of
-  Pulse words' -> fromIntegral <$> readPrimArray words' 1
+readWord :: Int -> Member -> IO Int
+readWord i m = case memberPulse m of
+  Pulse words' -> readPrimArray words' i
 
-writeDeadline :: Member -> Int64 -> IO ()
-writeDeadline m deadline = case memberPulse m of
-  Pulse words' -> writePrimArray words' 1 (fromIntegral deadline)
+writeWord :: Int -> Member -> Int -> IO ()
+writeWord i m word = case memberPulse m of
+  Pulse words' -> writePrimArray words' i word
+
+readDeadline, readCredit :: Member -> IO Int64
+readDeadline m = fromIntegral <$> readWord 1 m
+readCredit m = fromIntegral <$> readWord 4 m
+
+writeDeadline, writeCredit :: Member -> Int64 -> IO ()
+writeDeadline m = writeWord 1 m . fromIntegral
+writeCredit m = writeWord 4 m . fromIntegral
 
 -- | One more request has come: how many there were.
 countRequest :: Member -> IO Int
-countRequest m = case memberPulse m of
-  Pulse words' -> do
-    n <- (+ 1) <$> readPrimArray words' 2
-    n <$ writePrimArray words' 2 n
+countRequest m = do
+  n <- (+ 1) <$> readWord 2 m
+  n <$ writeWord 2 m n
 
-readCredit :: Member -> IO Int64
-readCredit m = case memberPulse m of
-  Pulse words' -> fromIntegral <$> readPrimArray words' 4
+-- | The number of a connection in the registry.
+memberNumber :: Member -> IO Int
+memberNumber = readWord 3
 
-writeCredit :: Member -> Int64 -> IO ()
-writeCredit m credit = case memberPulse m of
-  Pulse words' -> writePrimArray words' 4 (fromIntegral credit)
+setNumber :: Member -> Int -> IO ()
+setNumber = writeWord 3
 
 wasRevived :: Member -> IO Bool
-wasRevived m = case memberPulse m of
-  Pulse words' -> (/= 0) <$> readPrimArray words' 5
+wasRevived m = (/= 0) <$> readWord 5 m
 
 noteRevived :: Member -> IO ()
-noteRevived m = case memberPulse m of
-  Pulse words' -> writePrimArray words' 5 1
-
--- | Its number in the registry.
-memberNumber :: Member -> IO Int
-memberNumber m = case memberPulse m of
-  Pulse words' -> readPrimArray words' 3
-
--- | Once, when it has one.
-setNumber :: Member -> Int -> IO ()
-setNumber m number = case memberPulse m of
-  Pulse words' -> writePrimArray words' 3 number
+noteRevived m = writeWord 5 m 1
 
 -- | A connection as its session knows it.
 data Connection = Connection
@@ -246,9 +227,8 @@ data Connection = Connection
 connectionSocket :: Connection -> Socket
 connectionSocket = memberSocket . connectionMember
 
--- | The thread of a connection, once it is known, and whether the interruptions that may
--- have been sent to it apply: mostly none, sometimes one; more where ticker and
--- 'Weft.Http.Server.cutOff' met.
+-- | The thread of a connection, once it is known, and whether the interruptions sent to it apply:
+-- mostly none; more than one where ticker and 'Weft.Http.Server.cutOff' met.
 data ServiceState
   = Unserved
   | Served !ThreadId
@@ -263,20 +243,17 @@ data Phase
   | ReceivingBody
   | -- | The handler works.
     Handling
-  | -- | The content of a response is being made, or the connection has changed to another
-    -- protocol.
+  | -- | The content of a response is being made, or another protocol is spoken.
     Streaming
   | Sending
   | -- | The response was sent; what the client still sends is thrown away.
     Lingering
-  | -- | A deadline has passed.
-    Expired
+  | Expired
   | -- | The handler was interrupted.
     Cut
   | -- | Idle for a while, and asked to wait without a buffer.
     Resting
-  | -- | Idle, and not to be asked: without a buffer, or with a layer, which may be in the
-    -- middle of something.
+  | -- | Idle, and not to be asked: without a buffer, or with a layer.
     Dormant
   | -- | The response was sent, and its application goes on.
     Finishing
@@ -289,7 +266,6 @@ data Phase
 -- | Interrupts a handler, or the receive of an idle connection.
 data Interruption = Interruption !Reason !(IORef Bool)
 
--- | Why.
 data Reason
   = -- | 'timeoutHandler' has passed.
     HandlerTooSlow
@@ -309,8 +285,7 @@ instance Exception Interruption where
   toException = asyncExceptionToException
   fromException = asyncExceptionFromException
 
--- | The connection must end, and this was reported where it should be.
--- Perhaps with the exception that was the reason.
+-- | The connection must end, as was reported where it should be; perhaps with the reason.
 data Aborted = Aborted String (Maybe SomeException)
 
 instance Show Aborted where

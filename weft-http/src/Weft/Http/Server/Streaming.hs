@@ -1,17 +1,10 @@
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | Content that is made while it is sent: kept until it is worth while to send it, and framed. By
--- the thread of the connection, or, in plain 'IO', by the threads to which the handler has given
--- its sink (Note [The owner of an exchange] in "Weft.Http.Server.Exchange").
-module Weft.Http.Server.Streaming
-  ( Delimiting (..),
-    Stream,
-    newStream,
-    streamSink,
-    streamEnd,
-  )
-where
+-- | Content that is made while it is sent: kept until sending is worth while, and framed. By the
+-- connection's thread, or those that have its sink (Note [The owner of an exchange] in
+-- "Weft.Http.Server.Exchange").
+module Weft.Http.Server.Streaming (Delimiting (..), Stream, newStream, streamSink, streamEnd) where
 
 import Control.Exception (displayException)
 import Control.Monad (unless, when)
@@ -25,7 +18,7 @@ import Data.IORef
 import Data.Int (Int64)
 import Numeric (showHex)
 import Weft
-import Weft.Http.Internal.Trailers (isTrailer)
+import Weft.Http.Internal.Framing (isTrailer)
 import Weft.Http.Request
 import Weft.Http.Response (checkField)
 import Weft.Http.Server.Exchange
@@ -34,7 +27,6 @@ import Weft.Http.Server.State
 import Weft.Http.Server.Types
 import Weft.Http.Server.Wire
 
--- | How the end of the content is found.
 data Delimiting
   = Chunked
   | Exactly !Int64
@@ -47,8 +39,7 @@ data Stream = OutStream
     outExchange :: !Exchange
   }
 
--- | The head if it was not sent yet; pieces, newest first; their size; octets of content
--- so far.
+-- | The unsent head; pieces, newest first; their size; octets of content so far.
 data Kept = Kept !ByteString [ByteString] !Int !Int64
 
 -- | After this head, which was not sent.
@@ -58,7 +49,6 @@ newStream h delimiting exchange = do
   beginContent exchange
   pure (OutStream delimiting kept exchange)
 
--- | The octets that are sent together.
 worthSending :: Int
 worthSending = 16_384
 
@@ -83,8 +73,8 @@ streamWrite context c stream builder = do
 streamKeep :: Stream -> Builder -> IO Bool
 streamKeep stream builder = do
   checkContent (outExchange stream)
-  -- First all of it, however long that takes: another thread may take what is kept meanwhile, and
-  -- content that was taken, with the head, must not be sent again.
+  -- First all of it: another thread may take what is kept meanwhile, and what was taken must not be
+  -- sent again.
   let new = filter (not . B.null) (Lazy.toChunks (toLazyByteStringWith (safeStrategy 512 worthSending) Lazy.empty builder))
       !added = sum (map B.length new)
   atomicModifyIORef' (outKept stream) $ \(Kept h pieces size total) ->
@@ -110,7 +100,6 @@ streamFlushNow context c stream =
         then Nothing <$ streamSent context c stream
         else pure (Just (write context c left >> liftIO (streamSent context c stream)))
 
--- | All that was taken was sent.
 streamSent :: Context -> Connection -> Stream -> IO ()
 streamSent context c stream = do
   enter (contextServer context) c Streaming
@@ -154,7 +143,6 @@ streamEnd context c stream trailers = do
       Nothing -> pure (B.concat [name, ": ", value, "\r\n"])
       Just why -> B.empty <$ report context ("a handler made a trailer field that cannot be sent: " <> why)
 
--- | Why a field cannot be sent after the content.
 trailerFault :: Field -> Maybe String
 trailerFault field = case checkField field of
   Just bad -> Just (show bad)

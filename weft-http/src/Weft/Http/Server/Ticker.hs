@@ -1,8 +1,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | A thread of the server that renders the @Date@ of each second, and attends to every connection:
--- cuts off each whose deadline has passed, sees that the clients of working handlers are there, and
--- lets those rest that have nothing to do.
+-- | The thread that renders the @Date@ of each second, and attends to every connection: cuts off what
+-- has taken too long, looks for the clients of working handlers, and lets idle ones rest.
 module Weft.Http.Server.Ticker
   ( newServer,
     newServerAtHand,
@@ -77,9 +76,8 @@ newServerOf settings answers = do
       <*> newPrimVar 0
       <*> newPrimVar minBound
 
--- | An exception of the log or the observer must not end a connection, let alone the ticker. And what
--- a client can put into a report, as the path in the exception of a file that is not there, must not
--- look like the next one.
+-- | An exception of the log or the observer must end nothing. And what a client can put into a report,
+-- such as a path, must not look like the next one.
 unharmed :: ServerSettings -> ServerSettings
 unharmed settings =
   settings
@@ -91,8 +89,8 @@ unharmed settings =
     quietly act a = act a `Exception.catch` \(_ :: Exception.SomeException) -> pure ()
     oneLine = concatMap (\char -> if isControl char then showLitChar char "" else [char])
 
--- | Fork the ticker, if there is none, and see that the clock is right when this returns: a
--- deadline that is counted from an old tick may have passed already.
+-- | Fork the ticker, if there is none, and set the clock: a deadline counted from an old tick may have
+-- passed.
 startTicker :: Server -> Thread ()
 startTicker server = mask_ $ do
   none <- liftIO $ atomicModifyIORef' (serverConnections server) (\open -> (open {openTicking = True}, not (openTicking open)))
@@ -100,9 +98,9 @@ startTicker server = mask_ $ do
     nextTick >>= liftIO . setClock server
     void $ forkWith defaultForkOptions {forkLabel = "ticker"} (ticker server noWaste)
 
--- | Masked, as its parent: an exception that is thrown at a worker must not end it (Note [Strays] in
--- "Weft.Internal.Core.Scheduler.Strays"). Once a second, while the server is in use: the date, the
--- deadlines, and the memory.
+-- | Once a second, while the server is in use: the date, the deadlines, and the memory. Masked: an
+-- exception thrown at a worker must not end it (Note [Strays] in
+-- "Weft.Internal.Core.Scheduler.Strays").
 ticker :: Server -> Waste -> Thread ()
 ticker server before = do
   tick <- nextTick
@@ -117,18 +115,15 @@ ticker server before = do
     sleep (nanoseconds (fromIntegral (1_000_000_000 - wall `mod` 1_000_000_000)))
     ticker server waste
 
--- | Since memory was last collected for them: connections that were asked to rest, and those
--- that have ended; and how many had ended, since the start, a second ago.
+-- | Since memory was last collected: connections asked to rest, and ended; and ended by a second ago.
 data Waste = Waste !Int !Int !Int
 
 noWaste :: Waste
 noWaste = Waste 0 0 0
 
--- | Collect memory, where connections have given much of it back and there may be no reason
--- for a collection for hours: in a second in which none has done so. Twice, because after the
--- first time what is alive lies among what is free, and less goes back to the operating
--- system. The numbers: of connections that were asked to rest in this second, and of those that
--- have ended since the start.
+-- | Collect memory, where connections have given much of it back and no collection may come for hours:
+-- in a second in which none has done so. Twice, because after the first time what is alive lies among
+-- what is free. Given the connections asked to rest in this second, and those ended since the start.
 collected :: Int -> Int -> Waste -> Thread Waste
 collected resting ended (Waste rested gone before)
   | resting == 0 && ended == before && rested + gone >= worthCollecting = Waste 0 0 ended <$ blocking (performMajorGC >> performMajorGC)
@@ -143,14 +138,12 @@ mostResting :: Int
 mostResting = 2000
 
 -- | In nanoseconds: how old a connection's last deadline is when it is asked to rest. Deadlines are
--- counted from the last tick before, which is a second ago, or a little less or more: only at the
--- tick after that has the connection been idle for a second.
+-- counted from the tick before: only at the tick after next has the connection been idle for a second.
 restAfter :: Int64
 restAfter = 1_500_000_000
 
--- | One look of the ticker at a connection: see that a client is there while its handler
--- works, end what has taken too long, and let those rest that have nothing to do, whose
--- number in this second it adds to.
+-- | Look at a connection: is a client there while its handler works, has something taken too long, may
+-- it rest? Adds to the number of those that rest in this second.
 attend :: Server -> Tick -> Int -> Member -> Thread Int
 attend server tick rested m = do
   (phase, word, deadline) <- liftIO (currentPhase m)
@@ -162,9 +155,9 @@ attend server tick rested m = do
         rested <$ liftIO (when did (observe server ClientLost))
     | tickMonotonic tick >= deadline -> do
         cut <- liftIO (expire m word deadline)
-        for_ cut $ \expiry -> do
+        for_ cut $ \(expiry, how) -> do
           liftIO (observe server (TimedOut expiry))
-          for_ (shutdownFor phase) (shutdownQuietly m)
+          mapM_ (shutdownQuietly m) how
         pure rested
     | phase == Idle,
       rested < mostResting,

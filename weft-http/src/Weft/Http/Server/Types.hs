@@ -1,7 +1,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | The vocabulary between the connection loop ("Weft.Http.Server.Connection") and what answers
--- requests. Exports the settings ("Weft.Http.Server.Settings") again.
+-- | What passes between the connection loop ("Weft.Http.Server.Connection") and what answers requests.
+-- Exports the settings again.
 module Weft.Http.Server.Types
   ( -- * Handlers
     Handler,
@@ -53,47 +53,39 @@ import Weft.Http.Server.Settings
 import Weft.Http.Status
 import Weft.Http.Transport
 
--- | Answers one request. An exception becomes a response with status 500, and is
--- reported; see 'BodyError' for those of a body.
+-- | Answers one request. An exception becomes a 500, and is reported; see 'BodyError' for a body's.
 --
--- A handler is cancelled when its client resets the connection, within two seconds; not when the client has only ended its own direction (a half-close), as
--- one does that has sent its request and waits for the answer. It is also cancelled after
--- 'timeoutHandler'.
+-- Cancelled within two seconds of a reset by its client, but not when the client has only ended its own
+-- direction (a half-close), having sent its request; and after 'timeoutHandler'.
 type Handler = Request -> Thread Response
 
 -- | Handlers around handlers; they compose with @(.)@.
 type Middleware = Handler -> Handler
 
 -- | Finds what answers a request at once, in plain 'IO', or leaves it to a 'Handler': 'Nothing'. What
--- is found is run for this request, and may be run again for every later one with the same head, of
--- any client, until it answers with 'Nothing'; then the server asks anew, and then the handler. So it
--- looks at nothing of the request but the head. The time limit for handlers is not for either, they are
--- not told that the client is gone, and an exception ends the connection. So they are for what is at hand:
--- short, without waiting, and they raise nothing. They are asked for requests without a body, and not for
--- all of them.
+-- is found is run for this request, and may be run again for every later one with the same head, of any
+-- client, until it answers with 'Nothing'; then the server asks anew, and then the handler. So it looks
+-- at nothing but the head. It is for what is at hand: short, without waiting or a time limit, and an
+-- exception ends the connection. It is asked for requests without a body, and not for all of them.
 type AtHand = Request -> IO (Maybe (IO (Maybe Response)))
 
--- | A handler that is there while its response is sent: it can hold resources around
--- that. It gives its response to the function it is given, once, and answers with what
--- that answers.
+-- | A handler that is there while its response is sent, and can hold resources around that. It gives
+-- its response to the function, once, and answers with what that answers.
 type Application = Request -> (Response -> Thread Sent) -> Thread Sent
 
--- | An 'Application' in plain 'IO', in two parts. This one is told the head of a request only, and makes
--- what answers it. That may answer every later request with the same head, too, of any client, several
--- at a time: what depends on the head only is made here, once, and all else by the answer. It waits
--- for nothing and raises nothing.
+-- | An 'Application' in plain 'IO', in two parts. This one is told the head of a request, and makes
+-- what answers it and perhaps every later request with the same head, of any client, several at a time:
+-- what depends on the head only is made here. It waits for nothing and raises nothing.
 type PlainApplication = RequestHead -> IO PlainAnswer
 
--- | Answers requests with one head in plain 'IO', and what performs that as a part of the connection's thread: as a
--- direct thread ('Weft.IO.direct'), on a thread of GHC's ('Weft.Outside.onGhcThread'), or
--- now this and now that. It tells the application how, with a value that passes through the
--- server: what performs operations of threads there ('Weft.IO.await',
--- 'Weft.Outside.runThread'), and what else the two agree on. Its first action comes first, in the
--- next step of the thread, which cannot be interrupted.
+-- | Answers requests with one head in plain 'IO', and what performs that as a part of the connection's
+-- thread: as a direct thread ('Weft.IO.direct'), or on a thread of GHC's ('Weft.Outside.onGhcThread').
+-- It passes the application a value of their own, such as what performs operations of threads there
+-- ('Weft.IO.await', 'Weft.Outside.runThread'). Its first action comes first, in the next step of the
+-- thread, which cannot be interrupted.
 --
--- The last function sends a response here and now, where that needs no
--- waiting: the usual case then suspends nothing. Else it answers with what is to be performed,
--- at once and once.
+-- The last function sends a response here and now, if that needs no waiting, which is usual; else it
+-- answers with what is to be performed, at once and once.
 data PlainAnswer
   = forall p.
     PlainAnswer
@@ -103,21 +95,19 @@ data PlainAnswer
 -- | A response was sent.
 data Sent = Sent
 
--- | A handler's answer. @Content-Length@, @Transfer-Encoding@ and @Connection@ are
--- the server's business and left out where a handler names them (but @Connection: close@
--- ends the connection); so are @Date@ and @Server@, which a handler may replace.
+-- | A handler's answer. The server alone sets @Content-Length@, @Transfer-Encoding@ and @Connection@
+-- (but @Connection: close@ ends the connection); a handler may replace @Date@ and @Server@.
 data Response = Response
   { responseStatus :: !Status,
     responseFields :: [Field],
     responseBody :: !Body,
-    -- | This response on a persistent HTTP/1.1 connection, where the handler has its bytes at
-    -- hand ('Weft.Http.Server.Render.renderWhole'). The server sends them as they are. Of a
-    -- response with a 'FileBody': of its head.
+    -- | The bytes of this response on a persistent HTTP/1.1 connection, if the handler has them
+    -- ('Weft.Http.Server.Render.renderWhole'), sent as they are. With a 'FileBody': of its head.
     responseRendered :: !(Maybe Rendered)
   }
 
--- | The bytes of a response, and the fields that are in it, none of which asks to close the connection. Where the response has another list of
--- fields by now, it is rendered anew.
+-- | The bytes of a response, and the fields in it, none of which asks to close. With another list of
+-- fields it is rendered anew.
 data Rendered = Rendered
   { renderedBytes :: !ByteString,
     renderedFields :: [Field]
@@ -129,37 +119,33 @@ data Body
     NoContent
   | -- | These bytes, one after the other.
     Bytes [ByteString]
-  | -- | Parts of a file, each after some bytes, and some bytes at the end. The
-    -- action runs once, when the body has been sent, or will not be.
+  | -- | Parts of a file, each after some bytes, and some bytes at the end. The action runs once, when
+    -- the body was sent or will not be.
     FileBody !File [FilePart] !ByteString (Thread ())
   | -- | The content that a GET would have had, of this length: for HEAD.
     Omitted !Int64
   | -- | The content that a GET would have had, of which nothing is said: for HEAD.
     Withheld
-  | -- | Content that is made while it is sent, of this length or (in chunks) of any. A
-    -- client that takes it slowly holds up its maker. The result is the trailer fields,
-    -- which are sent after chunks only. Not run for HEAD. What it raises ends the
-    -- connection, which is how the client knows that the content is not complete.
+  | -- | Content that is made while it is sent, of this length or (in chunks) of any; a slow client
+    -- holds up its maker. The result is the trailer fields, sent after chunks only. Not run for HEAD.
+    -- What it raises ends the connection, which tells the client that the content is not complete.
     Streamed !(Maybe Int64) (Sink -> Thread [Field])
-  | -- | After a head with status 101, or 2xx to @CONNECT@: the connection, for another
-    -- protocol. It ends when this returns.
+  | -- | After a head with status 101, or 2xx to @CONNECT@: another protocol, until this returns.
     Switch (Duplex -> Thread ())
-  | -- | The connection before any of a response was sent on it: status and fields are not
-    -- looked at.
+  | -- | The connection before any of a response: status and fields are not looked at.
     Raw (Duplex -> Thread ())
 
 -- | Bytes, and then a part of the file: its offset and length.
 data FilePart = FilePart !ByteString !Int64 !Int64
 
--- | Takes the content of a response, from one thread at a time, until its maker has returned.
--- Then it raises 'SinkEnded'.
+-- | Takes the content of a response, from one thread at a time; raises 'SinkEnded' once its maker has
+-- returned.
 data Sink = Sink
   { -- | Send this, or keep it until there is more: some 16 KB are sent together.
     sinkWrite :: Builder -> Thread (),
     -- | Send what is kept.
     sinkFlush :: Thread (),
-    -- | 'sinkWrite' in plain 'IO': 'Nothing' where nothing need be waited for. Else it
-    -- answers with what is to be performed, at once and once.
+    -- | 'sinkWrite' in plain 'IO': 'Nothing', or what is to be performed, at once and once.
     sinkWriteNow :: Builder -> IO (Maybe (Thread ())),
     -- | 'sinkFlush' in plain 'IO', as 'sinkWriteNow'.
     sinkFlushNow :: IO (Maybe (Thread ()))
@@ -219,7 +205,6 @@ knownLength = \case
   Switch _ -> Nothing
   Raw _ -> Nothing
 
--- | Of all pieces together, in octets.
 lengths :: [ByteString] -> Int64
 lengths = go 0
   where
@@ -233,11 +218,9 @@ releaseBody = \case
   FileBody _ _ _ release -> release
   _ -> pure ()
 
--- | One second of the server's life.
 data Tick = Tick
   { -- | Seconds since 1970-01-01 UTC.
     tickSecond :: !Int64,
-    -- | Its @Date@ field value.
     tickDate :: !ByteString,
     -- | The monotonic clock at the beginning of the tick, in nanoseconds.
     tickMonotonic :: !Int64

@@ -1,8 +1,8 @@
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | Whether a response can be sent in one piece, and the bytes of that. The hot path of a session
--- asks here first; "Weft.Http.Server.Outgoing" sends all others.
+-- | Can a response be sent in one piece, and what are its bytes? The hot path of a session asks here
+-- first.
 module Weft.Http.Server.Whole
   ( atHand,
     bytesAtHand,
@@ -34,9 +34,8 @@ import Weft.Internal.Core.Standing (samePointer)
 worthCopying :: Int64
 worthCopying = 4096
 
--- | The bytes of a whole response, if its handler had them and they are what this request is
--- to be answered with, given whether the connection can go on. They say that it does, in the way
--- of HTTP\/1.1.
+-- | The bytes of a whole response, if its handler had them and they are the answer to this request, on
+-- a connection that goes on.
 atHand :: Request -> Bool -> Response -> Maybe ByteString
 atHand request possible response
   | possible, Http11 <- requestVersion request, hasUsualContent request = bytesAtHand response
@@ -81,8 +80,7 @@ wholeNow context layout request !possible response
         Left _ -> pure NotWhole
 {-# OPAQUE wholeNow #-}
 
--- | A rendered head, and this number of octets of content after it, which now says that the
--- connection ends.
+-- | A rendered head and this number of octets of content, which now says that the connection ends.
 sayingClose :: Int -> ByteString -> ByteString
 sayingClose content bytes = B.concat [before, "Connection: close\r\n", end]
   where

@@ -42,7 +42,6 @@ import Weft.Internal.Core.Buffer (unsafeFreeze)
 import Weft.Internal.Core.Trace (Thread (..))
 import Weft.Socket
 
--- | State that all sessions of a server share.
 data Context = Context
   { contextServer :: !Server,
     -- | Are responses neither logged nor observed?
@@ -50,14 +49,12 @@ data Context = Context
     contextShortcut :: !Shortcut
   }
 
--- | The first attempt at bytes that have come on an idle connection, where requests are neither counted
--- nor observed.
+-- | What is tried first with bytes on an idle connection, if requests are neither counted nor observed.
 data Shortcut
   = NoShortcut
   | AtHandFirst !AtHand
   | PlainFirst
 
--- | For sessions of this server.
 newContext :: Server -> Context
 newContext server = Context server quiet shortcut
   where
@@ -72,7 +69,6 @@ newContext server = Context server quiet shortcut
           _ -> NoShortcut
       | otherwise = NoShortcut
 
--- | Tell the operator.
 report :: Context -> String -> Thread ()
 report context = liftIO . serverReport (serverSettings (contextServer context))
 
@@ -80,27 +76,23 @@ report context = liftIO . serverReport (serverSettings (contextServer context))
 abort :: Context -> String -> Thread a
 abort context = liftIO . abortNow context
 
--- | 'abort' in plain 'IO'.
 abortNow :: Context -> String -> IO a
 abortNow context why = serverReport (serverSettings (contextServer context)) why >> throwIO (Aborted why Nothing)
 
 -- Note [The continuation is a parameter]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
--- A thread is a function of its continuation. A function that makes one, and has something
--- to evaluate first, is compiled as two: it evaluates, makes a closure of all that the
--- thread needs, and that is given its continuation. GHC must assume that the thread
--- is run more than once, and what was evaluated is then shared. Here each is run once, where it was
--- made. 'runOnce' says so, and the continuation becomes one more parameter of the function: no
--- closure, and the call is a jump to known code.
+-- A thread is a function of its continuation. A function that makes one, and has something to evaluate
+-- first, is compiled as two: it evaluates, and makes a closure of all that the thread needs, which is
+-- given its continuation, because GHC must assume that the thread is run more than once. Here each is
+-- run once, where it was made. 'runOnce' says so, and the continuation becomes one more parameter: no
+-- closure, and the call is a jump.
 
--- | A thread that is run once for each time that it is made. (To run it more often is right,
--- too: the part before its first step is then evaluated again.)
+-- | A thread that is run once for each time that it is made. (More often is right, too.)
 runOnce :: Thread a -> Thread a
 {- HLINT ignore runOnce "Avoid lambda" -}
 runOnce (Thread body) = Thread (oneShot (\k -> body k))
 {-# INLINE runOnce #-}
 
--- | 'receiveInto' for a connection.
 receiveTo :: Connection -> Buffer -> Int -> Int -> Thread Int
 receiveTo c buffer offset count = case connectionTransport c of
   Nothing -> receiveInto (connectionSocket c) buffer offset count
@@ -126,14 +118,13 @@ receivePiece c count = runOnce $ do
 
 -- Note [Trying first]
 -- ~~~~~~~~~~~~~~~~~~~
--- All bytes of a server leave here, except where a layer is in between. A connection that has
--- room takes them in plain 'IO' ("Weft.Attempt"): no system call of the thread, and no deadline,
--- because nothing waits. Only what is left is sent by calls that wait, each under a deadline of its
--- own ("Weft.Http.Server.Pace"). The thread that writes owns the exchange (Note [The owner of an exchange]
--- in "Weft.Http.Server.Exchange"), or is the session between two exchanges.
+-- All bytes of a server leave here, except with a layer. A connection that has room takes them in plain
+-- 'IO' ("Weft.Attempt"), without a deadline. Only what is left is sent by calls that wait, each under
+-- its own deadline ("Weft.Http.Server.Pace"). The thread that writes owns the exchange (Note [The owner
+-- of an exchange] in "Weft.Http.Server.Exchange"), or is the session between two exchanges.
 
--- | Send as much as the client takes at once, from any thread: how many bytes. None under a
--- layer, and none when the connection was closed; 'write' is told of errors.
+-- | Send as much as the client takes at once, from any thread: how many bytes. None under a layer, or
+-- when the connection was closed; 'write' is told of errors.
 tryWrite :: Context -> Connection -> ByteString -> IO Int
 tryWrite context c bytes = case connectionTransport c of
   Nothing -> trySend (attemptsOf context) (connectionSocket c) bytes
@@ -142,10 +133,6 @@ tryWrite context c bytes = case connectionTransport c of
 
 attemptsOf :: Context -> Attempts
 attemptsOf = serverAttempts . contextServer
-
--- | Send all pieces.
-write :: Context -> Connection -> [ByteString] -> Thread ()
-write = writeBefore False
 
 -- | Send as much of several pieces as the client takes at once, from any thread: the rest.
 tryWriteAll :: Context -> Connection -> [ByteString] -> IO [ByteString]
@@ -160,8 +147,11 @@ trying more context c = \case
     n <- (if more || not (null rest) then trySendMore else trySend) (attemptsOf context) (connectionSocket c) piece
     if n == B.length piece then trying more context c rest else pure (B.drop n piece : rest)
 
--- | Send all pieces, which more follows at once if the flag says so: it leaves in one packet with
--- the last of them.
+-- | Send all pieces.
+write :: Context -> Connection -> [ByteString] -> Thread ()
+write = writeBefore False
+
+-- | 'write', where more follows at once if the flag says so: it leaves in one packet with the last.
 writeBefore :: Bool -> Context -> Connection -> [ByteString] -> Thread ()
 writeBefore more context c pieces = runOnce $ case connectionTransport c of
   Nothing -> liftIO (trying more context c (together pieces)) >>= waiting (sendVector (connectionSocket c))
@@ -170,11 +160,7 @@ writeBefore more context c pieces = runOnce $ case connectionTransport c of
     waiting _ [] = pure ()
     waiting sendSome left = do
       n <- sendAtPace (contextServer context) c (sendSome left)
-      waiting sendSome (dropped n left)
-    dropped _ [] = []
-    dropped n (p : ps)
-      | n >= B.length p = dropped (n - B.length p) ps
-      | otherwise = B.drop n p : ps
+      waiting sendSome (dropBytes n left)
 
 -- | The same bytes in few pieces: small ones are joined, which costs less than to send each.
 together :: [ByteString] -> [ByteString]
@@ -187,8 +173,8 @@ together = go [] 0
         | piece : rest' <- rest -> piece : go [] 0 rest'
         | otherwise -> []
 
--- | Send bytes, and after them a part of a file (offset, size). A file that has become shorter
--- cannot be made good: only the end of the connection tells the client.
+-- | Send bytes, and a part of a file (offset, size). If the file has become shorter, the connection
+-- ends.
 writeFilePart :: Context -> Connection -> ByteString -> File -> Int64 -> Int64 -> Thread ()
 writeFilePart context c before file offset size = runOnce $ do
   -- Nearly always all of it is in memory, and taken at once.
@@ -207,6 +193,5 @@ writeFilePart context c before file offset size = runOnce $ do
       when (n == 0) $ abort context "a file became shorter while it was sent; the connection was cut off"
       going (from + fromIntegral n) (count - fromIntegral n)
 
--- | Nothing more will be sent.
 endSending :: Connection -> Thread ()
 endSending c = maybe (shutdown (connectionSocket c) ShutdownSend) transportEnd (connectionTransport c)

@@ -1,14 +1,13 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- | A cache of values by path, bounded in memory and descriptors. Reading is one look-up in an
--- immutable map, without a lock, from any worker. Second chance decides what to evict: the oldest
--- entry not used since it was last considered. When full, 'worthKeeping' keeps out what was not
--- asked for lately.
+-- immutable map, without a lock, from any worker. The oldest entry not used since it was last
+-- considered is evicted first. When full, 'worthKeeping' keeps out what was not asked for lately.
 --
 -- == Note [Answers in order]
 --
--- After a request was answered with what the file system had at its path, no request for this path that begins later is
--- answered with what was there before:
+-- After a request was answered with what the file system had at its path, no later request for this
+-- path is answered with what was there before:
 --
 --   * A request that was answered by the file system has put an entry of its own in place of another one, or has
 --     removed the one that was there, after it looked and before it answers.
@@ -17,7 +16,7 @@
 --     succeeded ('Weft.Http.Static.Codings.stillFresh'): what was read for it may be older than an answer that was given
 --     before it was in the map.
 --
--- So an entry that is used without a comparison was the state of the file at a moment when it was in the map, and all
+-- So an entry used without a comparison was the state of the file while it was in the map, and all
 -- answers with a later state have removed it.
 module Weft.Http.Static.Cache
   ( Cache,
@@ -55,7 +54,6 @@ import Data.Sequence qualified as Seq
 import Data.Word (Word16)
 import Weft.Http.Internal.Hash
 
--- | A cache of values by path.
 data Cache a = Cache
   { cacheSecret :: {-# UNPACK #-} !Secret,
     -- | In bytes.
@@ -76,8 +74,8 @@ data Share
     OpenFile
   deriving stock (Eq, Show)
 
--- | The entries of one kind. Invariant: the queue contains each key of this kind in the map, in the
--- order of consideration, and perhaps others; then the sum of the costs and the number of those.
+-- | The entries of one kind, in the order of consideration. Invariant: the queue has each key of the
+-- kind in the map, perhaps others.
 data ClockQueue = ClockQueue
   { lineQueue :: !(Seq Hashed),
     lineUsed :: !Int,
@@ -90,7 +88,6 @@ data Contents a = Contents
     contentsFiles :: !ClockQueue
   }
 
--- | A value in a cache.
 data CacheEntry a = CacheEntry
   { keptValue :: !a,
     keptKind :: !Kind,
@@ -128,7 +125,6 @@ empty = Contents HashMap.empty none none
   where
     none = ClockQueue Seq.empty 0 0
 
--- | An empty cache for the given numbers of bytes and of descriptors.
 newCache :: Secret -> Int -> Int -> IO (Cache a)
 newCache secret limit files = do
   seen <- newPrimArray sightings
@@ -163,9 +159,8 @@ spare kept = do
   -- Written only when it changes: the line is shared by the workers.
   if before == unused then (/= removed) <$> casInt (keptUse kept) unused used else pure (before == used)
 
--- | Should a value that was not found be kept? If there is room, or if it was asked for lately:
--- otherwise many files asked for once would evict the few asked for often. May err by a collision
--- of hashes or a race, which does no harm.
+-- | Should a value that was not found be kept? If there is room, or if it was asked for lately: many
+-- files asked for once must not evict the few asked for often. May err, harmlessly.
 worthKeeping :: Cache a -> Share -> ByteString -> IO Bool
 worthKeeping cache share key
   | cost > limitOf cache kind = pure False
@@ -188,8 +183,8 @@ costOf share key = case share of
   InMemory size -> (Memory, size + B.length key + 200)
   OpenFile -> (Files, 1)
 
--- | Keep a value, evicting others as needed. Returns what the cache does not hold any more: the
--- evicted and replaced values, or this one if it is larger than the whole cache.
+-- | Keep a value. Returns what the cache does not hold any more: evicted and replaced values, or a too
+-- large one.
 insertCache :: Cache a -> ByteString -> Share -> a -> IO [a]
 insertCache cache key share value
   | cost > limitOf cache kind = (<> [value]) <$> deleteCache cache key
@@ -265,8 +260,8 @@ tidy kind contents
   where
     old = line kind contents
 
--- | Evict entries of a kind until they use at most this much, and return them. Each is spared at
--- most once, so this ends.
+-- | Evict entries of a kind until they use at most this much. Each is spared at most once, so this
+-- ends.
 makeRoom :: Kind -> Int -> Contents a -> IO (Contents a, [a])
 makeRoom kind limit = go []
   where
@@ -284,7 +279,6 @@ makeRoom kind limit = go []
       where
         old = line kind contents
 
--- | The bytes that the entries in memory are counted for.
 cacheBytes :: Cache a -> IO Int
 cacheBytes cache = lineUsed . contentsMemory <$> readIORef (cacheState cache)
 
@@ -292,6 +286,5 @@ cacheBytes cache = lineUsed . contentsMemory <$> readIORef (cacheState cache)
 cacheFiles :: Cache a -> IO Int
 cacheFiles cache = lineCount . contentsFiles <$> readIORef (cacheState cache)
 
--- | The number of entries.
 cacheCount :: Cache a -> IO Int
 cacheCount cache = HashMap.size . contentsMap <$> readIORef (cacheState cache)

@@ -1,8 +1,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | Finds the codings of a file (files beside it, or gzip by the server, once), and chooses the one
--- that a client prefers. The cache keeps each under its own key; a coded form is valid as long as
--- the original is unchanged.
+-- | Finds the codings of a file (files beside it, or gzip by the server, once), and chooses one for a
+-- client. The cache keeps each under its own key, as long as the original is unchanged.
 module Weft.Http.Static.Codings
   ( siblingsOf,
     packs,
@@ -55,15 +54,14 @@ siblingsOf static tick path status
           | statusKind other == RegularFile, other `notOlder` status -> pure (Just (Sibling coding beside other))
           | otherwise -> pure Nothing
 
--- | Is the first file not older than the second? Tools that copy the time of the original often
--- round it down to seconds or microseconds; then that precision counts.
+-- | Not older? Tools often round the time that they copy to seconds or microseconds; then that
+-- precision counts.
 notOlder :: FileStatus -> FileStatus -> Bool
 notOlder made original = statusModified made >= time - time `mod` unit
   where
     time = statusModified original
     unit = fromMaybe 1 (find ((== 0) . (statusModified made `mod`)) [1_000_000_000, 1_000_000, 1_000])
 
--- | The other codings of a cached file.
 othersOf :: Static -> ByteString -> ByteString -> FileStatus -> ETag -> [Sibling] -> IO Others
 othersOf static asked path status tag siblings
   | not (varies settings path siblings) = pure Alone
@@ -108,8 +106,7 @@ preferred variants choice request = case lookupFields "accept-encoding" (request
     readIORef choice >>= \case
       Choice before chosen | before == value -> pure chosen
       _ -> do
-        -- A slice would keep all that was received with the request. Of two that write
-        -- at a time either may win.
+        -- A slice would keep all that came with the request. Of two that write either may win.
         let !chosen = among [value]
             !new = Choice (B.copy value) chosen
         chosen <$ writeIORef choice new
@@ -117,8 +114,8 @@ preferred variants choice request = case lookupFields "accept-encoding" (request
   where
     among values = let coding = chooseCoding values (map variantCoding variants) in find ((== coding) . variantCoding) variants
 
--- | A variant that the cache has, made of what there is now: a file beside the original that has
--- the same status (and was not read while that says too little), or the bytes of this original.
+-- | A variant from the cache, if it is of what there is now: the sibling with this status, or these
+-- bytes.
 inCache :: Static -> Tick -> Variant -> IO (Maybe Held)
 inCache static tick variant = (>>= current) <$> lookupCache (openCache static) (variantKey variant)
   where
@@ -130,16 +127,15 @@ inCache static tick variant = (>>= current) <$> lookupCache (openCache static) (
           FromFile sibling -> cachedStatus other == siblingStatus sibling && believed tick other
           Made tag -> metaTag (heldMeta (cachedHeld other)) == tag
 
--- | Is the content that was read still that of the status? Not, if it was read right after a
--- change, so that another might not show, once one would.
+-- | Is the content that was read that of the status? Not, if another change right after would not have
+-- shown.
 believed :: Tick -> Cached -> Bool
 believed tick cached = cachedSettled cached || not (settledIn (tickSecond tick) (cachedStatus cached))
 
 levelOf :: StaticSettings -> Int
 levelOf = maybe 6 compressLevel . staticCompress
 
--- | Answer with a cached file, in the form that the client prefers. 'Nothing' where the
--- cache has let go of it, and it was closed.
+-- | Answer with a cached file, in the form that the client prefers. 'Nothing': it was closed.
 represent :: Static -> Tick -> Request -> ByteString -> Cached -> Thread (Maybe Response)
 represent static tick request asked cached = case cachedOthers cached of
   Alone -> asItIs
@@ -183,10 +179,9 @@ represent static tick request asked cached = case cachedOthers cached of
             liftIO (writePrimVar (variantBusy variant) 0)
             fromHeld static tick request (cachedHeld other)
 
--- | Is what is cached still what the file is, and are the same files beside it? The file system
--- is asked once a second, by one thread: the others are served what was right a second ago. For a
--- part of a file it is asked each time, because the client joins it to others; and for a new entry until it
--- has said yes: Note [Answers in order] in "Weft.Http.Static.Cache".
+-- | Is what is cached still what the file is, with the same files beside it? The file system is asked
+-- once a second, by one thread; each time for a part of a file, which the client joins to others; and
+-- for a new entry until it has said yes: Note [Answers in order] in "Weft.Http.Static.Cache".
 stillFresh :: Static -> Tick -> Bool -> Cached -> Thread Bool
 stillFresh static tick forPart cached = do
   before <- liftIO (readPrimVar (cachedChecked cached))

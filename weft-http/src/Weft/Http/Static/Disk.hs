@@ -1,7 +1,6 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | From a path to an answer, by way of the file system. Called where the cache has nothing, on the
--- thread of a connection.
+-- | From a path to an answer, by way of the file system, where the cache has nothing.
 module Weft.Http.Static.Disk (answerPath, pageAt) where
 
 import Control.Monad (forM, when, (>=>))
@@ -33,8 +32,7 @@ import Weft.Http.Static.Send
 import Weft.Http.Static.Types
 import Weft.Http.Status
 
--- | Answer with what the file system has at a path (as it stands in a request), and
--- keep it under that path, or nothing if it is no file.
+-- | Answer with what the file system has at a path, and keep it under that path if it is a file.
 answerPath :: Static -> Clock -> Request -> ByteString -> Thread Response
 answerPath static clock request asked = case safePath asked of
   Left fault -> pure (errorResponse (pathFaultStatus fault) "")
@@ -75,7 +73,6 @@ errnoOf (Errno e) = Just e
 notFound :: Response
 notFound = errorResponse notFound404 "There is nothing here."
 
--- | The response to an error of the system.
 failed :: IOException -> Thread Response
 failed e
   | is [eNOENT, eNOTDIR, eNAMETOOLONG, eLOOP, eXDEV, eINVAL, eNXIO] = pure notFound
@@ -85,8 +82,7 @@ failed e
   where
     is = elem (ioe_errno e) . map errnoOf
 
--- | Answer with an open regular file. It is closed here, whatever happens, unless the
--- cache gets it or the response.
+-- | Answer with an open regular file, which is closed here unless the cache or the response gets it.
 answerFile :: Static -> Clock -> Request -> ByteString -> ByteString -> File -> FileStatus -> Thread Response
 answerFile static clock request asked path file status = do
   tick <- liftIO (readClock clock)
@@ -106,8 +102,7 @@ answerFile static clock request asked path file status = do
   where
     settings = openSettings static
 
--- | A page of the directory that is sent in place of something else, from the cache or
--- the file system. 'Nothing' where it cannot be read, or is larger than what is cached.
+-- | A page in place of something else; 'Nothing' if it cannot be read or is larger than what is cached.
 pageAt :: Static -> Tick -> ByteString -> Thread (Maybe Held)
 pageAt static tick path =
   liftIO (lookupCache (openCache static) key) >>= \case
@@ -134,9 +129,8 @@ pageAt static tick path =
         cached <- liftIO (known tick path status (metaOf settings path False Identity (contentETag b) status) Alone (InBytes b))
         cachedHeld cached <$ remember static key cached
 
--- | The names in a directory, as a page. What would not be served is left out: hidden names,
--- names that no path may contain (with a line end, or a backslash), what is neither a file
--- nor a directory, and what cannot be opened (a symbolic link that leads out).
+-- | The names in a directory, as a page, without what would not be served: hidden names, names that no
+-- path may contain, other kinds, and what cannot be opened (a link that leads out).
 listing :: Static -> Request -> ByteString -> Thread Response
 listing static request relative = do
   names <- bracket (openFileAt (At (openRoot static)) place File.Directory defaultOpenFlags {openBeneath = StayBeneath}) closeFile $ \dir -> do

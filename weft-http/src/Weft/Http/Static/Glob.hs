@@ -1,8 +1,7 @@
 -- |
 -- Description : Patterns of paths
 --
--- Patterns such as @*.css@ and @\/assets\/**@. Matching backtracks to the last star only, so it
--- takes at most the product of the two lengths. Pure.
+-- Patterns such as @*.css@ and @\/assets\/**@. Matching backtracks to the last star only. Pure.
 module Weft.Http.Static.Glob (Glob, parseGlob, globText, matchesGlob) where
 
 import Data.ByteString (ByteString)
@@ -118,8 +117,8 @@ matchesGlob glob path = any (\parts -> wildcard (== AnyDepth) fits parts compone
       Exactly expected -> expected == c
       _ -> True
 
--- | Match a list against a pattern with members that stand for any run. On a mismatch the last run
--- takes one more element; an earlier run never has to.
+-- | Match against a pattern with members that stand for any run. On a mismatch the last run takes one
+-- more.
 wildcard :: (p -> Bool) -> (p -> a -> Bool) -> [p] -> [a] -> Bool
 wildcard isRun same = go Nothing
   where

@@ -1,8 +1,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | Few files have a coded form beside them, and to look for one costs a system call for each
--- coding. So the names in a directory that end in a coding's suffix are read once, and again when
--- the directory has changed. Called on the thread of a connection.
+-- | Few files have a coded form beside them, and to look for one costs a system call for each coding.
+-- So the names in a directory that end in a coding's suffix are read, again when it has changed.
 --
 -- See Note [What the time of a directory says].
 module Weft.Http.Static.Names (Names, newNames, whichMayExist, settledIn) where
@@ -25,8 +24,7 @@ import Weft.Time
 
 -- Note [What the time of a directory says]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
--- Adding or removing a name changes the modification time of its directory, which is compared once
--- a second. But
+-- The modification time of a directory changes with its names, and is compared once a second. But
 --
 --   * the time may be as coarse as two seconds, so names read shortly after a change are read again
 --     in the next second;
@@ -46,18 +44,15 @@ data Directory = Directory
     directoryRead :: !(IORef Findings)
   }
 
--- | How a directory was found.
 data Findings
   = -- | Nothing is known, and it is not read before this second.
     Unknown !Int64
-  | -- | Its status before it was read, whether a later change would show in the status
-    -- ('settledIn'), and the names.
+  | -- | Its status before it was read, whether a later change would show there, and the names.
     Known !FileStatus !Bool !(HashSet ByteString) !Extent
 
 -- | The seconds after which it is read again: if it has changed, and in any case.
 data Extent = Extent !Int64 !Int64
 
--- | For names with these endings.
 newNames :: [ByteString] -> IO Names
 newNames endings = Names endings <$> newIORef HashMap.empty
 
@@ -133,7 +128,6 @@ modification status = status {statusChanged = statusModified status}
 settledIn :: Int64 -> FileStatus -> Bool
 settledIn second status = max (statusModified status) (statusChanged status) < (second - 3) * 1_000_000_000
 
--- | The directory as far as it is known.
 entryOf :: Names -> ByteString -> IO Directory
 entryOf names directory = do
   known <- readIORef (namesKnown names)

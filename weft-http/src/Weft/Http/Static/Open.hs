@@ -1,7 +1,6 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | Opens all served files beneath the root, and closes what the cache drops. On connection
--- threads.
+-- | Opens all served files beneath the root, and closes what the cache drops.
 module Weft.Http.Static.Open (openBeneathRoot, openIndex, letGo, forget) where
 
 import Data.ByteString (ByteString)
@@ -22,8 +21,7 @@ openBeneathRoot static path =
   makingRoom (openCache static) letGo $
     openFileAt (At (openRoot static)) path ReadOnly defaultOpenFlags {openBeneath = StayBeneath}
 
--- | The first existing index file of a directory, with its path and status. Throws the system's
--- error for one that exists and cannot be opened.
+-- | The first existing index file of a directory. Throws if one exists and cannot be opened.
 openIndex :: Static -> ByteString -> Thread (Maybe (ByteString, File, FileStatus))
 openIndex static directory = tryNames (staticIndex (openSettings static))
   where
@@ -47,7 +45,7 @@ letGo gone = mask_ . for_ gone $ \cached -> case heldContent (cachedHeld cached)
   InBytes _ -> pure ()
   OnDisk opened -> releaseOpened opened
 
--- | Remove what the cache has for this path. For a request that is answered with something else: Note [Answers in
--- order] in "Weft.Http.Static.Cache".
+-- | Drop what the cache has for this path, which something else answers: Note [Answers in order] in
+-- "Weft.Http.Static.Cache".
 forget :: Static -> ByteString -> Thread ()
 forget static key = liftIO (deleteCache (openCache static) key) >>= letGo

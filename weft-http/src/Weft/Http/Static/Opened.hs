@@ -1,7 +1,6 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | A file that the cache and several responses share. The last holder closes it, since the cache
--- may drop it while it is sent.
+-- | A file that the cache and several responses share. The last holder closes it.
 module Weft.Http.Static.Opened
   ( Opened,
     openedFile,
@@ -31,7 +30,6 @@ data Opened = Opened
     openedHolders :: {-# UNPACK #-} !(PrimVar RealWorld Int)
   }
 
--- | An open file, held once.
 newOpened :: File -> IO Opened
 newOpened file = Opened file <$> newPrimVar 1
 
@@ -51,8 +49,8 @@ releaseOpened opened = mask_ $ do
   lastOne <- liftIO (releasedLast opened)
   when lastOne (closeFile (openedFile opened))
 
--- | Open a file. Short of descriptors, evict half of the open files of a cache, which the function
--- closes, and try again.
+-- | Open a file. Short of descriptors, evict half of a cache's files, which the function closes, and
+-- try again.
 makingRoom :: Cache a -> ([a] -> Thread ()) -> Thread File -> Thread File
 makingRoom cache close opening =
   opening `catch` \e ->

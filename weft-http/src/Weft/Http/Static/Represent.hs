@@ -36,8 +36,8 @@ import Weft.Http.Static.Rules
 import Weft.Http.Static.Types
 import Weft.Http.Status
 
--- | The head of a file, given its path, whether the answer is negotiated, the coding, the entity
--- tag, and the status of the file with these bytes or of the original.
+-- | The head of a file: its path, is the answer negotiated, coding, tag, status of the file or the
+-- original.
 metaOf :: StaticSettings -> ByteString -> Bool -> Coding -> ETag -> FileStatus -> Meta
 metaOf settings path negotiated coding tag status =
   Meta
@@ -77,22 +77,20 @@ metaOfSibling settings path sibling tag = metaOf settings path True coding (mark
 
 -- Note [Tags of files]
 -- ~~~~~~~~~~~~~~~~~~~~
--- Copies of a file on several servers have the same tag, so that a client can revalidate or resume
--- on another server. Copies share content, size and often the modification time, but neither inode
--- nor 'statusChanged'. Reproducible builds give all files one time, and two versions often have one
--- size. So a strong tag is a hash of the content:
+-- Copies of a file on several servers have the same tag, so that a client can resume on another. Copies
+-- share content, size and often the modification time, but neither inode nor 'statusChanged'.
+-- Reproducible builds give all files one time. So a strong tag is a hash of the content:
 --
 --   * of what is read into memory;
 --   * of what is kept open, up to 'staticLargestHashed' bytes, read once for it. While a
 --     further change may leave the status as it is ('settledIn'), this tag is weak, because the
 --     open file may have other bytes by now.
 --
--- All other files have a weak tag of size and time: @If-Range@ fails with it, and the client is
--- sent the whole file. A date in @If-Range@ counts where it is that of the last change of the
--- status too, so that no tool has set it, and where the file has one coding only ('metaExact').
+-- Other files have a weak tag of size and time: with it @If-Range@ fails, and the whole file is sent. A
+-- date in @If-Range@ counts if no tool has set it and the file has one coding only ('metaExact').
 --
--- 'statusChanged' says whether the cache has the current content. A file that was read while a further
--- change could go unseen is read again once it cannot ('cachedSettled').
+-- 'statusChanged' tells whether the cache is right. A file read while a further change could go unseen
+-- is read again ('cachedSettled').
 
 -- | Do answers with a file of this path depend on @Accept-Encoding@?
 varies :: StaticSettings -> ByteString -> [Sibling] -> Bool
@@ -139,7 +137,6 @@ conditional tick request meta whole partial =
     validators = Validators (Just (metaTag meta)) (Just (metaModified meta)) (metaExact meta) (HttpTime (tickSecond tick))
     word = B.foldl' (\acc byte -> acc `shiftL` 8 .|. fromIntegral byte) (0 :: Word64)
 
--- | With these fields in front of its own.
 withFields :: [Field] -> Response -> Response
 withFields fields response = response {responseFields = fields <> responseFields response, responseRendered = Nothing}
 

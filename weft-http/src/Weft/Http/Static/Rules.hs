@@ -1,8 +1,7 @@
 -- |
 -- Description : Fields by pattern of the path
 --
--- The fields that an operator adds to responses, such as @Cache-Control@, by patterns of paths.
--- Rules are checked when they are made. Pure.
+-- The fields that an operator adds to responses, by patterns of paths. Checked when made. Pure.
 module Weft.Http.Static.Rules
   ( HeaderRule,
     headerRule,
@@ -65,8 +64,7 @@ fieldsFor :: [HeaderRule] -> ByteString -> [Field]
 fieldsFor rules path =
   foldl (flip replacing) [] [ruleFields rule | rule <- rules, any (`matchesGlob` path) (rulePatterns rule)]
 
--- | The second fields, overridden by the first. An empty value removes the field; a @Vary@ is
--- added to the existing one.
+-- | The second fields, overridden by the first. An empty value removes; a @Vary@ is added.
 --
 -- >>> overriding [Field "b" "2", Field "c" ""] [Field "A" "0", Field "B" "1", Field "C" "3"]
 -- [Field {fieldName = "A", fieldValue = "0"},Field {fieldName = "b", fieldValue = "2"}]

@@ -1,7 +1,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | From the content of files to responses. Small files are read into the cache and sent from
--- memory; large ones are kept open there and sent by the system. On the thread of a connection.
+-- | From the content of files to responses: small files are cached and sent from memory, large ones are
+-- kept open and sent by the system.
 module Weft.Http.Static.Send
   ( isPlain,
     caches,
@@ -53,7 +53,6 @@ readWith file status = do
   after' <- fileStatus file
   pure (if fromIntegral (B.length bytes) == statusSize status && after' == status then Just bytes else Nothing)
 
--- | The cache entry of a file.
 known :: Tick -> ByteString -> FileStatus -> Meta -> Others -> Content -> IO Cached
 known tick path status meta others content = do
   checked <- newPrimVar uncompared
@@ -80,10 +79,9 @@ remember static key cached = do
   where
     content = heldContent (cachedHeld cached)
 
--- | Answer with a file that was just opened, through the cache: from its bytes, if the flag is set,
--- or else from the file, kept open. The last action answers with a file not worth keeping open, and
--- must close it. In all other cases this function closes it unless the cache or the response
--- holds it.
+-- | Answer with a file that was just opened, through the cache: from its bytes, if the flag is set, or
+-- else from the file, kept open. The last action answers with one not worth keeping, and must close it;
+-- otherwise it is closed unless the cache or the response holds it.
 throughCache :: Static -> Tick -> ByteString -> Bool -> File -> FileStatus -> (ETag -> Content -> IO Cached) -> (Cached -> Thread a) -> (ETag -> Thread a) -> Thread a
 throughCache static tick key copied file status about answer uncached = do
   content <- (if copied then readWith file status else pure Nothing) `onException` closeFile file
@@ -111,7 +109,6 @@ throughCache static tick key copied file status about answer uncached = do
   where
     worthIt share = liftIO (worthKeeping (openCache static) share key)
 
--- | The tag of a file whose content is not known.
 sizeAndTime :: FileStatus -> ETag
 sizeAndTime status = fileETag (FileIdentity (statusSize status) (statusModified status))
 

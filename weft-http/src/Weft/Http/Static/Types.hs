@@ -56,30 +56,28 @@ data StaticSettings = StaticSettings
     staticRoot :: !ByteString,
     -- | Memory for small files; default 100,000,000 bytes. 0: neither cache nor 'staticCompress'.
     staticCacheBytes :: !Int,
-    -- | Files up to this size may be kept in memory; default 1 MiB. Where 'staticOpenFiles' is not
-    -- 0, of those larger than 'staticLargestCopied' only the ones that 'staticCompress' is for.
+    -- | Files up to this size may be kept in memory; default 1 MiB. With 'staticOpenFiles', larger ones
+    -- than 'staticLargestCopied' only if 'staticCompress' is for them.
     staticLargestCached :: !Int,
-    -- | Files to keep open, to be sent by the system; default 10,000, and at most a quarter of the
-    -- process's descriptors. Some are closed when a file cannot be opened for lack of one. 0: none.
+    -- | Files to keep open; default 10,000, and at most a quarter of the process's descriptors. Some
+    -- are closed when a file cannot be opened for lack of one. 0: none.
     staticOpenFiles :: !Int,
-    -- | Files up to this size, in bytes, are sent from memory although files may be kept open;
-    -- default 8 KiB, beyond which copying costs more.
+    -- | Files up to this size are sent from memory although files may be kept open; default 8 KiB.
     staticLargestCopied :: !Int,
-    -- | Up to this size, in bytes, a file that is kept open is read once for its entity tag, so
-    -- that downloads of it can be resumed; default 16 MiB. Larger ones have a weak tag.
+    -- | Up to this size a file kept open is read once for a strong entity tag, with which downloads can
+    -- be resumed; default 16 MiB.
     staticLargestHashed :: !Int,
     -- | Whether a directory without an index file is listed; default 'False' (404).
     staticListings :: !Bool,
     -- | Names that are tried in this order for a directory; default @index.html@.
     staticIndex :: [ByteString],
-    -- | Codings of files beside the originals (@page.html.br@ beside @page.html@), preferred first;
-    -- default: none. Files older than their originals are ignored.
+    -- | Codings of files beside the originals (@page.html.br@), preferred first; default: none. Older
+    -- files than their originals are ignored.
     staticPrecompressed :: [Coding],
-    -- | Which cached files the server compresses, once each, for clients that accept gzip. Default:
-    -- none.
+    -- | Which cached files the server compresses, once each. Default: none.
     staticCompress :: !(Maybe CompressSettings),
-    -- | Fields by pattern of the path, later rules win; default: none. The path is that of the file
-    -- (@\/index.html@ for @\/@), and for listings, errors and redirects that of the request.
+    -- | Fields by pattern of the path of the file (@\/index.html@ for @\/@), or of the request for
+    -- listings, errors and redirects; later rules win; default: none.
     staticHeaders :: [HeaderRule],
     -- | Error pages, as paths beneath the directory; the first match counts. Default: the server's.
     staticErrorPages :: [(ErrorSelector, ByteString)],
@@ -87,13 +85,12 @@ data StaticSettings = StaticSettings
     staticFallback :: !(Maybe Fallback),
     -- | The @Server@ field, as in the server's settings.
     staticServerName :: !ByteString,
-    -- | Reports to the operator that a file could not be read and an error page was sent. Default:
-    -- standard error. It must not block.
+    -- | Reports that a file could not be read. Default: standard error. It must not block.
     staticReport :: !(String -> IO ())
   }
 
--- | One file for all paths without a file, for applications that interpret paths in the browser.
--- Answers GET and HEAD of clients that accept @text\/html@.
+-- | One file for all paths without a file, for applications that interpret paths in the browser: for
+-- GET and HEAD of clients that accept @text\/html@.
 data Fallback = Fallback
   { -- | Beneath the directory, such as @index.html@.
     fallbackFile :: !ByteString,
@@ -138,12 +135,10 @@ defaultStaticSettings root =
       staticReport = reportToStderr
     }
 
--- | An open directory and what is cached of it.
 data Static = Static
   { openSettings :: !StaticSettings,
     openRoot :: !File,
-    -- | By the path of the request. Keys with a NUL, which no request has, are of error pages and
-    -- other codings.
+    -- | By path. Keys with a NUL, which no request has, are of error pages and other codings.
     openCache :: !(Cache Cached),
     -- | Names that end as those of files in other codings.
     openNames :: !Names
@@ -167,7 +162,6 @@ data Cached = Cached
 uncompared :: Int
 uncompared = -1
 
--- | A file to send.
 data Held = Held
   { heldContent :: !Content,
     heldMeta :: !Meta,
@@ -175,7 +169,6 @@ data Held = Held
     heldRendered :: !(IORef RenderedFor)
   }
 
--- | Where the bytes are.
 data Content
   = InBytes !ByteString
   | -- | The cache holds it once.
@@ -184,18 +177,16 @@ data Content
 -- | A response, and the second for which it is rendered.
 data RenderedFor = RenderedFor !Int64 !Response
 
--- | The other codings of a file.
 data Others
   = -- | Nothing, so that no request needs to be asked what it accepts.
     Alone
-  | -- | These, preferred first, perhaps none (the answer varies all the same); and the last choice,
-    -- since clients of one kind send the same field.
+  | -- | These, preferred first, perhaps none; and the last choice: clients of one kind send the same
+    -- field.
     Negotiated [Variant] !(IORef Choice)
 
 -- | The variant chosen for these lines of @Accept-Encoding@, if there was just one.
 data Choice = Choice !ByteString !(Maybe Variant)
 
--- | A file in another coding.
 data Variant = Variant
   { variantCoding :: !Coding,
     -- | Where it is in the cache, once it was asked for.
@@ -205,14 +196,12 @@ data Variant = Variant
     variantBusy :: {-# UNPACK #-} !(PrimVar RealWorld Int)
   }
 
--- | The origin of another coding.
 data Source
   = -- | A file beside the original.
     FromFile !Sibling
   | -- | The server packs it: the tag of the result, which names the original too.
     Made !ETag
 
--- | A file beside another one.
 data Sibling = Sibling
   { siblingCoding :: !Coding,
     siblingPath :: !ByteString,
@@ -221,8 +210,7 @@ data Sibling = Sibling
 
 -- | The facts of a file in the head of a response.
 data Meta = Meta
-  { -- | Octets.
-    metaSize :: !Int64,
+  { metaSize :: !Int64,
     metaType :: !ByteString,
     metaTag :: !ETag,
     metaModified :: !HttpTime,

@@ -1,7 +1,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | Reads certificate chains and keys, reports faults in terms that an operator can act on, and
--- selects certificates by server name.
+-- | Reads certificate chains and keys, with faults that an operator can act on, and selects by server
+-- name.
 module Weft.Tls.Internal.Certificates
   ( CertificateFiles (..),
     LoadError (..),

@@ -18,10 +18,10 @@ import Weft.Tls.Internal.Records
 
 -- Note [Handshakes in turns]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~
--- The library's handshake receives in the middle, so it must be suspended there. A direct thread
--- (`Weft.IO`) cannot run it: to catch exceptions the library starts another GHC thread (`withAsync`),
--- where no Weft thread can be suspended; and its milliseconds of computation would block all threads
--- of the worker. So it runs on a GHC thread, in strict turns with the Weft thread:
+-- The library's handshake receives in the middle, so it must be suspended there. A direct thread cannot
+-- run it: to catch exceptions the library starts another GHC thread (`withAsync`); and its milliseconds
+-- of computation would block the worker. So it runs on a GHC thread, in strict turns with the Weft
+-- thread:
 --
 --     Weft                                  GHC
 --     blocking: go on, and wait  -------->  computes, until it has to receive
@@ -29,23 +29,19 @@ import Weft.Tls.Internal.Records
 --     blocking: go on, and wait  -------->  ...
 --     flush                      <--------  Ended
 --
--- Only one of the two runs at a time, so shared state needs no lock. GHC threads hold the
--- library's locks, and no Weft thread wants them before `Ended`. Both wait for each other on OS
--- threads of the pool (`blocking`) and only during computation: the Weft thread waits for the
--- peer, in `fill`. The gate admits as many computations as there are workers, so that a flood of
--- handshakes takes neither all processors nor the whole pool, which also reads files.
+-- Only one of the two runs at a time, so shared state needs no lock. GHC threads hold the library's
+-- locks, and no Weft thread wants them before `Ended`. Both wait for each other on OS threads of the
+-- pool (`blocking`) and only during computation. The gate admits as many computations as there are
+-- workers: a flood of handshakes takes neither all processors nor the whole pool.
 --
--- A cancelled Weft thread sets `cancelled`, and the GHC thread ends at its next receive. When the
--- run has ended, the garbage collector ends a GHC thread that waits for ever
--- (`BlockedIndefinitelyOnMVar`).
+-- A cancelled Weft thread sets `cancelled`, and the GHC thread ends at its next receive. The garbage
+-- collector ends one that waits for ever (`BlockedIndefinitelyOnMVar`).
 
--- | Limits concurrent handshake computations.
 newtype Gate = Gate Semaphore
 
 newGate :: Thread Gate
 newGate = workerCount >>= fmap Gate . newSemaphoreNamed "TLS: handshakes" . max 1
 
--- | The channel between the two threads.
 data Turns = Turns
   { events :: !(MVar Event),
     answers :: !(MVar ()),
@@ -70,8 +66,8 @@ data Abandoned = Abandoned
 
 instance Exception Abandoned
 
--- | Run a handshake with these parameters over the records, which the engine then receives whole.
--- The first action gets the alert that is sent. Throws the exceptions of the handshake.
+-- | Run a handshake over the records, which the engine then receives whole. The action gets the alert
+-- that is sent. Throws what the handshake does.
 establish :: (TLSParams params) => Gate -> Records -> params -> (ByteString -> IO ()) -> (Engine -> IO ()) -> Thread Engine
 establish gate records parameters sent handshake = do
   turns <- liftIO (Turns <$> newEmptyMVar <*> newEmptyMVar <*> newIORef False)

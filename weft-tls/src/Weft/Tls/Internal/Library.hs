@@ -1,8 +1,8 @@
 {-# LANGUAGE CPP #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | The accepted versions, ciphers and groups, and their names. All code that depends on the
--- library's version is here, in "Weft.Tls.Internal.Failure" and in "Weft.Tls.Internal.Sessions".
+-- | The accepted versions, ciphers and groups. All code that depends on the library's version is here,
+-- in "Weft.Tls.Internal.Failure" and in "Weft.Tls.Internal.Sessions".
 module Weft.Tls.Internal.Library
   ( TlsVersion (..),
     supportedFrom,
@@ -31,7 +31,6 @@ import Data.Maybe (fromMaybe)
 import Network.TLS
 import Network.TLS.Extra.Cipher (ciphersuite_strong)
 import Weft.Http.Request (Security (..))
-import Weft.Tls.Internal.Failed (alertIn)
 import Weft.Tls.Internal.Failure
 import Weft.Tls.Internal.Records
 
@@ -39,8 +38,7 @@ import Weft.Tls.Internal.Records
 data TlsVersion = Tls12 | Tls13
   deriving stock (Eq, Ord, Show, Enum, Bounded)
 
--- | Versions from this one; authenticated ciphers with forward secrecy, cheapest first; elliptic
--- curves; and no signatures with SHA-1.
+-- | Versions from this one; authenticated ciphers with forward secrecy; elliptic curves; no SHA-1.
 supportedFrom :: TlsVersion -> Supported
 supportedFrom oldest =
   def
@@ -64,8 +62,8 @@ supportedFrom oldest =
       supportedSession = True
     }
 
--- | Can a server ask for a certificate and go on without one? Since version 2 (2.1.8) the library's
--- server accepts that a client has none, and then waits for the proof that the certificate is its.
+-- | Can a server ask for a certificate and go on without one? In version 2 (2.1.8) it waits for a
+-- proof.
 optionalCertificates :: Bool
 #if MIN_VERSION_tls(2,0,0)
 optionalCertificates = False
@@ -73,10 +71,9 @@ optionalCertificates = False
 optionalCertificates = True
 #endif
 
--- | The accepted ciphers in order of preference, by IANA's numbers and names. AES is first only if
--- the cryptographic library uses the processor's instructions for it, which Debian's build does
--- not. Without them AES takes ten times as long as ChaCha20 (29 ms a megabyte, and 3), and its
--- table look-ups take a time that depends on the key.
+-- | The accepted ciphers in order of preference, by IANA's numbers and names. AES is first only if the
+-- cryptographic library uses the processor's instructions for it (Debian's does not). Without them AES
+-- takes ten times as long as ChaCha20, and a time that depends on the key.
 names :: [(CipherID, ByteString)]
 names
   | AESNI `elem` processorOptions && PCLMUL `elem` processorOptions = aes <> chacha
@@ -98,8 +95,7 @@ names
 
 -- Note [What the library receives on its own]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
--- Since version 2 the library's client receives in two more places, within a `timeout` of at
--- least 30 milliseconds:
+-- Since version 2 the library's client receives in two more places, for at least 30 milliseconds:
 --
 --   * At the end of a handshake (TLS 1.3) in which it was asked for a certificate: an alert that
 --     refuses it. That would delay each of these handshakes, and what comes instead of an alert
@@ -134,12 +130,11 @@ newEngine records first params = do
   where
     tooLong = B.pack [23, 3, 3, 0xFF, 0xFF]
 
--- | Receive by this action from now on.
 receiveBy :: Engine -> (Int -> IO ByteString) -> IO ()
 receiveBy = writeIORef . source
 
--- | Run a handshake, and the first action on the alert that it sends. Throws 'RefusedByPeer' if it
--- fails after it has received one.
+-- | Run a handshake, and the action on the alert that it sends. Throws 'RefusedByPeer' if one was
+-- received.
 noteAlerts :: (ByteString -> IO ()) -> Engine -> IO () -> IO ()
 noteAlerts sent engine action = do
   received <- newIORef Nothing
@@ -151,8 +146,7 @@ noteAlerts sent engine action = do
     maybe (throwIO (e :: TLSException)) (throwIO . RefusedByPeer . C.unpack) alert
   contextHookSetLogging (engineContext engine) def
 
--- | Run a client's handshake, given whether a certificate was asked for by now. Note [What the
--- library receives on its own].
+-- | Run a client's handshake; was a certificate asked for? Note [What the library receives on its own].
 handshakeAsClient :: IORef Bool -> Engine -> IO ()
 handshakeAsClient asked (Engine context from _) = do
   receive <- readIORef from
@@ -191,10 +185,8 @@ securityOf context subject = do
       TLS12 -> "TLS1.2"
       other -> C.pack (show other)
 
--- | A server's parameters, to be changed.
 serverDefaults :: ServerParams
 serverDefaults = def
 
--- | The parameters of a client that connects to this host.
 clientDefaults :: HostName -> ClientParams
 clientDefaults host = defaultParamsClient host ""

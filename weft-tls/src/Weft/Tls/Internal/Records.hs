@@ -1,9 +1,8 @@
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | Buffers bytes received but not taken by the TLS library, and bytes written by it but not sent.
--- Threads fill and flush before and after calls of the library, which itself never waits for a
--- socket (Note [Where threads wait]).
+-- | Buffers bytes not taken by the TLS library, and bytes written by it but not sent. Threads fill and
+-- flush around calls of the library, which never waits for a socket (Note [Where threads wait]).
 module Weft.Tls.Internal.Records
   ( Records,
     newRecords,
@@ -40,23 +39,20 @@ import Weft.Socket (dropBytes)
 
 -- Note [Where threads wait]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~
--- The library holds its locks (MVars) around whole operations,
--- including those of its backend. A thread suspended in the backend would hold such a lock, and the
--- next thread to want it would block its worker, perhaps the one that must wake the first: a
--- deadlock. So after the handshake the backend never waits:
+-- The library holds its locks (MVars) around whole operations. A thread suspended in the backend would
+-- hold one, and the next thread to want it would block its worker, perhaps the one that must wake the
+-- first: a deadlock. So after the handshake the backend never waits:
 --
 --   * Receiving: the library is called when a whole record is here. When it wants another (the
 --     first was a session ticket, say) the backend raises `NeedMore`, only between two records,
 --     where the library has stored its state. It is called again when more has come.
 --   * Sending: the backend queues what it is given, and the queue is flushed afterwards.
 --
--- Invariant: no Weft thread waits while a lock of the library is held. So one thread may receive
--- and another send, as with a socket; on two workers one may wait while the other encrypts a
--- record.
+-- Invariant: no Weft thread waits while a lock of the library is held. So one thread may receive and
+-- another send, as with a socket.
 --
 -- The handshake is not of this kind: see "Weft.Tls.Internal.Handshake".
 
--- | Both directions of a connection.
 data Records = Records
   { -- | What carries the records.
     below :: !Transport,
@@ -90,8 +86,7 @@ newRecords transport =
     <*> liftIO (newIORef (Outbound [] []))
     <*> newMutexNamed "TLS: sending"
 
--- | Wait for some bytes; false at the end of the stream. May be interrupted without losing bytes
--- ('isComplete').
+-- | Wait for some bytes; false at the end of the stream. An interruption loses no bytes.
 fill :: Records -> Thread Bool
 fill r = mask_ $ do
   (buffer, at) <- liftIO (makeRoom r)
@@ -101,8 +96,7 @@ fill r = mask_ $ do
     if n == 0 then i {ended = True} else i {to = to i + n, flowing = n == room}
   pure (n > 0)
 
--- | Make room for at least one byte: little for a connection that waits for a record, and enough
--- for the record once its length is known.
+-- | Make room for at least one byte: little before a record, enough for one of known length.
 makeRoom :: Records -> IO (Buffer, Int)
 makeRoom r = do
   i <- readIORef (inbound r)
@@ -149,8 +143,8 @@ forgetBuffer :: Records -> IO ()
 forgetBuffer r = modifyIORef' (inbound r) $ \i ->
   if from i == to i then i {memory = Nothing, from = 0, to = 0, flowing = False} else i
 
--- | The length of the record at the first offset, header included, or of its rest, as far as
--- known. Of a record that is too long only the header, which suffices for the library to refuse it.
+-- | The length of the record, or of its rest, at the first offset, as far as known. Of one that is too
+-- long only the header, which the library refuses.
 wantedSize :: Inbound -> IO Int
 wantedSize i = case memory i of
   _ | unread i > 0 -> pure (unread i)
@@ -177,8 +171,8 @@ firstByte r = do
 hasEnded :: Records -> IO Bool
 hasEnded r = ended <$> readIORef (inbound r)
 
--- | The next bytes of a record, after the action has filled until the whole of it is here; fewer
--- at the end of the stream. A copy, because the library keeps the messages of a handshake.
+-- | The next bytes of a record, once the action has filled it; fewer at the end. A copy: the library
+-- keeps them.
 takeRecords :: Records -> IO () -> Int -> IO ByteString
 takeRecords r wait count = go
   where
@@ -187,16 +181,15 @@ takeRecords r wait count = go
       whole <- complete i
       if whole || ended i || count == 0 then B.copy <$> takeFrom r i count else wait >> go
 
--- | The next bytes of a complete record: its header, then the rest. Throws 'NeedMore' before an
--- incomplete one. Reuses the memory once the library has decrypted the record into its own.
+-- | The next bytes of a complete record. Throws 'NeedMore' before an incomplete one. The memory is
+-- reused once the library has decrypted it.
 takeComplete :: Records -> Int -> IO ByteString
 takeComplete r count = do
   i <- readIORef (inbound r)
   whole <- complete i
   if whole || count == 0 then takeFrom r i count else throwIO NeedMore
 
--- | A slice of the memory within one record. The library takes the first header of a handshake in
--- two parts, to recognise SSL 2.
+-- | A slice within one record. The library takes the first header in two parts, to recognise SSL 2.
 takeFrom :: Records -> Inbound -> Int -> IO ByteString
 takeFrom r i count = do
   left <- wantedSize i
@@ -217,8 +210,7 @@ put r bytes = atomicModifyIORef' (outbound r) (\(Outbound old new) -> (Outbound 
 hasOutput :: Records -> IO Bool
 hasOutput r = (\(Outbound old new) -> not (null old && null new)) <$> readIORef (outbound r)
 
--- | Send what is queued; did the peer take it at once? After an interruption the next call sends
--- the rest.
+-- | Send what is queued; did the peer take it at once? After an interruption the next call goes on.
 flush :: Records -> Thread Bool
 flush r =
   liftIO (hasOutput r) >>= \case

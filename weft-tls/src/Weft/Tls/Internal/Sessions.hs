@@ -1,7 +1,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | Remembers sessions by their number, bounded in number and time, so that returning clients skip
--- the expensive part of the handshake. Called from any OS thread.
+-- | Remembers sessions, bounded in number and time, so that returning clients skip the expensive part
+-- of the handshake. Called from any OS thread.
 module Weft.Tls.Internal.Sessions (newSessions) where
 
 import Control.Exception (evaluate)

@@ -1,8 +1,8 @@
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | A 'Transport' over an established context. The library is called in plain IO, and threads wait
--- between the calls (Note [Where threads wait] in "Weft.Tls.Internal.Records").
+-- | A 'Transport' over an established context: plain calls of the library, and waits between them (Note
+-- [Where threads wait] in "Weft.Tls.Internal.Records").
 module Weft.Tls.Internal.Stream (Side (..), streamTransport) where
 
 import Control.Exception (SomeException, fromException, throwIO)
@@ -25,12 +25,10 @@ import Weft.Tls.Internal.Failure
 import Weft.Tls.Internal.Library
 import Weft.Tls.Internal.Records
 
--- | A server treats every end of a connection alike. A client must know whether a response is
--- complete, so any end that was not announced is a 'TlsFailure'.
+-- | A client must know whether a response is complete: any unannounced end is a 'TlsFailure' for it.
 data Side = ServerSide | ClientSide
   deriving stock (Eq)
 
--- | An established connection.
 data Stream = Stream
   { side :: !Side,
     records :: !Records,
@@ -45,7 +43,6 @@ data Stream = Stream
     portion :: !(IORef Int)
   }
 
--- | The connection as bytes that are received and sent.
 streamTransport :: Side -> Records -> Engine -> IO Transport
 streamTransport whose rs library = do
   s <- Stream whose rs library <$> newIORef B.empty <*> newIORef Nothing <*> newIORef False <*> newIORef largePortion
@@ -70,7 +67,6 @@ pending s = do
     Nothing | B.null left -> isComplete (records s)
     _ -> pure True
 
--- | 'transportReceive' for a stream.
 receiveFrom :: Stream -> Buffer -> Int -> Int -> Thread Int
 receiveFrom s buffer offset count = liftIO (receiveRoom buffer offset count) >>= next
   where
@@ -90,8 +86,8 @@ receiveFrom s buffer offset count = liftIO (receiveRoom buffer offset count) >>=
           unless more (liftIO (writeIORef (over s) (Just (Just Truncated))))
           next room
 
--- | The state of receiving. Starving, there may be something to send: the answer to a key update,
--- which may be late, but must not fill the memory if a peer asks for many.
+-- | Starving, there may be something to send: the answer to a key update, which may be late, but must
+-- not fill the memory if a peer asks for many.
 data Progress
   = Ready
   | Starved !Bool
@@ -159,8 +155,8 @@ sendTo s pieces = do
       | B.length p >= limit = [B.take limit p]
       | otherwise = p : taken (limit - B.length p) ps
 
--- | Bytes to encrypt at a time for a peer that keeps up: four records. A slower peer gets one
--- record at a time, so that each one taken resets the server's time limit for sending.
+-- | Bytes to encrypt at a time: four records. A slower peer gets one record at a time, each of which
+-- resets the server's time limit.
 largePortion :: Int
 largePortion = 4 * recordSize
 

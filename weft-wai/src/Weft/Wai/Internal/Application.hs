@@ -61,8 +61,7 @@ data Exchange = Exchange
 data Progress = Unsent | UnderWay | Finished
   deriving stock (Eq)
 
--- | A server for this application. The runner performs operations where a thread cannot be
--- suspended.
+-- | A server for this application. The runner performs operations where no thread can be suspended.
 newServerFor :: Settings -> Runner -> Files -> Wai.Application -> Thread Server
 newServerFor settings runner files application = do
   chooser <- newChooser (settingsStyle settings)
@@ -76,9 +75,8 @@ newServerFor settings runner files application = do
           let !said = Said (saidBy (settingsNoParsePath settings) h) constants
           pure (PlainAnswer host (answering serving application said))
 
--- | Answer a request; the last function sends a response, or returns the operation that does. This
--- and the functions below are out of line: inlined, they would unpack and rebuild the records for
--- each request.
+-- | Answer a request; the last function sends a response, or returns the operation that does. Out of
+-- line, as below: inlined, it would unpack and rebuild the records for each request.
 answering :: Serving -> Wai.Application -> Said -> Place -> Request -> (Response -> IO (Maybe (Thread ()))) -> IO ()
 answering serving application said place request send = do
   receive <- bodyOf settings request place
@@ -162,9 +160,8 @@ instance Exception Misdirected
 -- Note [Small bodies come first]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
 -- An application may read the body inside a lazy value (servant's request bodies), where it cannot be
--- suspended (Note [Where nothing can be suspended] in "Weft.Wai.Internal.Perform"). So a body of a small
--- known length is received before the application begins. A client that waits for 100 gets it only when
--- the application asks for the body.
+-- suspended (Note [Where nothing can be suspended] in "Weft.Wai.Internal.Perform"). So a small body of
+-- known length is received before. A client that waits for 100 gets it only when the application asks.
 
 -- | The source of a body's pieces; receives a small body at once.
 bodyOf :: Settings -> Request -> Place -> IO (IO ByteString)

@@ -1,19 +1,9 @@
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | Runs a builder within a bound of memory, so that its length is known before anything is sent;
--- nearly every response ends there. The builders of a stream run one after the other in the same
--- memory, so that small ones become one piece.
-module Weft.Wai.Internal.Content
-  ( Content (..),
-    gather,
-    continue,
-    Page,
-    newPage,
-    write,
-    handOn,
-  )
-where
+-- | Runs a builder within a bound of memory, so that its length is known before anything is sent. The
+-- builders of a stream run in the same memory, so that small ones become one piece.
+module Weft.Wai.Internal.Content (Content (..), gather, continue, Page, newPage, write, handOn) where
 
 import Control.Monad (when)
 import Data.ByteString (ByteString)

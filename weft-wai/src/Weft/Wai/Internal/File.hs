@@ -24,8 +24,7 @@ import Weft.Http.Server.Types (knownLength)
 import Weft.Http.Status
 import Weft.Wai.Internal.Files
 
--- | Answer a request with a file or a part of it, given status and fields. Holds the file until the
--- last function has returned.
+-- | Answer a request with a file or a part of it. Holds the file until the last function has returned.
 sendingFile :: Files -> (forall a. Thread a -> IO a) -> Int64 -> Request -> Status -> [Field] -> ByteString -> Maybe Wai.FilePart -> (Response -> IO ()) -> IO ()
 sendingFile files performing second request status fields path part send =
   E.bracket (E.try (acquire files performing second path)) (either (\(_ :: IOException) -> pure ()) (release performing)) $ \case

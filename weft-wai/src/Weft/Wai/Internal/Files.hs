@@ -2,8 +2,8 @@
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | Opens the files of responses and keeps those open that are requested again. Called on the
--- threads of connections; one thread closes files not used lately.
+-- | Opens the files of responses and keeps those open that are requested again. One thread closes files
+-- not used lately.
 module Weft.Wai.Internal.Files
   ( Files,
     newFiles,
@@ -45,14 +45,13 @@ import Weft.Mask (mask_)
 
 -- Note [A file that is kept open]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
--- Opening a file takes a turn through the pool, because the disk may be slow. So a file requested
--- twice is kept open, and each request verifies by one system call on it that time of last change,
--- size and number of names are the same: that detects a write at once, and also a removal or
--- replacement, which takes a name from it. It does not detect a moved directory or a changed link,
--- so once a second one request resolves the path.
+-- Opening a file takes a turn through the pool. So a file requested twice is kept open, and each
+-- request verifies by one system call that its time of last change, size and number of names are the
+-- same: that detects a write at once, and also a removal or replacement, which takes a name from it. A
+-- moved directory or a changed link is not detected, so once a second one request resolves the path.
 --
--- A removed file occupies the disk while it is open. So a file requested once is not kept (many
--- applications make a file for each response), and every ten seconds unused ones are closed.
+-- A removed file occupies the disk while it is open. So a file requested once is not kept, and every
+-- ten seconds unused ones are closed.
 
 data Files = Files
   { filesCache :: !(Cache Entry),
@@ -90,8 +89,7 @@ data Mark = Mark !Int64 !Word32 !Word64 !Word32
 newFiles :: Thread Files
 newFiles = do
   secret <- newSecret
-  -- A quarter of the default limit of descriptors (1,024) at most; and memory for some thousand
-  -- paths.
+  -- A quarter of the default limit of descriptors; and memory for some thousand paths.
   liftIO $ do
     cache <- mostDescriptors >>= newCache secret 1_000_000 . min 256 . (`div` 4)
     Files cache <$> newIORef False
@@ -100,8 +98,8 @@ newFiles = do
 closeFiles :: Files -> Thread ()
 closeFiles files = liftIO (reduceFiles (filesCache files) (const 0)) >>= letGo
 
--- | Open a file, or use the one that is open, in this second; the function performs operations that
--- wait. Throws an 'IOError', also if it is not a regular file. The caller must 'release' it.
+-- | Open a file, or use the open one, in this second; the function performs waits. Throws an 'IOError',
+-- also for no regular file. The caller must 'release' it.
 acquire :: Files -> (forall a. Thread a -> IO a) -> Int64 -> ByteString -> IO Found
 acquire files performing second path =
   atHand files second path >>= \case
@@ -220,8 +218,7 @@ tend files = do
         tended <- liftIO (atomicModifyIORef' (filesTended files) (True,))
         unless tended (tend files)
 
--- | The mark of an open file, without waiting for a file server; none if another kernel than the
--- system's has opened it.
+-- | The mark of an open file, without waiting; none if it is not of the system's kernel.
 markOf :: File -> IO (Maybe Mark)
 markOf file = allocaBytes 256 $ \p@(Ptr address) -> do
   result <- Sys.statNow (descriptorNumber (fileDescriptor file)) (Ptr ""#) (nlink + ctime + size) (Ptr address)

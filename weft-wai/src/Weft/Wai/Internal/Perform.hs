@@ -1,7 +1,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | Where an application runs. It is plain 'IO' with some operations on its connection, and runs as
--- a direct thread or on a GHC thread; a 'Place' performs thread operations in either.
+-- | Where an application, which is plain 'IO', runs: as a direct thread or on a GHC thread. A 'Place'
+-- performs thread operations in either.
 module Weft.Wai.Internal.Perform
   ( -- * Styles
     ApplicationStyle (..),
@@ -41,16 +41,15 @@ import Weft.Outside (Runner, onGhcThread, runThread)
 
 -- | The way in which an application runs.
 data ApplicationStyle
-  = -- | 'Direct' until the application blocks its workers, or an asynchronous exception of GHC hits
-    -- the wrong thread; then 'OwnThread'. Returns to 'Direct' when requests have been quick for a
-    -- while, unless it was an exception.
+  = -- | 'Direct' until the application blocks its workers, or an asynchronous exception of GHC hits the
+    -- wrong thread; then 'OwnThread', until requests have been quick for a while.
     Automatic
-  | -- | The connection's thread, as a direct thread ("Weft.IO"): the cheapest. A blocking
-    -- application blocks the worker until its takeover some milliseconds later, and asynchronous
-    -- exceptions (@System.Timeout.timeout@) may hit another request when it waits for its client.
+  | -- | The connection's thread, as a direct thread: the cheapest. A blocking application blocks the
+    -- worker for some milliseconds, and asynchronous exceptions (@System.Timeout.timeout@) may hit
+    -- another request.
     Direct
-  | -- | A GHC thread for each request, as under Warp: it may block, and @timeout@, @throwTo@ and
-    -- @myThreadId@ work as usual.
+  | -- | A GHC thread for each request, as under Warp: @timeout@, @throwTo@ and @myThreadId@ work as
+    -- usual.
     OwnThread
   deriving stock (Eq, Show, Enum, Bounded)
 
@@ -86,8 +85,7 @@ hostOf chooser runner = case chooser of
     onItsOwn first run' = do
       result <- liftIO (first >> newIORef Nothing)
       onGhcThread runner (\perform -> run' (Place OnItsOwn (performHere perform)) >>= \a -> a <$ writeIORef result (Just a))
-        -- The server interrupted the application, whose result decides, as on a worker: the
-        -- client may still learn that its request took too long.
+        -- The server interrupted the application, whose result decides, as on a worker.
         `catch` \e@(Interruption reason _) ->
           if reason == BufferUnused then throwM e else liftIO (readIORef result) >>= maybe (throwM e) pure
     -- Forks by "Weft.IO" run on a worker.
@@ -100,13 +98,12 @@ hostOf chooser runner = case chooser of
 
 -- Note [Where nothing can be suspended]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
--- A direct thread cannot be suspended inside the evaluation of a value (a lazily read body,
--- `lazyRequestBody`), nor from another GHC thread (a response sent from inside `race`). There a new
--- Weft thread performs the operation, and the GHC thread waits: in the first case it blocks the worker
--- until a takeover (within 20 ms), in the second the connection's thread does.
+-- A direct thread cannot be suspended inside the evaluation of a value (`lazyRequestBody`), nor from
+-- another GHC thread (a response sent from inside `race`). There a new Weft thread performs the
+-- operation, and the GHC thread waits: in the first case it blocks the worker until a takeover, in the
+-- second the connection's thread does.
 --
--- `await` reports this before the operation begins. The operation itself may raise the same
--- exception, hence the flag.
+-- `await` reports this before the operation begins, which may raise the same exception: hence the flag.
 
 -- | Inside a direct thread.
 awaitOrHandOver :: Runner -> Thread a -> IO a
@@ -123,8 +120,8 @@ awaitOrHandOver runner operation = do
 -- Note [The choice of a way]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~
 -- On a worker an application costs least, but its blocking and long computations delay all connections
--- of the worker. On its own thread it costs some microseconds more and delays only its client. So the
--- time from an application's start to its response decides:
+-- there. On its own thread it costs some microseconds more. So the time from its start to its response
+-- decides:
 --
 --   * One request in eight is timed, and all while a recent one was slow. A slow one adds 16, a
 --     quick one subtracts 1; at 64 applications leave the worker. One slow request in seventeen,
@@ -134,9 +131,9 @@ awaitOrHandOver runner operation = do
 --   * An asynchronous exception that hit no thread or the wrong one decides for good: the
 --     application uses `timeout` or `throwTo`.
 --
--- On GHC threads the timing continues. When the count has fallen from 1,024, applications return,
--- but not before ten seconds, a time that doubles each time. All workers write the words without
--- locks, which may lose a count but does no other harm.
+-- On GHC threads the timing continues. When the count has fallen from 1,024, applications return, but
+-- not before ten seconds, a time that doubles each time. Workers write the words without locks: losing
+-- a count does no harm.
 
 -- | The current way in which applications run.
 data Chooser

@@ -4,21 +4,24 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- | Converts a request of the server in two parts: what its head says is made once for all requests
--- with that head, and lazily where that is cheaper. Its strings are the server's, which may be
--- kept.
-module Weft.Wai.Internal.Request (saidBy, askedBy, clientKey) where
+-- with that head. Its strings are the server's, which may be kept.
+module Weft.Wai.Internal.Request (saidBy, askedBy, clientKey, headerName) where
 
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
+import Data.ByteString.Char8 qualified as C
+import Data.CaseInsensitive (CI)
+import Data.CaseInsensitive qualified as CI
+import Data.Char (toLower)
 import Data.Maybe (isJust)
+import Data.Primitive.SmallArray
 import Data.Vault.Lazy qualified as Vault
-import Network.HTTP.Types (Header, decodePathSegments, hRange, hReferer, hUserAgent, http10, http11, parseQuery)
+import Network.HTTP.Types (decodePathSegments, hRange, hReferer, hUserAgent, http10, http11, parseQuery)
 import Network.HTTP.Types.Header (hHost)
 import Network.Wai qualified as Wai (defaultRequest)
 import Network.Wai.Internal qualified as Wai
 import System.IO.Unsafe (unsafePerformIO)
 import Weft.Http.Request
-import Weft.Wai.Internal.Names
 
 -- | The part of a request that its head says, for any client. The flag is 'Weft.Wai.setNoParsePath'.
 saidBy :: Bool -> RequestHead -> Wai.Request
@@ -50,7 +53,7 @@ saidBy unparsed h =
       NoBody -> Wai.KnownLength 0
       FixedBody n -> Wai.KnownLength (fromIntegral n)
       ChunkedBody -> Wai.ChunkedBody
-    fields = map field (headFields h)
+    fields = [(headerName name, value) | Field name value <- headFields h]
     valueOf name = lookup name fields
 
 -- | A request with this head of this client; the action receives the next piece of its body.
@@ -71,5 +74,41 @@ clientKey :: Vault.Key ClientInfo
 clientKey = unsafePerformIO Vault.newKey
 {-# NOINLINE clientKey #-}
 
-field :: Field -> Header
-field (Field name value) = (headerName name, value)
+-- | The name as sent. WAI compares names by a folded copy, which for a common name in a common spelling
+-- is made once.
+headerName :: ByteString -> CI ByteString
+headerName name
+  | n < sizeofSmallArray table = pick (indexSmallArray table n)
+  | otherwise = CI.mk name
+  where
+    n = B.length name
+    pick = \case
+      Known spelling ci rest
+        | spelling == name -> ci
+        | otherwise -> pick rest
+      NoMore -> CI.mk name
+
+-- | A spelling of a name, the name, others of this length.
+data Known
+  = Known !ByteString !(CI ByteString) Known
+  | NoMore
+
+-- | By length.
+table :: SmallArray Known
+table = smallArrayFromList [foldr known NoMore [s | s <- spellings, B.length s == n] | n <- [0 .. maximum (map B.length spellings)]]
+  where
+    known s = Known s (CI.mk s)
+    spellings = concat [[name, C.map toLower name] | name <- common]
+{-# NOINLINE table #-}
+
+-- | Of the requests of browsers, libraries and proxies.
+common :: [ByteString]
+common = negotiation <> conditions <> content <> connection <> context <> fetching <> forwarding
+  where
+    negotiation = ["Accept", "Accept-Charset", "Accept-Encoding", "Accept-Language"]
+    conditions = ["If-Match", "If-Modified-Since", "If-None-Match", "If-Range", "If-Unmodified-Since", "Range", "Cache-Control", "Pragma"]
+    content = ["Content-Disposition", "Content-Encoding", "Content-Language", "Content-Length", "Content-Type", "Expect", "Trailer", "Transfer-Encoding"]
+    connection = ["Host", "Connection", "Keep-Alive", "TE", "Upgrade", "Upgrade-Insecure-Requests"] <> map ("Sec-WebSocket-" <>) ["Extensions", "Key", "Protocol", "Version"]
+    context = ["Authorization", "Proxy-Authorization", "Cookie", "User-Agent", "Referer", "Origin", "From", "Date", "DNT", "Priority"]
+    fetching = ["Access-Control-Request-Headers", "Access-Control-Request-Method"] <> map ("Sec-" <>) ["CH-UA", "CH-UA-Mobile", "CH-UA-Platform", "Fetch-Dest", "Fetch-Mode", "Fetch-Site", "Fetch-User", "GPC"]
+    forwarding = ["Forwarded", "Via"] <> map ("X-" <>) ["Forwarded-For", "Forwarded-Host", "Forwarded-Port", "Forwarded-Proto", "Real-IP", "Request-ID", "Requested-With"]

@@ -1,8 +1,7 @@
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | Converts a response of WAI, which raises its faults; "Weft.Wai.Internal.File" converts those
--- with files.
+-- | Converts a response of WAI, which raises its faults ("Weft.Wai.Internal.File": with files).
 module Weft.Wai.Internal.Response (Making (..), Prepared (..), prepare, Constants, newConstants) where
 
 import Control.Monad (when, (>=>))
@@ -100,8 +99,8 @@ fieldsOf making headers = maybe id ((:) . Field "Alt-Svc") (makingAltSvc making)
             !fields = go rest
          in field : fields
 
--- | Headers that consist of literals of the program, and their fields: the last ones of the responses to one head. The server knows the list of
--- fields by its address.
+-- | Headers that are literals of the program, and their fields, whose list the server knows by its
+-- address.
 newtype Constants = Constants (IORef Converted)
 
 data Converted = Converted Http.ResponseHeaders [Field]

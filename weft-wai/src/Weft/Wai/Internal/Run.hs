@@ -1,7 +1,6 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | A run that serves one application, from the socket to the end of the last connection. Called
--- from ordinary 'IO'.
+-- | A run that serves one application, from the socket to the end of the last connection.
 module Weft.Wai.Internal.Run
   ( run,
     runEnv,
@@ -41,8 +40,7 @@ import Weft.Wai.Internal.Application
 import Weft.Wai.Internal.Files
 import Weft.Wai.Internal.Settings
 
--- | Serve an application on this port, with the default settings. Returns only with an
--- exception, such as that the port is taken.
+-- | Serve an application on this port, with the default settings. Returns only with an exception.
 run :: Int -> Application -> IO ()
 run port = runSettings defaultSettings {settingsPort = port}
 
@@ -55,8 +53,8 @@ runEnv port application =
       Just named -> run named application
       Nothing -> E.throwIO (userError ("the environment variable PORT is no port: " <> show text))
 
--- | Serve an application as the settings say. Returns after the action passed to
--- 'Weft.Wai.setInstallShutdownHandler' was called and the connections have ended.
+-- | Serve an application as the settings say. Returns once it was told to
+-- ('Weft.Wai.setInstallShutdownHandler') and the connections have ended.
 runSettings :: Settings -> Application -> IO ()
 runSettings settings application = case settingsListen settings of
   Just listening -> serveWith settings listening application

@@ -66,8 +66,7 @@ data Settings = Settings
     settingsListen :: !(Maybe (Weft.Thread Socket))
   }
 
--- | Port 3000, any IPv4 address, a time-out of 30 seconds: Warp's defaults, where there is
--- such a setting.
+-- | Port 3000, any IPv4 address, 30 seconds: Warp's defaults, where it has such a setting.
 defaultSettings :: Settings
 defaultSettings =
   Settings
