@@ -105,7 +105,7 @@ listingPage order path entries =
     "<h1>Index of "
       <> escapeText path
       <> "</h1>\n<table>\n<thead><tr>"
-      <> foldMap heading [ByName, BySize, ByDate]
+      <> foldMap heading [(ByName, "name", "Name"), (BySize, "size", "Size"), (ByDate, "date", "Modified (UTC)")]
       <> "</tr></thead>\n<tbody>\n"
       <> (if path == "/" then mempty else "<tr><td><a href=\"../\">../</a></td><td></td><td></td></tr>\n")
       <> foldMap row (sortBy ordered entries)
@@ -120,20 +120,13 @@ listingPage order path entries =
       BySize -> if entryKind a == Directory then EQ else comparing entrySize a b
       ByDate -> comparing entryModified a b
     -- A second click reverses the order.
-    heading c
-      | c == orderColumn order = headed (if orderDescending order then "descending" else "ascending") c (not (orderDescending order))
-      | otherwise = headed "none" c False
-    headed :: Builder -> Column -> Bool -> Builder
-    headed sorted c descending =
-      "<th aria-sort=\"" <> sorted <> "\"><a href=\"?sort=" <> parameter c <> (if descending then "&amp;order=desc" else mempty) <> "\">" <> label c <> "</a></th>"
-    parameter = \case
-      ByName -> "name"
-      BySize -> "size"
-      ByDate -> "date"
-    label = \case
-      ByName -> "Name"
-      BySize -> "Size"
-      ByDate -> "Modified (UTC)"
+    heading :: (Column, Builder, Builder) -> Builder
+    heading (c, parameter, label)
+      | c /= orderColumn order = headed "none" mempty
+      | orderDescending order = headed "descending" mempty
+      | otherwise = headed "ascending" "&amp;order=desc"
+      where
+        headed sorted next = "<th aria-sort=\"" <> sorted <> "\"><a href=\"?sort=" <> parameter <> next <> "\">" <> label <> "</a></th>"
     row entry =
       "<tr><td><a href=\""
         <> Builder.byteString (encodeComponent (entryName entry))

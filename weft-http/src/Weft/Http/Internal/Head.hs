@@ -28,6 +28,7 @@ module Weft.Http.Internal.Head (Parsed (..), parseRequest) where
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.ByteString.Unsafe qualified as U
+import Data.Maybe (fromMaybe)
 import GHC.Exts (indexWord64OffAddr#)
 import GHC.Word (Word64 (..))
 import Weft.Http.Internal.Ascii
@@ -160,34 +161,15 @@ parseHead limits start h
     protocol t = isHttp11 t || isHttp t
     isHttp11 t = t + 9 <= B.length h && word64At h (t + 1) == http11
     isHttp t =
-      at (t + 1) == 0x48
-        && at (t + 2) == 0x54
-        && at (t + 3) == 0x54
-        && at (t + 4) == 0x50
-        && at (t + 5) == 0x2f
-        && isDigit (at (t + 6))
-        && at (t + 7) == 0x2e
-        && isDigit (at (t + 8))
+      "HTTP/" `B.isPrefixOf` U.unsafeDrop (t + 1) h && isDigit (at (t + 6)) && at (t + 7) == 0x2e && isDigit (at (t + 8))
 
 http11 :: Word64
 http11 = W64# (indexWord64OffAddr# "HTTP/1.1"# 0#)
 
 methodOf :: ByteString -> Method
-methodOf name = case B.length name of
-  3
-    | name == "GET" -> Get
-    | name == "PUT" -> Put
-  4
-    | name == "HEAD" -> Head
-    | name == "POST" -> Post
-  5
-    | name == "PATCH" -> Patch
-    | name == "TRACE" -> Trace
-  6 | name == "DELETE" -> Delete
-  7
-    | name == "OPTIONS" -> Options
-    | name == "CONNECT" -> Connect
-  _ -> Extension name
+methodOf name = fromMaybe (Extension name) (lookup name known)
+  where
+    known = [(methodName method, method) | method <- [Get, Head, Post, Put, Delete, Options, Trace, Patch, Connect]]
 
 data TargetParts
   = -- | Path, query with its @?@, and authority if the target has one.

@@ -115,19 +115,14 @@ nextOf context c exchange ref state = case stateEnded state of
               state {stateExpected = False} <$ informing stage `onException` back [Sending, SendingAtPace] phase
       | otherwise = pure state
     receivedMore phase before decoder = do
-      (bytes, credit) <-
-        receiveAtPace server c (stateCredit before) (receivePiece c asked)
-          `catch` cutOff
-          `onException` back [ReceivingBody, ReceivingAtPace] phase
-      when (B.null bytes) $ do
+      after <- received context c before decoder `catch` cutOff `onException` back [ReceivingBody, ReceivingAtPace] phase
+      when (B.null (statePending after)) $ do
         late <- liftIO (expiredBefore c)
         -- The handler has its own time to deal with it.
         when late (liftIO (revive server c phase))
         throwM (if late then BodyTimedOut else BodyCutOff)
       back [ReceivingBody, ReceivingAtPace, Expired] phase
-      pure before {stateDecoder = decoder, statePending = bytes, stateInBuffer = False, stateExpected = False, stateCredit = credit, stateRoom = roomAfter asked (B.length bytes)}
-      where
-        asked = wanted decoder (stateRoom before)
+      pure after {stateExpected = False}
     -- When that is interrupted the part of it that has gone out is unknown, and nothing follows it.
     informing stage = do
       (write context c [interimContinue] `catch` cutOff) `onException` liftIO (failContent exchange)
@@ -147,6 +142,14 @@ nextOf context c exchange ref state = case stateEnded state of
     back phases phase = liftIO $ do
       current <- phaseNow
       when (current `elem` phases) (enter server c phase)
+
+-- | Receive more for this decoder; nothing pending at the end of the stream.
+received :: Context -> Connection -> State -> Decoder -> Thread State
+received context c before decoder = do
+  (bytes, credit) <- receiveAtPace (contextServer context) c (stateCredit before) (receivePiece c asked)
+  pure before {stateDecoder = decoder, statePending = bytes, stateInBuffer = False, stateCredit = credit, stateRoom = roomAfter asked (B.length bytes)}
+  where
+    asked = wanted decoder (stateRoom before)
 
 -- | How much to receive at a time. Bytes after a body of known length are not touched.
 wanted :: Decoder -> Int -> Int
@@ -195,23 +198,17 @@ skipRest context c = \case
       Just _ -> Just <$> liftIO (after state (statePending state) input)
       Nothing
         | stateExpected state -> pure Nothing
-        | otherwise -> go budget (stateCredit state) (stateRoom state) (stateDecoder state) (statePending state) (stateInBuffer state) input
+        | otherwise -> go (serverSkipBody (serverSettings (contextServer context))) input state
   where
-    server = contextServer context
-    budget = serverSkipBody (serverSettings server)
     after state rest input
-      | stateInBuffer state = pure (suffix rest input)
+      | stateInBuffer state = pure (discard (B.length (unread input) - B.length rest) input)
       | otherwise = inputOf rest
-    suffix rest input = discard (B.length (unread input) - B.length rest) input
-    go :: Int64 -> Int64 -> Int -> Decoder -> ByteString -> Bool -> Input -> Thread (Maybe Input)
-    go left credit room decoder pending inBuffer input = case skip decoder pending of
-      End _ rest -> Just <$> if inBuffer then pure (suffix rest input) else liftIO (inputOf rest)
-      More decoder'
-        | left' < 0 -> pure Nothing
-        | otherwise -> do
-            let asked = wanted decoder' room
-            (bytes, credit') <- receiveAtPace server c credit (receivePiece c asked)
-            if B.null bytes then pure Nothing else go left' credit' (roomAfter asked (B.length bytes)) decoder' bytes False input
+    go :: Int64 -> Input -> State -> Thread (Maybe Input)
+    go left input state = case skip (stateDecoder state) (statePending state) of
+      End _ rest -> Just <$> liftIO (after state rest input)
+      More decoder | left' >= 0 -> do
+        more <- received context c state decoder
+        if B.null (statePending more) then pure Nothing else go left' input more
       _ -> pure Nothing
       where
-        left' = left - fromIntegral (B.length pending)
+        left' = left - fromIntegral (B.length (statePending state))

@@ -96,28 +96,15 @@ renderBeginning (OwnFields both dateSize) status fields = scan 0 0 fields
 lengthName :: ByteString
 lengthName = "Content-Length: "
 
--- | The fields about the length of the content.
-data ContentFraming = Unsaid | Length !Int64 | InChunks
-
--- | What a response says of its length, to a client that understands chunks or not.
-framingOf :: Bool -> Response -> ContentFraming
-framingOf chunks response
-  | hasNoBody (responseStatus response) = Unsaid
-  | otherwise = case responseBody response of
-      Switch _ -> Unsaid
-      Withheld -> Unsaid
-      body -> case knownLength body of
-        Just n -> Length n
-        Nothing -> if chunks then InChunks else Unsaid
-
 -- | The head of a response. The flag: the client understands chunks.
 renderResponseHead :: Beginning -> Persistence -> Bool -> Response -> ByteString
-renderResponseHead beginning persistence chunks response = case framingOf chunks response of
-  Length n -> renderSized beginning said n 0 []
-  InChunks -> B.concat [unsized, "Transfer-Encoding: chunked\r\n", saidOf said, "\r\n"]
-  Unsaid -> B.concat [unsized, saidOf said, "\r\n"]
+renderResponseHead beginning persistence chunks response
+  | hasNoBody (responseStatus response) = unsized ""
+  | otherwise = case responseBody response of
+      Streamed Nothing _ | chunks -> unsized "Transfer-Encoding: chunked\r\n"
+      body -> maybe (unsized "") (\n -> renderSized beginning said n 0 []) (knownLength body)
   where
-    unsized = B.dropEnd (B.length lengthName) (beginningBytes beginning)
+    unsized field = B.concat [B.dropEnd (B.length lengthName) (beginningBytes beginning), field, saidOf said, "\r\n"]
     said = case responseBody response of
       Switch _ | statusCode (responseStatus response) == 101 -> Upgrading
       Switch _ -> Persistent

@@ -28,7 +28,7 @@ import Control.Monad (unless, when)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.Int (Int64)
-import Data.Maybe (isNothing)
+import Data.Maybe (fromMaybe, isNothing)
 import GHC.Exts (oneShot)
 import Weft
 import Weft.Attempt
@@ -40,7 +40,7 @@ import Weft.Http.Server.State
 import Weft.Http.Server.Types
 import Weft.Internal.Core.Buffer (unsafeFreeze)
 import Weft.Internal.Core.Trace (Thread (..))
-import Weft.Socket
+import Weft.Socket (dropBytes)
 
 data Context = Context
   { contextServer :: !Server,
@@ -94,10 +94,11 @@ runOnce (Thread body) = Thread (oneShot (\k -> body k))
 {-# INLINE runOnce #-}
 
 receiveTo :: Connection -> Buffer -> Int -> Int -> Thread Int
-receiveTo c buffer offset count = case connectionTransport c of
-  Nothing -> receiveInto (connectionSocket c) buffer offset count
-  Just transport -> transportReceive transport buffer offset count
-{-# INLINE receiveTo #-}
+receiveTo = transportReceive . transportOf
+
+-- | The layers of a connection, or its socket.
+transportOf :: Connection -> Transport
+transportOf c = fromMaybe (socketTransport (connectionSocket c)) (connectionTransport c)
 
 -- | Receive into what room there is; 'Nothing' at the end of the stream.
 receiveMore :: Connection -> Input -> Thread (Maybe Input)
@@ -136,16 +137,18 @@ attemptsOf = serverAttempts . contextServer
 
 -- | Send as much of several pieces as the client takes at once, from any thread: the rest.
 tryWriteAll :: Context -> Connection -> [ByteString] -> IO [ByteString]
-tryWriteAll context c pieces = case connectionTransport c of
-  Nothing -> trying False context c (together pieces)
-  Just _ -> pure (filter (not . B.null) pieces)
+tryWriteAll = tryAll False
 
-trying :: Bool -> Context -> Connection -> [ByteString] -> IO [ByteString]
-trying more context c = \case
-  [] -> pure []
-  piece : rest -> do
-    n <- (if more || not (null rest) then trySendMore else trySend) (attemptsOf context) (connectionSocket c) piece
-    if n == B.length piece then trying more context c rest else pure (B.drop n piece : rest)
+-- | 'tryWriteAll', where more follows if the flag says so.
+tryAll :: Bool -> Context -> Connection -> [ByteString] -> IO [ByteString]
+tryAll more context c pieces = case connectionTransport c of
+  Nothing -> go (together pieces)
+  Just _ -> pure (filter (not . B.null) pieces)
+  where
+    go [] = pure []
+    go (piece : rest) = do
+      n <- (if more || not (null rest) then trySendMore else trySend) (attemptsOf context) (connectionSocket c) piece
+      if n == B.length piece then go rest else pure (B.drop n piece : rest)
 
 -- | Send all pieces.
 write :: Context -> Connection -> [ByteString] -> Thread ()
@@ -153,14 +156,12 @@ write = writeBefore False
 
 -- | 'write', where more follows at once if the flag says so: it leaves in one packet with the last.
 writeBefore :: Bool -> Context -> Connection -> [ByteString] -> Thread ()
-writeBefore more context c pieces = runOnce $ case connectionTransport c of
-  Nothing -> liftIO (trying more context c (together pieces)) >>= waiting (sendVector (connectionSocket c))
-  Just transport -> waiting (transportSend transport) (filter (not . B.null) pieces)
+writeBefore more context c pieces = runOnce (liftIO (tryAll more context c pieces) >>= waiting)
   where
-    waiting _ [] = pure ()
-    waiting sendSome left = do
-      n <- sendAtPace (contextServer context) c (sendSome left)
-      waiting sendSome (dropBytes n left)
+    waiting [] = pure ()
+    waiting left = do
+      n <- sendAtPace (contextServer context) c (transportSend (transportOf c) left)
+      waiting (dropBytes n left)
 
 -- | The same bytes in few pieces: small ones are joined, which costs less than to send each.
 together :: [ByteString] -> [ByteString]
@@ -186,12 +187,11 @@ writeFilePart context c before file offset size = runOnce $ do
     writeBefore True context c [B.drop sent before]
     going (offset + more) (size - more)
   where
-    sendSome = maybe (sendFile (connectionSocket c)) transportSendFile (connectionTransport c)
     -- In turns, so that progress moves the deadline.
     going from count = unless (count <= 0) $ do
-      n <- sendAtPace (contextServer context) c (sendSome file from (fromIntegral (min count 524_288)))
+      n <- sendAtPace (contextServer context) c (transportSendFile (transportOf c) file from (fromIntegral (min count 524_288)))
       when (n == 0) $ abort context "a file became shorter while it was sent; the connection was cut off"
       going (from + fromIntegral n) (count - fromIntegral n)
 
 endSending :: Connection -> Thread ()
-endSending c = maybe (shutdown (connectionSocket c) ShutdownSend) transportEnd (connectionTransport c)
+endSending = transportEnd . transportOf

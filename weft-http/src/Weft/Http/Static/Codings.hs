@@ -21,7 +21,6 @@ import Data.Foldable (find)
 import Data.IORef
 import Data.Maybe (catMaybes, fromMaybe)
 import Data.Primitive.PrimVar
-import GHC.IO.Exception (IOException)
 import Weft
 import Weft.File
 import Weft.Http.Compress
@@ -48,11 +47,9 @@ siblingsOf static tick path status
     codings = filter (/= Identity) (staticPrecompressed (openSettings static))
     sibling coding = do
       let beside = path <> codingSuffix coding
-      try (pathStatusAt (At (openRoot static)) beside) >>= \case
-        Left (_ :: IOException) -> pure Nothing
-        Right other
-          | statusKind other == RegularFile, other `notOlder` status -> pure (Just (Sibling coding beside other))
-          | otherwise -> pure Nothing
+      attempted (pathStatusAt (At (openRoot static)) beside) >>= \case
+        Just other | statusKind other == RegularFile, other `notOlder` status -> pure (Just (Sibling coding beside other))
+        _ -> pure Nothing
 
 -- | Not older? Tools often round the time that they copy to seconds or microseconds; then that
 -- precision counts.
@@ -85,9 +82,9 @@ packs settings path status = maybe False within (staticCompress settings) && com
 -- | Open a file in another coding, if it still is what it was.
 openSibling :: Static -> Sibling -> Thread (Maybe File)
 openSibling static sibling =
-  try (openBeneathRoot static (siblingPath sibling)) >>= \case
-    Left (_ :: IOException) -> pure Nothing
-    Right file -> flip onException (closeFile file) $ do
+  attempted (openBeneathRoot static (siblingPath sibling)) >>= \case
+    Nothing -> pure Nothing
+    Just file -> flip onException (closeFile file) $ do
       status <- fileStatus file
       if status == siblingStatus sibling then pure (Just file) else Nothing <$ closeFile file
 
@@ -196,11 +193,10 @@ stillFresh static tick forPart cached = do
   where
     second = fromIntegral (tickSecond tick)
     compared =
-      try (pathStatusAt (At (openRoot static)) (cachedPath cached)) >>= \case
-        Right status
+      attempted (pathStatusAt (At (openRoot static)) (cachedPath cached)) >>= \case
+        Just status
           | status == cachedStatus cached, believed tick cached -> (== map identity beside) . map identity <$> siblingsOf static tick (cachedPath cached) status
-        Right _ -> pure False
-        Left (_ :: IOException) -> pure False
+        _ -> pure False
     identity sibling = (siblingCoding sibling, siblingStatus sibling)
     beside = case cachedOthers cached of
       Alone -> []

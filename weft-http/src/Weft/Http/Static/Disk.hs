@@ -3,7 +3,7 @@
 -- | From a path to an answer, by way of the file system, where the cache has nothing.
 module Weft.Http.Static.Disk (answerPath, pageAt) where
 
-import Control.Monad (forM, when, (>=>))
+import Control.Monad (forM, join, when, (>=>))
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.Foldable (find)
@@ -25,6 +25,7 @@ import Weft.Http.Server.Render
 import Weft.Http.Server.Types
 import Weft.Http.Static.Cache
 import Weft.Http.Static.Codings
+import Weft.Http.Static.Names (attempted)
 import Weft.Http.Static.Open
 import Weft.Http.Static.Represent
 import Weft.Http.Static.Rules
@@ -114,10 +115,7 @@ pageAt static tick path =
   where
     settings = openSettings static
     key = "\NUL" <> path
-    load =
-      try (bracket (openBeneathRoot static path) closeFile content) >>= \case
-        Left (_ :: IOException) -> pure Nothing
-        Right found -> pure found
+    load = join <$> attempted (bracket (openBeneathRoot static path) closeFile content)
     content file = do
       status <- fileStatus file
       bytes <-
@@ -146,20 +144,16 @@ listing static request relative = do
     place = if B.null relative then "." else relative
     mostListed = 10_000
     entry dir name =
-      try (pathStatusAt (At dir) name) >>= \case
-        Left (_ :: IOException) -> pure Nothing
-        Right status -> case statusKind status of
-          RegularFile -> served Page.File status
-          DirectoryFile -> served Page.Directory status
-          _ -> pure Nothing
+      attempted (pathStatusAt (At dir) name) >>= \case
+        Just status
+          | statusKind status == RegularFile -> served Page.File status
+          | statusKind status == DirectoryFile -> served Page.Directory status
+        _ -> pure Nothing
       where
         -- The status is that of what a link leads to, wherever that is.
         served kind status
           | Left _ <- safePath (requestPath request <> encodeComponent name) = pure Nothing
-          | otherwise =
-              try (opens kind) >>= \case
-                Left (_ :: IOException) -> pure Nothing
-                Right () -> pure (Just (of' kind status))
+          | otherwise = (of' kind status <$) <$> attempted (opens kind)
         path = if B.null relative then name else relative <> "/" <> name
         opens kind = do
           bracket (openBeneathRoot static path) closeFile (\_ -> pure ())

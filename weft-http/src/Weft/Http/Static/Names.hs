@@ -4,7 +4,7 @@
 -- So the names in a directory that end in a coding's suffix are read, again when it has changed.
 --
 -- See Note [What the time of a directory says].
-module Weft.Http.Static.Names (Names, newNames, whichMayExist, settledIn) where
+module Weft.Http.Static.Names (Names, newNames, whichMayExist, settledIn, attempted) where
 
 import Control.Monad.Primitive (RealWorld)
 import Data.ByteString (ByteString)
@@ -94,31 +94,34 @@ whichMayExist names root second path ending wanted = do
       Known status settled _ (Extent least most)
         | second >= most -> readAgain entry
         | otherwise ->
-            try (modification <$> pathStatusAt (At root) place) >>= \case
-              Right now' | now' == status, settled -> pure found
-              Right _ | second >= least -> readAgain entry
-              Right _ -> keep entry (Unknown least)
-              Left (_ :: IOException) -> keep entry (Unknown least)
+            attempted (modification <$> pathStatusAt (At root) place) >>= \case
+              Just now' | now' == status, settled -> pure found
+              Just _ | second >= least -> readAgain entry
+              _ -> keep entry (Unknown least)
 
     readAgain entry = do
       -- Meanwhile, and if we are cancelled, each file is looked for. One reads at a time.
       _ <- keep entry (Unknown (second + 60))
       start <- now
-      result <- try (bracket (openFileAt (At root) place File.Directory defaultOpenFlags {openBeneath = StayBeneath}) closeFile contents)
+      result <- attempted (bracket (openFileAt (At root) place File.Directory defaultOpenFlags {openBeneath = StayBeneath}) closeFile contents)
       end <- now
       -- In whole seconds, rounded up: twenty times as long as it took.
       let pause = 1 + 20 * (instantNanoseconds end - instantNanoseconds start) `div` 1_000_000_000
       keep entry $ case result of
-        Right (status, there)
+        Just (status, there)
           | HashSet.size there <= mostNames -> Known status (settledIn second status) there (Extent (second + pause) (second + max 60 pause))
           | otherwise -> Unknown (second + max 60 pause)
-        Left (_ :: IOException) -> Unknown (second + pause)
+        Nothing -> Unknown (second + pause)
 
     contents dir = do
       status <- modification <$> fileStatus dir
       there <- listDirectory dir
       let !marked = HashSet.fromList [B.copy n | n <- there, any (`B.isSuffixOf` n) (namesEndings names)]
       pure (status, marked)
+
+-- | The result of an action, unless the system refuses it.
+attempted :: Thread a -> Thread (Maybe a)
+attempted act = either (\(_ :: IOException) -> Nothing) Just <$> try act
 
 -- | The status without the changes that concern no names, such as of permissions.
 modification :: FileStatus -> FileStatus

@@ -57,7 +57,8 @@ data Records = Records
   { -- | What carries the records.
     below :: !Transport,
     inbound :: !(IORef Inbound),
-    outbound :: !(IORef Outbound),
+    -- | Oldest first; few.
+    outbound :: !(IORef [ByteString]),
     -- | Held to send, so that the records of two threads are not mixed.
     sending :: !Mutex
   }
@@ -76,14 +77,11 @@ data Inbound = Inbound
     ended :: !Bool
   }
 
--- | Two parts of a queue: oldest first, then newest first.
-data Outbound = Outbound [ByteString] [ByteString]
-
 newRecords :: Transport -> Thread Records
 newRecords transport =
   Records transport
     <$> liftIO (newIORef (Inbound Nothing 0 0 0 False False))
-    <*> liftIO (newIORef (Outbound [] []))
+    <*> liftIO (newIORef [])
     <*> newMutexNamed "TLS: sending"
 
 -- | Wait for some bytes; false at the end of the stream. An interruption loses no bytes.
@@ -205,10 +203,10 @@ instance Exception NeedMore
 
 -- | Queue bytes for the next 'flush'.
 put :: Records -> ByteString -> IO ()
-put r bytes = atomicModifyIORef' (outbound r) (\(Outbound old new) -> (Outbound old (bytes : new), ()))
+put r bytes = atomicModifyIORef' (outbound r) (\queued -> (queued <> [bytes], ()))
 
 hasOutput :: Records -> IO Bool
-hasOutput r = (\(Outbound old new) -> not (null old && null new)) <$> readIORef (outbound r)
+hasOutput r = not . null <$> readIORef (outbound r)
 
 -- | Send what is queued; did the peer take it at once? After an interruption the next call goes on.
 flush :: Records -> Thread Bool
@@ -218,12 +216,11 @@ flush r =
     True -> withMutex (sending r) (go (0 :: Int))
   where
     go sends = do
-      pieces <- liftIO $ atomicModifyIORef' (outbound r) $ \(Outbound old new) ->
-        let pieces = if null new then old else old <> reverse new in (Outbound pieces [], pieces)
+      pieces <- liftIO (readIORef (outbound r))
       if null pieces
         then pure (sends <= 1)
         else do
           mask_ $ do
             n <- transportSend (below r) pieces
-            liftIO . atomicModifyIORef' (outbound r) $ \(Outbound old new) -> (Outbound (dropBytes n old) new, ())
+            liftIO (atomicModifyIORef' (outbound r) (\queued -> (dropBytes n queued, ())))
           go (sends + 1)
