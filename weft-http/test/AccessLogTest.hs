@@ -29,8 +29,7 @@ import Test.Tasty.QuickCheck
 import Weft
 import Weft.Http.AccessLog
 import Weft.Http.AccessLog.Line (Stamp, render, stampOf)
-import Weft.Http.AccessLog.Queue
-import Weft.Http.AccessLog.Writer (openOutput, writer)
+import Weft.Http.AccessLog.Writer
 import Weft.Socket (SockAddr (..))
 
 tests :: TestTree

@@ -37,7 +37,6 @@ import Data.IORef
 import Foreign.C.Types (CInt)
 import Weft
 import Weft.Http.AccessLog.Line
-import Weft.Http.AccessLog.Queue
 import Weft.Http.AccessLog.Writer
 import Weft.Http.Request
 import Weft.Http.Server.Types

@@ -87,9 +87,8 @@ import Data.ByteString qualified as B
 import Data.Foldable (traverse_)
 import Data.Maybe (isNothing)
 import Weft
-import Weft.Http.Client.Connection (connectPlain)
 import Weft.Http.Client.Exchange
-import Weft.Http.Client.Pool (Lease (..), Pool, withConnection, withPool)
+import Weft.Http.Client.Pool (Lease (..), Pool, connectPlain, withConnection, withPool)
 import Weft.Http.Client.Pool qualified as Pool
 import Weft.Http.Client.Types
 import Weft.Http.Client.Url

@@ -38,19 +38,23 @@ where
 
 import Control.Exception (Exception (..))
 import Control.Monad (unless)
+import Data.Bits (complement, unsafeShiftL, (.&.))
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
+import Data.ByteString.Char8 qualified as C
 import Data.ByteString.Unsafe (unsafeUseAsCString)
 import Data.IORef
+import Data.Word (Word32)
 import Foreign.Marshal.Utils (copyBytes)
 import Foreign.Ptr (castPtr, plusPtr)
 import Weft
 import Weft.Buffer
+import Weft.Http.Internal.Address
+import Weft.Http.Internal.Ascii (splitCommas)
 import Weft.Http.Proxy.Header
-import Weft.Http.Proxy.Networks
 import Weft.Http.Request (ClientInfo (..))
 import Weft.Http.Server.Types
-import Weft.Socket (SockAddr, showAddress)
+import Weft.Socket (SockAddr (..), showAddress)
 
 -- | Parse the beginning of a connection. The number bounds what follows the first 16 bytes of version
 -- 2.
@@ -175,3 +179,76 @@ bytesBefore bytes transport
               have <- readIORef left
               if B.null have then transportPending transport else pure True
           }
+
+-- | The addresses with the same first bits, or all Unix-domain sockets.
+data Network
+  = -- | A prefix, with zeros after its first bits, and its length.
+    Network !Address !Int
+  | UnixSockets
+  deriving stock (Eq, Show)
+
+-- | Parse a network in CIDR notation, a single address, or @unix@ for all Unix-domain peers. An IPv4
+-- network mapped into IPv6, such as @::ffff:10.0.0.0\/104@, is that IPv4 network.
+--
+-- >>> fmap renderNetwork (parseNetwork "10.0.0.0/8")
+-- Right "10.0.0.0/8"
+-- >>> parseNetwork "10.0.0.1/8"
+-- Left "10.0.0.1/8: has bits after the first 8; the network is 10.0.0.0/8"
+parseNetwork :: ByteString -> Either String Network
+parseNetwork text
+  | text == "unix" = Right UnixSockets
+  | otherwise = do
+      address <- maybe (wrong "no IPv4 or IPv6 address") Right (if C.elem ':' name then parseIPv6 name else parseIPv4 name)
+      let width = widthOf address
+      size <- case suffix of
+        Nothing -> Right width
+        Just digits -> maybe (wrong ("the prefix length is no number from 0 to " <> show width)) Right (parseDecimal width digits)
+      let cut = masked size address
+      if cut /= address
+        then wrong ("has bits after the first " <> show size <> "; the network is " <> renderNetwork (Network cut size))
+        else Right (normal cut size)
+  where
+    (name, rest) = C.break (== '/') text
+    suffix = if B.null rest then Nothing else Just (B.drop 1 rest)
+    wrong why = Left (C.unpack text <> ": " <> why)
+    normal address size = case unmapped address of
+      v4@(IPv4 _) | IPv6 {} <- address, size >= 96 -> Network v4 (size - 96)
+      _ -> Network address size
+
+-- | Parse networks separated by commas and blanks. An empty list is an error.
+parseNetworks :: ByteString -> Either String [Network]
+parseNetworks = traverse parseNetwork . splitCommas
+
+widthOf :: Address -> Int
+widthOf = \case
+  IPv4 _ -> 32
+  IPv6 {} -> 128
+
+-- | Keep only the first bits.
+masked :: Int -> Address -> Address
+masked size = \case
+  IPv4 n -> IPv4 (n .&. ones size)
+  IPv6 a b c d -> IPv6 (a .&. ones size) (b .&. ones (size - 32)) (c .&. ones (size - 64)) (d .&. ones (size - 96))
+  where
+    ones :: Int -> Word32
+    ones n
+      | n <= 0 = 0
+      | n >= 32 = maxBound
+      | otherwise = complement 0 `unsafeShiftL` (32 - n)
+
+-- | Render a network for 'parseNetwork'.
+renderNetwork :: Network -> String
+renderNetwork = \case
+  UnixSockets -> "unix"
+  Network address size -> C.unpack (renderAddress address) <> "/" <> show size
+
+-- | Is this peer in the network? A mapped IPv4 client counts as IPv4: @::\/0@ does not contain it.
+contains :: Network -> SockAddr -> Bool
+contains network peer = case (network, unmapped <$> addressOf peer) of
+  (UnixSockets, Nothing) -> True
+  (Network prefix size, Just address) -> widthOf prefix == widthOf address && masked size address == prefix
+  _ -> False
+
+-- | Is the peer in one of the networks?
+isTrusted :: [Network] -> SockAddr -> Bool
+isTrusted networks peer = any (`contains` peer) networks

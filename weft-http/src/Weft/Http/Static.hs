@@ -49,11 +49,10 @@ import Weft.Http.Static.Cache
 import Weft.Http.Static.Codings
 import Weft.Http.Static.Disk
 import Weft.Http.Static.Names
-import Weft.Http.Static.Open
 import Weft.Http.Static.Opened
 import Weft.Http.Static.Represent
 import Weft.Http.Static.Rules
-import Weft.Http.Static.Send (isPlain)
+import Weft.Http.Static.Send
 import Weft.Http.Static.Types
 import Weft.Http.Status
 

@@ -40,7 +40,6 @@ import Weft.Tls.Internal.Handshake
 import Weft.Tls.Internal.Library
 import Weft.Tls.Internal.Records
 import Weft.Tls.Internal.Stream
-import Weft.Tls.Internal.Trust
 
 -- | The settings of TLS to servers, made by 'clientTls' and shared by all connections of a run.
 data ClientTlsSettings = ClientTlsSettings

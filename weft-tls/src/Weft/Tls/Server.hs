@@ -48,7 +48,6 @@ import Weft.Tls.Internal.Library
 import Weft.Tls.Internal.Records
 import Weft.Tls.Internal.Sessions
 import Weft.Tls.Internal.Stream
-import Weft.Tls.Internal.Trust
 
 -- | The settings of a TLS server.
 data TlsSettings = TlsSettings

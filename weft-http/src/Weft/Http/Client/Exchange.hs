@@ -24,9 +24,8 @@ import Numeric (showHex)
 import Weft
 import Weft.Event
 import Weft.Http.Body
-import Weft.Http.Client.Connection (ClientConnection (connectionTransport), closeConnection, sendPieces)
-import Weft.Http.Client.Connection qualified as Connection
-import Weft.Http.Client.Pool (Lease (..), Verdict (..))
+import Weft.Http.Client.Pool (ClientConnection (connectionTransport), Lease (..), Verdict (..), closeConnection, sendPieces)
+import Weft.Http.Client.Pool qualified as Connection
 import Weft.Http.Client.Types
 import Weft.Http.Internal.ResponseHead
 import Weft.Http.Internal.Types (Field, Framing (..), Limits, Version)

@@ -30,7 +30,6 @@ import Weft.Http.Request
 import Weft.Http.Server.Types
 import Weft.Http.Static.Cache
 import Weft.Http.Static.Names
-import Weft.Http.Static.Open
 import Weft.Http.Static.Represent
 import Weft.Http.Static.Send
 import Weft.Http.Static.Types

@@ -26,7 +26,6 @@ import Weft.Http.Server.Types
 import Weft.Http.Static.Cache
 import Weft.Http.Static.Codings
 import Weft.Http.Static.Names (attempted)
-import Weft.Http.Static.Open
 import Weft.Http.Static.Represent
 import Weft.Http.Static.Rules
 import Weft.Http.Static.Send

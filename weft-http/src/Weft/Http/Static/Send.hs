@@ -1,7 +1,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | From the content of files to responses: small files are cached and sent from memory, large ones are
--- kept open and sent by the system.
+-- | From paths beneath the root to open files and their content, and from that to responses: small files
+-- are cached and sent from memory, large ones are kept open and sent by the system.
 module Weft.Http.Static.Send
   ( isPlain,
     caches,
@@ -12,15 +12,22 @@ module Weft.Http.Static.Send
     sizeAndTime,
     fromHeld,
     fromFile,
+    openBeneathRoot,
+    openIndex,
+    letGo,
+    forget,
   )
 where
 
 import Control.Monad (void)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
+import Data.Foldable (for_)
 import Data.IORef
 import Data.Int (Int64)
 import Data.Primitive.PrimVar
+import Foreign.C.Error
+import GHC.IO.Exception (IOException (ioe_errno))
 import Weft
 import Weft.File
 import Weft.Http.ETag
@@ -31,11 +38,46 @@ import Weft.Http.Server.Render
 import Weft.Http.Server.Types
 import Weft.Http.Static.Cache
 import Weft.Http.Static.Names (settledIn)
-import Weft.Http.Static.Open
 import Weft.Http.Static.Opened
 import Weft.Http.Static.Represent
 import Weft.Http.Static.Types
 import Weft.Http.Status
+import Weft.Mask (mask_)
+
+-- | Open a path beneath the root. Short of descriptors, it closes some that the cache holds.
+openBeneathRoot :: Static -> ByteString -> Thread File
+openBeneathRoot static path =
+  makingRoom (openCache static) letGo $
+    openFileAt (At (openRoot static)) path ReadOnly defaultOpenFlags {openBeneath = StayBeneath}
+
+-- | The first existing index file of a directory. Throws if one exists and cannot be opened.
+openIndex :: Static -> ByteString -> Thread (Maybe (ByteString, File, FileStatus))
+openIndex static directory = tryNames (staticIndex (openSettings static))
+  where
+    inside name = if B.null directory then name else directory <> "/" <> name
+    tryNames = \case
+      [] -> pure Nothing
+      name : rest ->
+        try (openBeneathRoot static (inside name)) >>= \case
+          Left e
+            | ioe_errno e `elem` [Just code | Errno code <- [eNOENT, eNOTDIR]] -> tryNames rest
+            | otherwise -> throwM (e :: IOException)
+          Right file -> do
+            status <- fileStatus file `onException` closeFile file
+            if statusKind status == RegularFile
+              then pure (Just (inside name, file, status))
+              else closeFile file >> tryNames rest
+
+-- | Close what the cache has dropped, unless it is being sent. Masked: nothing else refers to it.
+letGo :: [Cached] -> Thread ()
+letGo gone = mask_ . for_ gone $ \cached -> case heldContent (cachedHeld cached) of
+  InBytes _ -> pure ()
+  OnDisk opened -> releaseOpened opened
+
+-- | Drop what the cache has for this path, which something else answers: Note [Answers in order] in
+-- "Weft.Http.Static.Cache".
+forget :: Static -> ByteString -> Thread ()
+forget static key = liftIO (deleteCache (openCache static) key) >>= letGo
 
 -- | Is a file kept in memory? The flag: the server may compress it.
 caches :: Static -> Bool -> FileStatus -> Bool

@@ -21,7 +21,6 @@ import Weft.Http.Request
 import Weft.Http.Server hiding (responseStatus)
 import Weft.Http.Server.Types (Tick (..), knownLength, readClock)
 import Weft.Outside (Runner)
-import Weft.Wai.Internal.File
 import Weft.Wai.Internal.Files
 import Weft.Wai.Internal.Perform
 import Weft.Wai.Internal.Request

@@ -1,7 +1,7 @@
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | Converts a response of WAI, which raises its faults ("Weft.Wai.Internal.File": with files).
+-- | Converts a response of WAI, which raises its faults ("Weft.Wai.Internal.Files": with files).
 module Weft.Wai.Internal.Response (Making (..), Prepared (..), prepare, Constants, newConstants) where
 
 import Control.Monad (when, (>=>))
