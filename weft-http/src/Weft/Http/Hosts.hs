@@ -25,8 +25,8 @@ import Data.ByteString qualified as B
 import Data.ByteString.Char8 qualified as C
 import Data.HashMap.Strict (HashMap)
 import Data.HashMap.Strict qualified as HashMap
+import Weft.Http.Internal.Address (isHostAndPort)
 import Weft.Http.Internal.Ascii (lowered)
-import Weft.Http.Internal.Host (isHostAndPort)
 import Weft.Http.Request
 import Weft.Http.Server.Render (errorResponse)
 import Weft.Http.Server.Types

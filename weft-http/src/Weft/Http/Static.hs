@@ -49,7 +49,6 @@ import Weft.Http.Static.Cache
 import Weft.Http.Static.Codings
 import Weft.Http.Static.Disk
 import Weft.Http.Static.Names
-import Weft.Http.Static.Opened
 import Weft.Http.Static.Represent
 import Weft.Http.Static.Rules
 import Weft.Http.Static.Send

@@ -46,7 +46,6 @@ import Weft.Tls.Internal.Failure
 import Weft.Tls.Internal.Handshake
 import Weft.Tls.Internal.Library
 import Weft.Tls.Internal.Records
-import Weft.Tls.Internal.Sessions
 import Weft.Tls.Internal.Stream
 
 -- | The settings of a TLS server.

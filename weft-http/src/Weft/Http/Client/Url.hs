@@ -8,8 +8,8 @@ import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.ByteString.Char8 qualified as C
 import Weft.Http.Client.Types
+import Weft.Http.Internal.Address (isHostAndPort)
 import Weft.Http.Internal.Ascii
-import Weft.Http.Internal.Host (isHostAndPort)
 
 -- | Parse an absolute URL, without its fragment. Other bytes must be percent-encoded.
 --

@@ -31,11 +31,11 @@ import Data.ByteString.Unsafe qualified as U
 import Data.Maybe (fromMaybe)
 import GHC.Exts (indexWord64OffAddr#)
 import GHC.Word (Word64 (..))
+import Weft.Http.Internal.Address
 import Weft.Http.Internal.Ascii
 import Weft.Http.Internal.Fault
 import Weft.Http.Internal.Fields
 import Weft.Http.Internal.Framing
-import Weft.Http.Internal.Host
 import Weft.Http.Internal.Types
 
 -- | The outcome of 'parseRequest'.

@@ -17,7 +17,6 @@ where
 import Control.Monad (when)
 import Data.Int (Int64)
 import Data.Text (Text)
-import Weft.Http.Metrics.Cells
 import Weft.Http.Metrics.Registry
 import Weft.Http.Metrics.Types
 import Weft.Http.Request
@@ -79,7 +78,7 @@ newHttpMetrics :: Registry -> IO HttpMetrics
 newHttpMetrics registry = do
   requests <- newCells (sentAt + 1)
   events <- newCells eventCount
-  let from cells at labels = sequence [sample l . Whole <$> total cells (at + i) | (l, i) <- zip labels [0 ..]]
+  let from cells at labels = sequence [sample l . Whole <$> sumOf cells (at + i) | (l, i) <- zip labels [0 ..]]
       counter name help = Description name help CounterKind
   register
     registry
@@ -107,9 +106,9 @@ newHttpMetrics registry = do
     ]
     $ do
       -- Closed is read first, so that the difference is never negative.
-      closed <- total events (fromEnum Closed)
-      opened <- total events (fromEnum Opened)
-      others <- mapM (total events . fromEnum) [Refused .. Full]
+      closed <- sumOf events (fromEnum Closed)
+      opened <- sumOf events (fromEnum Opened)
+      others <- mapM (sumOf events . fromEnum) [Refused .. Full]
       timeouts <- from events expiredAt (map (\n -> [("kind", n)]) ["idle", "head", "body", "handler", "write", "body_rate", "write_rate"])
       pure ([sample [] (Whole opened)] : [sample [] (Whole (opened - closed))] : [[sample [] (Whole n)] | n <- others] <> [timeouts])
   pure (HttpMetrics requests durations events)

@@ -1,3 +1,5 @@
+{-# LANGUAGE MagicHash #-}
+{-# LANGUAGE UnboxedTuples #-}
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
@@ -28,21 +30,33 @@ module Weft.Http.Metrics.Registry
     -- * Values read on demand
     readGauge,
     readCounter,
+    Cells,
+    newCells,
+    Row,
+    myRow,
+    addIn,
+    add,
+    sumOf,
   )
 where
 
 import Control.Exception (throwIO)
 import Control.Monad (forM, zipWithM)
+import Control.Monad.Primitive (RealWorld)
+import Data.Bits (countLeadingZeros, finiteBitSize, unsafeShiftL, (.&.))
 import Data.ByteString.Builder (toLazyByteString)
 import Data.Foldable (for_)
 import Data.IORef
+import Data.Primitive.ByteArray
 import Data.Primitive.PrimArray
 import Data.Set (Set)
 import Data.Set qualified as Set
 import Data.Text (Text)
 import Data.Text.Lazy qualified as Lazy
 import Data.Text.Lazy.Encoding (decodeUtf8)
-import Weft.Http.Metrics.Cells
+import GHC.Conc (getNumCapabilities, getNumProcessors)
+import GHC.Exts (Int (..), fetchAddIntArray#, myThreadId#, threadStatus#)
+import GHC.IO (IO (..))
 import Weft.Http.Metrics.Types
 
 -- | The registered metrics, newest first, and the names in use.
@@ -93,7 +107,7 @@ newCounters registry name help labels = do
   mapM_ (either throwIO pure . checkLabelName . fst) (concat labels)
   cells <- newCells (length labels)
   register registry [Description name help CounterKind] $
-    (: []) <$> zipWithM (\l i -> sample l . Whole <$> total cells i) labels [0 ..]
+    (: []) <$> zipWithM (\l i -> sample l . Whole <$> sumOf cells i) labels [0 ..]
   pure (map (Counter cells) [0 .. length labels - 1])
 
 -- | Add one. From any thread; takes some nanoseconds and allocates nothing.
@@ -106,7 +120,7 @@ addTo (Counter cells index) = add cells index
 
 -- | The current value.
 counterValue :: Counter -> IO Int
-counterValue (Counter cells index) = total cells index
+counterValue (Counter cells index) = sumOf cells index
 
 -- | The bounds of the buckets; for each, and for larger values, the observations; and their sum.
 data Histogram = Histogram !(PrimArray Int) !Cells
@@ -125,7 +139,7 @@ newHistogram registry name help unit given = do
   cells <- newCells (count + 2)
   register registry [Description name help HistogramKind] $ do
     counts <- totals cells (count + 1)
-    sum' <- total cells (count + 1)
+    sum' <- sumOf cells (count + 1)
     let upTo = scanl1 (+) counts
         buckets = zipWith (\bound n -> Sample "_bucket" [("le", bound)] (Whole n)) (map (shown . value) bounds <> ["+Inf"]) upTo
     -- The count equals the last bucket even during concurrent observations.
@@ -165,3 +179,58 @@ readGauge registry name help get = register registry [Description name help Gaug
 -- | A counter that is read at each scrape; it begins at 0 and only grows. Throws 'MetricError'.
 readCounter :: Registry -> Text -> Text -> IO Int -> IO ()
 readCounter registry name help get = register registry [Description name help CounterKind] ((\n -> [[sample [] (Whole n)]]) <$> get)
+
+-- Note [Rows]
+-- ~~~~~~~~~~~
+-- A shared number moves between the workers' caches with each addition. So each GHC capability has its
+-- own row, and rows share no cache lines (or pairs, hence 128 bytes). Additions are still atomic: during
+-- a takeover two threads of one capability may be in the middle of one.
+
+-- | Rows of numbers; the words from one row to the next, and the number of rows less one.
+data Cells = Cells {-# UNPACK #-} !(MutableByteArray RealWorld) !Int !Int
+
+-- | A row of the given number of zeros for each processor. Processors added later share rows.
+newCells :: Int -> IO Cells
+newCells count = do
+  processors <- max <$> getNumProcessors <*> getNumCapabilities
+  let rows = powerFrom (min 64 (max 1 processors))
+      -- Whole blocks of 128 bytes.
+      stride = (count + 15) `div` 16 * 16
+      size = 8 * rows * stride
+  cells <- newAlignedPinnedByteArray size 128
+  fillByteArray cells 0 size 0
+  pure (Cells cells stride (rows - 1))
+  where
+    -- The next power of two.
+    powerFrom n = 1 `unsafeShiftL` (finiteBitSize n - countLeadingZeros (n - 1))
+
+newtype Row = Row Int
+
+-- | The row of the current capability. Another thread may use the row too, which is safe.
+myRow :: IO Row
+myRow = IO $ \s -> case myThreadId# s of
+  (# s1, me #) -> case threadStatus# me s1 of
+    (# s2, _, capability, _ #) -> (# s2, Row (I# capability) #)
+
+-- | Add to the number of this index, unchecked.
+addIn :: Cells -> Row -> Int -> Int -> IO ()
+addIn (Cells (MutableByteArray cells) stride mask) (Row row) index (I# n) = IO $ \s ->
+  case fetchAddIntArray# cells at n s of
+    (# s', _ #) -> (# s', () #)
+  where
+    !(I# at) = (row .&. mask) * stride + index
+
+-- | 'addIn' the current row.
+add :: Cells -> Int -> Int -> IO ()
+add cells index n = myRow >>= \row -> addIn cells row index n
+
+-- | The sum of a number over all rows. May miss concurrent additions.
+sumOf :: Cells -> Int -> IO Int
+sumOf (Cells cells stride mask) index = go 0 0
+  where
+    go row !sum'
+      | row > mask = pure sum'
+      | otherwise = readByteArray cells (row * stride + index) >>= \n -> go (row + 1) (sum' + n)
+
+totals :: Cells -> Int -> IO [Int]
+totals cells count = mapM (sumOf cells) [0 .. count - 1]

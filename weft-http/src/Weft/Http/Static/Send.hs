@@ -38,7 +38,6 @@ import Weft.Http.Server.Render
 import Weft.Http.Server.Types
 import Weft.Http.Static.Cache
 import Weft.Http.Static.Names (settledIn)
-import Weft.Http.Static.Opened
 import Weft.Http.Static.Represent
 import Weft.Http.Static.Types
 import Weft.Http.Status

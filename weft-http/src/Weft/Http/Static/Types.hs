@@ -45,7 +45,6 @@ import Weft.Http.Response (Field)
 import Weft.Http.Server.Types
 import Weft.Http.Static.Cache
 import Weft.Http.Static.Names
-import Weft.Http.Static.Opened
 import Weft.Http.Static.Rules
 import Weft.Http.Status
 import Weft.Internal.Os.Report (reportToStderr)

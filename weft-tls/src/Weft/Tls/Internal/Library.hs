@@ -2,7 +2,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- | The accepted versions, ciphers and groups. All code that depends on the library's version is here,
--- in "Weft.Tls.Internal.Failure" and in "Weft.Tls.Internal.Sessions".
+-- and in "Weft.Tls.Internal.Failure".
 module Weft.Tls.Internal.Library
   ( TlsVersion (..),
     supportedFrom,
@@ -16,18 +16,26 @@ module Weft.Tls.Internal.Library
     securityOf,
     serverDefaults,
     clientDefaults,
+    newSessions,
   )
 where
 
 import Control.Concurrent (ThreadId, myThreadId)
-import Control.Exception (bracket_, catch, throwIO)
+import Control.Exception (bracket_, catch, evaluate, throwIO)
 import Crypto.System.CPU (ProcessorOption (..), processorOptions)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.ByteString.Char8 qualified as C
+import Data.ByteString.Short (ShortByteString, toShort)
 import Data.Default.Class (def)
 import Data.IORef
+import Data.IntMap.Strict (IntMap)
+import Data.IntMap.Strict qualified as IntMap
+import Data.Map.Strict (Map)
+import Data.Map.Strict qualified as Map
 import Data.Maybe (fromMaybe)
+import Data.Word (Word64)
+import GHC.Clock (getMonotonicTimeNSec)
 import Network.TLS
 import Network.TLS.Extra.Cipher (ciphersuite_strong)
 import Weft.Http.Request (Security (..))
@@ -190,3 +198,55 @@ serverDefaults = def
 
 clientDefaults :: HostName -> ClientParams
 clientDefaults host = defaultParamsClient host ""
+
+-- | Sessions by their number, and the numbers in order of arrival.
+data Store = Store
+  { sessions :: !(Map ShortByteString Entry),
+    order :: !(IntMap ShortByteString),
+    next :: !Int
+  }
+
+data Entry = Entry !Int !Word64 SessionData
+
+-- | Remembers at most the given number of sessions, each for the given seconds; drops the oldest first.
+newSessions :: Int -> Int -> IO SessionManager
+newSessions most lifetimeSeconds
+  | most <= 0 = pure noSessionManager
+  | otherwise = do
+      store <- newIORef (Store Map.empty IntMap.empty 0)
+      let look number = do
+            now <- getMonotonicTimeNSec
+            found <- Map.lookup (toShort number) . sessions <$> readIORef store
+            pure $ case found of
+              Just (Entry _ until' session) | now < until' -> Just session
+              _ -> Nothing
+          forget number = atomicModifyIORef' store (\s -> (without (toShort number) s, ()))
+      pure
+        noSessionManager
+          { sessionResume = look,
+            sessionResumeOnlyOnce = \number -> look number <* forget number,
+            sessionEstablish = \number session -> do
+              now <- getMonotonicTimeNSec
+              -- An unevaluated session would retain the whole handshake.
+              _ <- evaluate (length (show session))
+              let until' = now + fromIntegral lifetimeSeconds * 1_000_000_000
+              -- No ticket of our own, which tls 2 asks for; tls 1.8 wants ().
+              atomicModifyIORef' store (\s -> (limited (with (toShort number) until' session s), mempty)),
+            sessionInvalidate = forget
+          }
+  where
+    with number until' session s =
+      let s' = without number s
+       in s'
+            { sessions = Map.insert number (Entry (next s') until' session) (sessions s'),
+              order = IntMap.insert (next s') number (order s'),
+              next = next s' + 1
+            }
+    without number s = case Map.lookup number (sessions s) of
+      Nothing -> s
+      Just (Entry place _ _) -> s {sessions = Map.delete number (sessions s), order = IntMap.delete place (order s)}
+    limited s
+      | Map.size (sessions s) <= most = s
+      | otherwise = case IntMap.minView (order s) of
+          Just (number, _) -> without number s
+          Nothing -> s

@@ -48,7 +48,6 @@ import Weft.Http.Server (Body (..), Response (..))
 import Weft.Http.Server qualified as Server
 import Weft.Http.Server.Types (knownLength)
 import Weft.Http.Static.Cache
-import Weft.Http.Static.Opened
 import Weft.Http.Status
 import Weft.Internal.Core.SystemCall (fileDescriptor)
 import Weft.Internal.Os.Descriptor (descriptorNumber)
