@@ -121,7 +121,7 @@ import Weft (BackendChoice (..))
 import Weft qualified
 import Weft.Http.Proxy (Presence (..), proxyLayerOfAnybody)
 import Weft.Http.Request (ClientInfo (..), Security (..))
-import Weft.Http.Server (Layer, ServerSettings)
+import Weft.Http.Server (Layer, ServerSettings (..))
 import Weft.Socket (Socket)
 import Weft.Wai.Internal.Perform
 import Weft.Wai.Internal.Request
@@ -190,15 +190,15 @@ setTimeout limit settings = settings {settingsTimeout = limit}
 
 -- | In octets: how much unread body is received to keep the connection; 'Nothing': all. Default: 8192.
 setMaximumBodyFlush :: Maybe Int -> Settings -> Settings
-setMaximumBodyFlush most settings = settings {settingsMaximumBodyFlush = fmap (max 0) most}
+setMaximumBodyFlush most = setServer (\server -> server {serverSkipBody = maybe maxBound (fromIntegral . max 0) most})
 
 -- | In octets; a larger head is answered with 431. Default: 51,200.
 setMaxTotalHeaderLength :: Int -> Settings -> Settings
-setMaxTotalHeaderLength most settings = settings {settingsMaxTotalHeaderLength = most}
+setMaxTotalHeaderLength most = setServer (\server -> server {serverLimits = headLimits most})
 
 -- | In octets: a larger body is answered with 413. Default: any size.
 setMaximumRequestBody :: Maybe Int -> Settings -> Settings
-setMaximumRequestBody most settings = settings {settingsMaximumRequestBody = most}
+setMaximumRequestBody most = setServer (\server -> server {serverMaxBody = maybe maxBound fromIntegral most})
 
 -- | Run when the socket listens, before connections are accepted.
 setBeforeMainLoop :: IO () -> Settings -> Settings
@@ -219,7 +219,7 @@ getGracefulShutdownTimeout = settingsGracefulShutdownTimeout
 
 -- | The @Server@ field of responses that have none. Default: @weft@. Empty: none.
 setServerName :: ByteString -> Settings -> Settings
-setServerName name settings = settings {settingsServerName = name}
+setServerName name = setServer (\server -> server {serverName = name})
 
 -- | Add an @Alt-Svc@ field to all responses.
 setAltSvc :: ByteString -> Settings -> Settings
@@ -267,15 +267,15 @@ setServer change settings = settings {settingsServer = change . settingsServer s
 
 -- | Layers between the socket and HTTP, such as TLS, outermost first.
 setLayers :: [Layer] -> Settings -> Settings
-setLayers layers settings = settings {settingsLayers = layers}
+setLayers layers = setServer (\server -> server {serverLayers = layers})
 
 -- | A layer below the others that determines the client's address: the PROXY protocol.
 setProxyLayer :: Layer -> Settings -> Settings
-setProxyLayer layer settings = settings {settingsProxy = Just layer}
+setProxyLayer layer = setServer (\server -> server {serverProxy = Just layer})
 
 -- | Use the socket's address of the client. The default.
 setProxyProtocolNone :: Settings -> Settings
-setProxyProtocolNone settings = settings {settingsProxy = Nothing}
+setProxyProtocolNone = setServer (\server -> server {serverProxy = Nothing})
 
 -- | Require a header of the PROXY protocol, and close other connections. Only for an address that the
 -- proxy alone can reach; 'Weft.Http.Proxy.proxyLayer' (with 'setProxyLayer') is for named networks.

@@ -1,8 +1,5 @@
--- |
--- Description : The decoder of request bodies
---
--- Takes the framing off a body as it arrives: fixed lengths and chunks (RFC 9112, section 7.1). The
--- decoder is a value that classifies the bytes at hand; it keeps a few numbers and no data.
+-- | Takes the framing off a body as it arrives: fixed lengths and chunks (RFC 9112, section 7.1).
+-- The decoder is a value that classifies the bytes at hand; it keeps a few numbers and no data.
 module Weft.Http.Body
   ( -- * Decoding
     Decoder,

@@ -1,7 +1,5 @@
--- |
--- Description : Compression of responses
---
--- Compresses content in memory with gzip. Static files have forms of their own ("Weft.Http.Static").
+-- | Compresses content in memory with gzip. Static files have forms of their own
+-- ("Weft.Http.Static").
 module Weft.Http.Compress
   ( -- * For handlers
     compress,

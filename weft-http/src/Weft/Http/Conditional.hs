@@ -1,7 +1,5 @@
--- |
--- Description : Preconditions
---
--- Evaluates preconditions against the validators of a representation (RFC 9110, section 13.2.2). Pure.
+-- | Evaluates preconditions against the validators of a representation (RFC 9110, section 13.2.2).
+-- Pure.
 module Weft.Http.Conditional (Validators (..), Outcome (..), evaluatePreconditions) where
 
 import Data.ByteString (ByteString)

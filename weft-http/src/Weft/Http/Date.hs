@@ -1,7 +1,4 @@
--- |
--- Description : HTTP dates
---
--- Formats times in the preferred format of RFC 9110, section 5.6.7, and parses all three. Pure.
+-- | Formats times in the preferred format of RFC 9110, section 5.6.7, and parses all three. Pure.
 module Weft.Http.Date
   ( -- * Times
     HttpTime (..),

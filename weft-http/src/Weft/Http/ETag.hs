@@ -1,7 +1,5 @@
--- |
--- Description : Entity tags
---
--- The comparison and syntax of entity tags (RFC 9110, section 8.8.3), and the tags of static files.
+-- | The comparison and syntax of entity tags (RFC 9110, section 8.8.3), and the tags of static
+-- files.
 module Weft.Http.ETag
   ( -- * Tags
     ETag (..),

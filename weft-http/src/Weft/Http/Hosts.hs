@@ -1,7 +1,4 @@
--- |
--- Description : Handlers by host name
---
--- Virtual hosts: the host of a request selects the handler, without case, port and a final dot.
+-- | Virtual hosts: the host of a request selects the handler, without case, port and a final dot.
 module Weft.Http.Hosts
   ( -- * Names
     HostPattern (..),

@@ -1,7 +1,5 @@
--- |
--- Description : Media types by file name
---
--- The @Content-Type@ of a file by its name: the table of @mime-types@, a few more, and the charset.
+-- | The @Content-Type@ of a file by its name: the table of @mime-types@, a few more, and the
+-- charset.
 module Weft.Http.Mime (contentTypeFor, defaultContentType) where
 
 import Data.ByteString (ByteString)

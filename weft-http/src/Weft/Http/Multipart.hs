@@ -1,8 +1,5 @@
--- |
--- Description : Several ranges in one response
---
--- The framing of @multipart/byteranges@ (RFC 9110, section 14.6), whose exact length is known before
--- the first byte is sent. The caller sends the parts.
+-- | The framing of @multipart/byteranges@ (RFC 9110, section 14.6), whose exact length is known
+-- before the first byte is sent. The caller sends the parts.
 module Weft.Http.Multipart
   ( -- * Boundaries
     boundary,

@@ -1,7 +1,4 @@
--- |
--- Description : Negotiation of content codings and media types
---
--- The weighted lists of @Accept-Encoding@ and @Accept@ (RFC 9110, sections 12.4.2, 12.5.1 and
+-- | The weighted lists of @Accept-Encoding@ and @Accept@ (RFC 9110, sections 12.4.2, 12.5.1 and
 -- 12.5.3), and the choice among what is available. Pure. Not http-media: it reads @gzip;Q=0@ and
 -- @gzip;q=0;a=b@ as gzip of weight 1.
 module Weft.Http.Negotiation
@@ -22,6 +19,7 @@ module Weft.Http.Negotiation
 where
 
 import Control.Applicative ((<|>))
+import Control.Monad (guard)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.ByteString.Char8 qualified as C
@@ -96,22 +94,12 @@ weightIn parameters = case [B.drop 2 p | p <- map trim (C.split ';' parameters),
 
 -- | @0@ or @1@ with up to three decimals, at most 1.
 qvalue :: ByteString -> Maybe Int
-qvalue q = case C.uncons q of
-  Just (whole, rest)
-    | whole `elem` ("01" :: String),
-      Just decimals <- fraction rest,
-      let thousandths = (if whole == '1' then 1000 else 0) + decimals,
-      thousandths <= 1000 ->
-        Just thousandths
-  _ -> Nothing
-  where
-    fraction rest
-      | B.null rest = Just 0
-      | Just ('.', digits) <- C.uncons rest,
-        B.length digits <= 3,
-        B.all isDigit digits =
-          Just (B.foldl' (\n d -> n * 10 + fromIntegral d - 0x30) 0 digits * 10 ^ (3 - B.length digits))
-      | otherwise = Nothing
+qvalue q = do
+  (whole, rest) <- C.uncons q
+  decimals <- if B.null rest then Just "" else B.stripPrefix "." rest
+  guard (whole `elem` ("01" :: String) && B.length decimals <= 3 && B.all isDigit decimals)
+  (thousandths, _) <- C.readInt (C.cons whole (B.take 3 (decimals <> "000")))
+  thousandths <$ guard (thousandths <= 1000)
 
 -- | The coding to send, given the lines of @Accept-Encoding@ and the codings in the server's order of
 -- preference: the first of the highest weight, if that is at least the weight of 'Identity', or

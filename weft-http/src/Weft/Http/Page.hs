@@ -1,7 +1,5 @@
--- |
--- Description : Directory listings and error pages
---
--- Complete HTML documents that load nothing and contain no unescaped byte of a request or file name.
+-- | Complete HTML documents that load nothing and contain no unescaped byte of a request or file
+-- name.
 module Weft.Http.Page
   ( -- * Directory listings
     listingPage,

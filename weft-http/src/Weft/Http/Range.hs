@@ -1,8 +1,6 @@
--- |
--- Description : Ranges
---
--- From a @Range@ field to the parts that are sent (RFC 9110, section 14). Many small ranges cost a
--- server more than a client: their number is bounded, and those that nearly touch are sent as one.
+-- | From a @Range@ field to the parts that are sent (RFC 9110, section 14). Many small ranges cost
+-- a server more than a client: their number is bounded, and those that nearly touch are sent as
+-- one.
 module Weft.Http.Range
   ( -- * Resolving a @Range@
     resolveRange,

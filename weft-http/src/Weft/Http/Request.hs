@@ -1,7 +1,4 @@
--- |
--- Description : Requests as handlers see them
---
--- A request: its parsed head, its body as it arrives, and its client.
+-- | A request: its parsed head, its body as it arrives, and its client.
 --
 -- A handler may keep a request and its strings; the body can be received until the response is
 -- complete. A string retains all bytes received with the head: copy those kept in large numbers.

@@ -1,7 +1,4 @@
--- |
--- Description : Request heads
---
--- The strict parser of HTTP/1.1 and HTTP/1.0 request heads (RFC 9112, RFC 9110).
+-- | The strict parser of HTTP/1.1 and HTTP/1.0 request heads (RFC 9112, RFC 9110).
 --
 -- A connection reads into a buffer and calls 'parseRequest' while it says 'Incomplete':
 --

@@ -1,8 +1,5 @@
--- |
--- Description : Response heads
---
--- Status line and fields to bytes, checked first: with a line end in a handler's field a client could
--- write its own response.
+-- | Status line and fields to bytes, checked first: with a line end in a handler's field a client
+-- could write its own response.
 module Weft.Http.Response
   ( -- * Rendering
     renderHead,

@@ -169,10 +169,9 @@ drain server listeners = do
       -- Bounded, since clients may connect as fast as we accept.
       mapM_ (acceptWaiting context False 4096) listeners
         `finally` (mapM_ closeSocket listeners >> liftIO (letGo server))
-  ended <- awaitNone server (serverGrace (serverSettings server))
-  if ended
-    then pure True
-    else do
+  awaitNone server (serverGrace (serverSettings server)) >>= \case
+    True -> pure True
+    False -> do
       mapM_ closeSocket listeners
       cutOff server
       False <$ awaitNone server (seconds 1)

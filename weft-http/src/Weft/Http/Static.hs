@@ -154,8 +154,7 @@ elsewhere static clock request asked = \case
   Kept cached -> do
     tick <- liftIO (readClock clock)
     fresh <- stillFresh static tick (isJust (conditionRange (requestConditions request))) cached
-    answered <- if fresh then represent static tick request asked cached else pure Nothing
-    case answered of
+    (if fresh then represent static tick request asked cached else pure Nothing) >>= \case
       Just response -> pure response
       Nothing -> do
         forget static asked

@@ -1,7 +1,4 @@
--- |
--- Description : Status codes and the status line
---
--- The statuses of http-types, and what a server has to know of them. Pure.
+-- | The statuses of http-types, and what a server has to know of them. Pure.
 module Weft.Http.Status
   ( -- * Statuses
     module Network.HTTP.Types.Status,

@@ -1,5 +1,4 @@
--- |
--- Receiving and sending bytes by a socket, or by a layer over one, such as TLS, for server and client.
+-- | Receiving and sending bytes by a socket, or by a layer over one, such as TLS, for server and client.
 module Weft.Http.Transport
   ( Transport (..),
     socketTransport,

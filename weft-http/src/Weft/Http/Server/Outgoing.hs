@@ -235,20 +235,15 @@ record context c request status sent received duration = liftIO $ do
 refuse :: Context -> Connection -> Status -> ByteString -> Thread ()
 refuse context c status detail = do
   -- To say so has its own time, if there is none left.
-  liftIO (revive (contextServer context) c Sending)
-  sendError context c status detail
-  linger context c
-
--- | Answer what was no request with an error that says so.
-sendError :: Context -> Connection -> Status -> ByteString -> Thread ()
-sendError context c status detail = do
-  own <- liftIO (readIORef (serverOwnFields (contextServer context)))
+  own <- liftIO (revive server c Sending >> readIORef (serverOwnFields server))
   let response = errorResponse status detail
       body = case responseBody response of Bytes pieces -> pieces; _ -> []
   for_ (renderBeginning own status (responseFields response)) $ \beginning ->
     write context c (renderResponseHead beginning Closing True response : body)
-  unless (contextQuiet context) $
-    record context c Nothing status (bodyLength (responseBody response)) 0 0
+  unless (contextQuiet context) $ record context c Nothing status (bodyLength (responseBody response)) 0 0
+  linger context c
+  where
+    server = contextServer context
 
 -- | Does another protocol follow the head of the response, or stand in its place?
 isProtocol :: Body -> Bool

@@ -143,9 +143,7 @@ isIdle c = isIn Idle <$> readPrimVar (phaseWord (connectionMember c))
 stayIdle :: Server -> Connection -> IO ()
 stayIdle server c = do
   idle <- isIdle c
-  if idle
-    then deadlineOf server Idle >>= writeDeadline (connectionMember c)
-    else enter server c Idle
+  if idle then deadlineOf server Idle >>= writeDeadline (connectionMember c) else enter server c Idle
 {-# INLINE stayIdle #-}
 
 -- | How long each phase may last from the current tick on.

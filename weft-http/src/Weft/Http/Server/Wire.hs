@@ -102,13 +102,13 @@ transportOf c = fromMaybe (socketTransport (connectionSocket c)) (connectionTran
 
 -- | Receive into what room there is; 'Nothing' at the end of the stream.
 receiveMore :: Connection -> Input -> Thread (Maybe Input)
-receiveMore c input = runOnce $ do
-  roomy <- liftIO (withRoom input)
-  case roomy of
-    NoInput -> pure Nothing
-    Input buffer from to -> do
-      n <- receiveTo c buffer to maxBound
-      pure (if n == 0 then Nothing else Just (Input buffer from (to + n)))
+receiveMore c input =
+  runOnce $
+    liftIO (withRoom input) >>= \case
+      NoInput -> pure Nothing
+      Input buffer from to -> do
+        n <- receiveTo c buffer to maxBound
+        pure (if n == 0 then Nothing else Just (Input buffer from (to + n)))
 
 -- | Receive at most this number of bytes into memory of their own.
 receivePiece :: Connection -> Int -> Thread ByteString

@@ -1,7 +1,4 @@
--- |
--- Description : Patterns of paths
---
--- Patterns such as @*.css@ and @\/assets\/**@. Matching backtracks to the last star only. Pure.
+-- | Patterns such as @*.css@ and @\/assets\/**@. Matching backtracks to the last star only. Pure.
 module Weft.Http.Static.Glob (Glob, parseGlob, globText, matchesGlob) where
 
 import Data.ByteString (ByteString)

@@ -1,7 +1,4 @@
--- |
--- Description : Fields by pattern of the path
---
--- The fields that an operator adds to responses, by patterns of paths. Checked when made. Pure.
+-- | The fields that an operator adds to responses, by patterns of paths. Checked when made. Pure.
 module Weft.Http.Static.Rules
   ( HeaderRule,
     headerRule,

@@ -62,8 +62,7 @@ streamTransport whose rs library = do
 pending :: Stream -> IO Bool
 pending s = do
   left <- readIORef (plain s)
-  finished <- readIORef (over s)
-  case finished of
+  readIORef (over s) >>= \case
     Nothing | B.null left -> isComplete (records s)
     _ -> pure True
 
@@ -138,8 +137,7 @@ sendTo s pieces = do
     limit <- readIORef (portion s)
     -- Joins small pieces in one record.
     let bytes = B.concat (taken limit pieces)
-    done <- readIORef (over s)
-    case done of
+    readIORef (over s) >>= \case
       Just (Just failure) -> throwIO (asIOError failure)
       _ -> sendData (engineContext (engine s)) (L.fromChunks (slices bytes)) `E.catch` \e -> throwIO (asIOError (failureOf (e :: SomeException)))
     pure (B.length bytes)

@@ -20,7 +20,6 @@ import Control.Concurrent.MVar
 import Control.Exception (IOException, SomeException)
 import Control.Exception qualified as E
 import Control.Monad (unless, void, when)
-import Data.Foldable (for_)
 import Data.IORef
 import Data.Streaming.Network (bindPortTCP, bindRandomPortTCP)
 import Foreign.C.Types (CInt)
@@ -31,10 +30,10 @@ import Text.Read (readMaybe)
 import Weft hiding (Settings, defaultSettings, myThreadId, run)
 import Weft qualified
 import Weft.Http.Server (drain, serve)
+import Weft.IVar
 import Weft.Internal.Core.SystemCall qualified as Internal
 import Weft.Internal.Os.Descriptor (newDescriptor)
-import Weft.Kernel (Outcome (..), Waiter, deliver, suspend)
-import Weft.Outside (withRunner)
+import Weft.Outside (RunnerClosed (..), startThread, withRunner)
 import Weft.Socket (Socket, withSocket)
 import Weft.Wai.Internal.Application
 import Weft.Wai.Internal.Files
@@ -69,36 +68,21 @@ runSettingsSocket settings given application =
 
 -- | Serve on the listening socket that this opens in the run.
 serveWith :: Settings -> Thread Socket -> Application -> IO ()
-serveWith settings listening application = do
-  stopping <- newIORef (Goes [])
+serveWith settings listening application =
   Weft.runWith (settingsRuntime settings Weft.defaultSettings) . withRunner $ \runner ->
     withSocket listening $ \listener -> bracket newFiles closeFiles $ \files -> do
       server <- newServerFor settings runner files application
-      failure <- liftIO (newIORef Nothing)
-      liftIO (settingsInstallShutdownHandler settings (stop stopping))
+      -- Perhaps with a failure.
+      end <- newIVarNamed "the end of the service"
+      let stop = startThread runner (void (fill end Nothing)) `E.catch` \RunnerClosed -> pure ()
+      liftIO (settingsInstallShutdownHandler settings stop)
       liftIO (settingsBeforeMainLoop settings)
       _ <-
         forkWith defaultForkOptions {forkLabel = "acceptor"} $
-          serve server listener `catch` \e -> liftIO $ do
-            writeIORef failure (Just (e :: IOException))
-            stop stopping
-      suspend "the end of the service" $ \waiter -> do
-        over <- atomicModifyIORef' stopping $ \case
-          Goes waiters -> (Goes (waiter : waiters), False)
-          Stops -> (Stops, True)
-        when over (void (deliver waiter (Answered ())))
+          serve server listener `catch` \e -> void (fill end (Just (e :: IOException)))
+      failure <- readIVar end
       void (drain server [listener])
-      liftIO (readIORef failure) >>= mapM_ throwM
-
--- | Is the service to end? Those that wait for that.
-data Stopping = Goes [Waiter ()] | Stops
-
--- | From any thread.
-stop :: IORef Stopping -> IO ()
-stop stopping =
-  atomicModifyIORef' stopping (Stops,) >>= \case
-    Goes waiters -> for_ waiters (\waiter -> deliver waiter (Answered ()))
-    Stops -> pure ()
+      mapM_ throwM failure
 
 -- | A socket that was taken over, whether there is a thread that will close it, and its number.
 data Adopted = Adopted !Socket !(IORef Bool) !CInt

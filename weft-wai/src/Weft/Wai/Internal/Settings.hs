@@ -5,6 +5,7 @@ module Weft.Wai.Internal.Settings
   ( Settings (..),
     defaultSettings,
     serverSettingsOf,
+    headLimits,
     defaultOnException,
     defaultShouldDisplayException,
     defaultOnExceptionResponse,
@@ -26,7 +27,7 @@ import System.IO.Error (ioeGetErrorType)
 import Weft (bracket, liftIO, seconds)
 import Weft qualified
 import Weft.Http.Request (BodyError (..), ClientInfo (..))
-import Weft.Http.Server (Layer, Limits (..), MinimumRate (..), ServerSettings (..), Timeouts (..), defaultLimits, defaultMinimumRate, defaultServerSettings, defaultTimeouts)
+import Weft.Http.Server (Limits (..), MinimumRate (..), ServerSettings (..), Timeouts (..), defaultLimits, defaultMinimumRate, defaultServerSettings, defaultTimeouts)
 import Weft.Internal.Os.Report (exceptionText, writeStderr)
 import Weft.Socket (Socket)
 import Weft.Wai.Internal.Perform
@@ -44,12 +45,9 @@ data Settings = Settings
     -- | In octets, for each 'settingsTimeout' that a body is waited for.
     settingsSlowlorisSize :: !Int,
     settingsBeforeMainLoop :: IO (),
-    settingsServerName :: !ByteString,
-    settingsMaximumBodyFlush :: !(Maybe Int),
     settingsInstallShutdownHandler :: IO () -> IO (),
     -- | In seconds.
     settingsGracefulShutdownTimeout :: !(Maybe Int),
-    settingsMaxTotalHeaderLength :: !Int,
     settingsAltSvc :: !(Maybe ByteString),
     settingsLogger :: !(Maybe (Request -> Http.Status -> Maybe Integer -> IO ())),
     settingsNoParsePath :: !Bool,
@@ -57,9 +55,7 @@ data Settings = Settings
     -- Ours.
     settingsStyle :: !ApplicationStyle,
     settingsPrefetchBody :: !Int,
-    settingsMaximumRequestBody :: !(Maybe Int),
-    settingsLayers :: [Layer],
-    settingsProxy :: !(Maybe Layer),
+    -- | All that 'Weft.Wai.setServer' and others change there.
     settingsServer :: ServerSettings -> ServerSettings,
     settingsRuntime :: Weft.Settings -> Weft.Settings,
     -- | In place of port and host.
@@ -79,20 +75,14 @@ defaultSettings =
       settingsTimeout = 30,
       settingsSlowlorisSize = 2048,
       settingsBeforeMainLoop = pure (),
-      settingsServerName = "weft",
-      settingsMaximumBodyFlush = Just 8192,
       settingsInstallShutdownHandler = \_ -> pure (),
       settingsGracefulShutdownTimeout = Nothing,
-      settingsMaxTotalHeaderLength = 50 * 1024,
       settingsAltSvc = Nothing,
       settingsLogger = Nothing,
       settingsNoParsePath = False,
       settingsMaxBuilderResponseBufferSize = 65_536,
       settingsStyle = Automatic,
       settingsPrefetchBody = 65_536,
-      settingsMaximumRequestBody = Nothing,
-      settingsLayers = [],
-      settingsProxy = Nothing,
       settingsServer = id,
       settingsRuntime = id,
       settingsListen = Nothing
@@ -103,29 +93,19 @@ serverSettingsOf :: Settings -> ServerSettings
 serverSettingsOf settings =
   settingsServer settings $
     defaultServerSettings
-      { serverLimits =
-          defaultLimits
-            { limitRequestLine = most,
-              limitHead = most,
-              limitFields = max 100 (most `div` 50),
-              limitExtensionMethods = True
-            },
+      { serverLimits = headLimits (50 * 1024),
         serverTimeouts = defaultTimeouts {timeoutHead = limit, timeoutBody = limit, timeoutIdle = limit, timeoutWrite = limit},
         serverBodyRate =
           if settingsTimeout settings <= 0 || settingsSlowlorisSize settings <= 0
             then Nothing
             else Just (MinimumRate (max 1 (fromIntegral (settingsSlowlorisSize settings `div` settingsTimeout settings))) limit),
         serverResponseRate = if settingsTimeout settings <= 0 then Nothing else Just defaultMinimumRate,
-        serverMaxBody = maybe maxBound fromIntegral (settingsMaximumRequestBody settings),
+        serverMaxBody = maxBound,
         serverGrace = maybe forever' (seconds . max 0) (settingsGracefulShutdownTimeout settings),
-        serverName = settingsServerName settings,
-        serverSkipBody = maybe maxBound fromIntegral (settingsMaximumBodyFlush settings),
-        serverProxy = settingsProxy settings,
-        serverLayers = settingsLayers settings,
+        serverSkipBody = 8192,
         serverAround = around
       }
   where
-    most = max 256 (settingsMaxTotalHeaderLength settings)
     limit = if settingsTimeout settings <= 0 then forever' else seconds (settingsTimeout settings)
     -- Ten years; sums of it with the clock do not overflow.
     forever' = seconds (10 * 366 * 86_400)
@@ -136,6 +116,13 @@ serverSettingsOf settings =
             (liftIO (maybe (pure True) ($ clientAddress client) (settingsOnOpen settings)))
             (\_ -> liftIO (maybe (pure ()) ($ clientAddress client) (settingsOnClose settings)))
             (`when` session)
+
+-- | The limits of requests whose heads have at most this number of octets.
+headLimits :: Int -> Limits
+headLimits given =
+  defaultLimits {limitRequestLine = most, limitHead = most, limitFields = max 100 (most `div` 50), limitExtensionMethods = True}
+  where
+    most = max 256 given
 
 -- | Print exceptions that are worth it ('defaultShouldDisplayException') to standard error.
 defaultOnException :: Maybe Request -> SomeException -> IO ()
