@@ -38,9 +38,7 @@ import Foreign.C.Types (CInt)
 import Weft
 import Weft.Http.AccessLog.Line
 import Weft.Http.AccessLog.Writer
-import Weft.Http.Request
 import Weft.Http.Server.Types
-import Weft.Http.Status
 import Weft.Internal.Os.Report (reportToStderr)
 import Weft.Mask (mask_)
 

@@ -28,9 +28,7 @@ import Weft
 import Weft.Http.ETag
 import Weft.Http.Internal.Ascii
 import Weft.Http.Negotiation
-import Weft.Http.Request
 import Weft.Http.Server.Types
-import Weft.Http.Status
 
 -- | Which content is compressed, and how.
 data CompressSettings = CompressSettings

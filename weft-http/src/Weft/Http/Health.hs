@@ -23,9 +23,7 @@ import Data.ByteString (ByteString)
 import Data.IORef
 import Weft
 import Weft.Http.Metrics (Registry, metricsHandler)
-import Weft.Http.Request
 import Weft.Http.Server.Types
-import Weft.Http.Status
 
 -- | The shared readiness of a service.
 newtype Health = Health (IORef Readiness)

@@ -24,10 +24,8 @@ import Data.HashMap.Strict (HashMap)
 import Data.HashMap.Strict qualified as HashMap
 import Weft.Http.Internal.Address (isHostAndPort)
 import Weft.Http.Internal.Ascii (lowered)
-import Weft.Http.Request
 import Weft.Http.Server.Render (errorResponse)
 import Weft.Http.Server.Types
-import Weft.Http.Status
 
 -- | The hosts of an entry.
 data HostPattern

@@ -66,9 +66,7 @@ import Weft.Http.Metrics.Http
 import Weft.Http.Metrics.Registry
 import Weft.Http.Metrics.Runtime
 import Weft.Http.Metrics.Types
-import Weft.Http.Request
 import Weft.Http.Server.Types
-import Weft.Http.Status
 
 -- | Register the metrics of the runtime, the garbage collector and the process.
 registerAll :: Registry -> Thread ()

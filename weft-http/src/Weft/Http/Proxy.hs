@@ -52,7 +52,6 @@ import Weft.Buffer
 import Weft.Http.Internal.Address
 import Weft.Http.Internal.Ascii (splitCommas)
 import Weft.Http.Proxy.Header
-import Weft.Http.Request (ClientInfo (..))
 import Weft.Http.Server.Types
 import Weft.Socket (SockAddr (..), showAddress)
 

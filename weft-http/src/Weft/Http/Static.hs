@@ -42,7 +42,6 @@ import Weft.Http.Internal.Descriptors
 import Weft.Http.Internal.Hash (newSecret)
 import Weft.Http.Negotiation
 import Weft.Http.Path
-import Weft.Http.Request
 import Weft.Http.Server.Render
 import Weft.Http.Server.Types
 import Weft.Http.Static.Cache
@@ -53,7 +52,6 @@ import Weft.Http.Static.Represent
 import Weft.Http.Static.Rules
 import Weft.Http.Static.Send
 import Weft.Http.Static.Types
-import Weft.Http.Status
 
 -- | Open a directory. Throws an 'IOError' if that fails; 'checkStatic' finds other faults.
 openStatic :: StaticSettings -> Thread Static

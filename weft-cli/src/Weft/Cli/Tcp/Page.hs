@@ -6,9 +6,7 @@ module Weft.Cli.Tcp.Page (answeringTcp) where
 
 import Data.ByteString.Char8 qualified as C
 import Weft
-import Weft.Http.Request
 import Weft.Http.Server.Types
-import Weft.Http.Status
 import Weft.Tcp.Info
 
 -- | Answer @\/tcp@ if a stack is open in this process; the handler answers all else.

@@ -155,22 +155,18 @@ exchange limits clock lease request h use = do
         Streamed Nothing _ -> [C.pack (showHex (B.length piece) "\r\n"), piece, "\r\n"]
         _ -> [piece]
       expects = requestExpectContinue request
-  result <- try $ case requestBody request of
+      -- The failure of the body caused those that follow.
+      blamed e =
+        atomicReadRef sending >>= \case
+          BodyFailed cause | isConnectionTrouble e -> throwM cause
+          _ -> throwM e
+  flip finally (writeRef state Over) . handle blamed $ case requestBody request of
     Empty -> inline [h]
     Whole bytes
       | B.length bytes <= sentAtOnce && not expects -> inline [h, bytes]
       | otherwise -> apart (\out -> mapM_ out (inPieces bytes))
     Streamed (Just n) produce -> apart (counted n produce)
     Streamed Nothing produce -> apart (\out -> produce out >> sendOr (throwM . NotTaken) (send ["0\r\n\r\n"]))
-  writeRef state Over
-  case result of
-    Right done -> pure done
-    Left (e :: SomeException) -> do
-      -- The failure of the body caused those that follow.
-      sent <- atomicReadRef sending
-      case sent of
-        BodyFailed cause | isConnectionTrouble e -> throwM cause
-        _ -> throwM e
 
 -- | The connection refused bytes of the body.
 newtype NotTaken = NotTaken IOException

@@ -19,9 +19,7 @@ import Data.Int (Int64)
 import Data.Text (Text)
 import Weft.Http.Metrics.Registry
 import Weft.Http.Metrics.Types
-import Weft.Http.Request
 import Weft.Http.Server.Types
-import Weft.Http.Status
 
 -- | The metrics of one server, or of several together.
 data HttpMetrics = HttpMetrics

@@ -12,7 +12,6 @@ import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.IORef
 import Weft
-import Weft.Http.Request
 import Weft.Http.RequestHead
 import Weft.Http.Server.Exchange
 import Weft.Http.Server.Incoming
@@ -24,7 +23,6 @@ import Weft.Http.Server.State
 import Weft.Http.Server.Types
 import Weft.Http.Server.Whole
 import Weft.Http.Server.Wire
-import Weft.Http.Status
 import Weft.Internal.Os.Report (exceptionText)
 
 -- | The outcome of a response, and the next step of its connection.

@@ -22,7 +22,6 @@ import Data.IORef
 import Data.Maybe (isJust)
 import Foreign.ForeignPtr.Unsafe (unsafeForeignPtrToPtr)
 import Foreign.Ptr (minusPtr)
-import Weft.Http.Request
 import Weft.Http.RequestHead
 import Weft.Http.Server.Answering
 import Weft.Http.Server.Heads

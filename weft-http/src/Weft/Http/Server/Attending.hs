@@ -11,7 +11,6 @@ import Control.Monad (unless, when)
 import Data.Maybe (fromMaybe, isJust, isNothing)
 import Weft
 import Weft.Http.Internal.Address (peerAddress)
-import Weft.Http.Request
 import Weft.Http.Server.Connection
 import Weft.Http.Server.Input
 import Weft.Http.Server.Outgoing
@@ -20,7 +19,6 @@ import Weft.Http.Server.Registry
 import Weft.Http.Server.State
 import Weft.Http.Server.Types
 import Weft.Http.Server.Wire
-import Weft.Http.Status
 import Weft.Internal.Os.Report (exceptionText)
 import Weft.Mask (interruptible)
 import Weft.Socket (SockAddr, awaitReadable, closeSocket)

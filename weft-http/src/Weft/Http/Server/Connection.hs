@@ -14,7 +14,6 @@ import Data.Int (Int64)
 import GHC.Stack (emptyCallStack)
 import Weft
 import Weft.Buffer (Buffer)
-import Weft.Http.Request
 import Weft.Http.RequestHead
 import Weft.Http.Server.Answering
 import Weft.Http.Server.AtOnce
@@ -29,7 +28,6 @@ import Weft.Http.Server.Registry
 import Weft.Http.Server.State
 import Weft.Http.Server.Types
 import Weft.Http.Server.Wire
-import Weft.Http.Status
 import Weft.Internal.Core.Buffer (bufferFrom, unsafeSlice)
 import Weft.Internal.Core.Intake (Intake, bufferMemory, intakeBuffer, newIntake)
 import Weft.Internal.Core.Standing (Arrival (..))
@@ -201,8 +199,11 @@ respond context c reading h input output = case serverAnswers server of
 handled :: Context -> Connection -> Handler -> RequestHead -> Layout -> Input -> Output -> Thread Pause
 handled context c handler h layout !input !output = runOnce $ do
   lastOne <- liftIO (beginHandling context c)
-  let asked = askedSince context c handler (Request h EmptyBody (connectionClient c)) layout input output (isPersistent h && not lastOne)
-  if contextQuiet context then asked untimed else now >>= asked . instantNanoseconds
+  let !request = Request h EmptyBody (connectionClient c)
+      !persistent = isPersistent h && not lastOne
+  if contextQuiet context
+    then askedSince context c handler request layout input output persistent untimed
+    else now >>= askedSince context c handler request layout input output persistent . instantNanoseconds
 {-# NOINLINE handled #-}
 
 askedSince :: Context -> Connection -> Handler -> Request -> Layout -> Input -> Output -> Bool -> Int64 -> Thread Pause

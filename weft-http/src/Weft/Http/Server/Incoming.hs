@@ -27,7 +27,6 @@ import Data.Maybe (fromMaybe)
 import Weft
 import Weft.Http.Body
 import Weft.Http.Internal.Types (Limits (..))
-import Weft.Http.Request
 import Weft.Http.Response (interimContinue)
 import Weft.Http.Server.Exchange
 import Weft.Http.Server.Input

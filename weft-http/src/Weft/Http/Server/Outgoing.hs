@@ -28,7 +28,6 @@ import Data.Int (Int64)
 import Data.Maybe (isNothing)
 import Weft
 import Weft.Buffer (newBuffer)
-import Weft.Http.Request
 import Weft.Http.Server.Exchange
 import Weft.Http.Server.Incoming
 import Weft.Http.Server.Input
@@ -40,7 +39,6 @@ import Weft.Http.Server.Streaming
 import Weft.Http.Server.Types
 import Weft.Http.Server.Whole
 import Weft.Http.Server.Wire
-import Weft.Http.Status
 import Weft.Internal.Os.Report (exceptionText)
 import Weft.Time
 

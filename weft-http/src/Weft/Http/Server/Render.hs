@@ -29,10 +29,8 @@ import GHC.ForeignPtr (unsafeWithForeignPtr)
 import System.IO.Unsafe (unsafeDupablePerformIO)
 import Weft.Http.Internal.Ascii (decimalWidth, eqCaseless, pokeDecimal, splitCommas)
 import Weft.Http.Page (errorPage, pagePolicy, pageType)
-import Weft.Http.Request (Field (..))
 import Weft.Http.Response (BadField, checkField)
 import Weft.Http.Server.Types
-import Weft.Http.Status
 
 -- | @Date@ and @Server@ as bytes, which are the same for all responses of a second.
 data OwnFields

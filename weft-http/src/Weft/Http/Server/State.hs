@@ -50,7 +50,6 @@ import Data.Primitive.PrimVar (PrimVar (..))
 import Weft (Thread, ThreadId)
 import Weft.Attempt (Attempts)
 import Weft.Http.Internal.Address (Address, Peer)
-import Weft.Http.Request (ClientInfo, Expectation (..), Framing (..), RequestHead (..))
 import Weft.Http.Server.Heads (Heads, Reading (..))
 import Weft.Http.Server.Layout
 import Weft.Http.Server.Render (OwnFields)

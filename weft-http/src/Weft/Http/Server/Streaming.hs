@@ -19,7 +19,6 @@ import Data.Int (Int64)
 import Numeric (showHex)
 import Weft
 import Weft.Http.Internal.Framing (isTrailer)
-import Weft.Http.Request
 import Weft.Http.Response (checkField)
 import Weft.Http.Server.Exchange
 import Weft.Http.Server.Phase

@@ -1,7 +1,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | What passes between the connection loop ("Weft.Http.Server.Connection") and what answers requests.
--- Exports the settings again.
+-- | What passes between the connection loop ("Weft.Http.Server.Connection") and what answers requests,
+-- with the requests, statuses and settings that it consists of.
 module Weft.Http.Server.Types
   ( -- * Handlers
     Handler,
@@ -33,7 +33,9 @@ module Weft.Http.Server.Types
     Clock,
     readClock,
 
-    -- * Settings
+    -- * Requests, statuses, settings
+    module Weft.Http.Request,
+    module Weft.Http.Status,
     module Weft.Http.Server.Settings,
     module Weft.Http.Transport,
   )

@@ -21,13 +21,11 @@ import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.IORef
 import Data.Int (Int64)
-import Weft.Http.Request
 import Weft.Http.Server.Layout
 import Weft.Http.Server.Render
 import Weft.Http.Server.State
 import Weft.Http.Server.Types
 import Weft.Http.Server.Wire
-import Weft.Http.Status
 import Weft.Internal.Core.Standing (samePointer)
 
 -- | In octets: content up to this size is copied after its head, which costs less than two pieces.

@@ -26,7 +26,6 @@ import Weft.File
 import Weft.Http.Compress
 import Weft.Http.ETag
 import Weft.Http.Negotiation
-import Weft.Http.Request
 import Weft.Http.Server.Types
 import Weft.Http.Static.Cache
 import Weft.Http.Static.Names

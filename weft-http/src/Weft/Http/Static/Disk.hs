@@ -20,7 +20,6 @@ import Weft.Http.Negotiation
 import Weft.Http.Page hiding (EntryKind (..), ListingEntry (..))
 import Weft.Http.Page qualified as Page
 import Weft.Http.Path
-import Weft.Http.Request
 import Weft.Http.Server.Render
 import Weft.Http.Server.Types
 import Weft.Http.Static.Cache
@@ -30,7 +29,6 @@ import Weft.Http.Static.Represent
 import Weft.Http.Static.Rules
 import Weft.Http.Static.Send
 import Weft.Http.Static.Types
-import Weft.Http.Status
 
 -- | Answer with what the file system has at a path, and keep it under that path if it is a file.
 answerPath :: Static -> Clock -> Request -> ByteString -> Thread Response

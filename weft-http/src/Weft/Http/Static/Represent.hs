@@ -29,12 +29,10 @@ import Weft.Http.Mime
 import Weft.Http.Multipart
 import Weft.Http.Negotiation
 import Weft.Http.Range
-import Weft.Http.Request
 import Weft.Http.Server.Render
 import Weft.Http.Server.Types
 import Weft.Http.Static.Rules
 import Weft.Http.Static.Types
-import Weft.Http.Status
 
 -- | The head of a file: its path, is the answer negotiated, coding, tag, status of the file or the
 -- original.

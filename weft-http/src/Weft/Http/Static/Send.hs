@@ -33,14 +33,12 @@ import Weft.File
 import Weft.Http.ETag
 import Weft.Http.Multipart
 import Weft.Http.Range
-import Weft.Http.Request
 import Weft.Http.Server.Render
 import Weft.Http.Server.Types
 import Weft.Http.Static.Cache
 import Weft.Http.Static.Names (settledIn)
 import Weft.Http.Static.Represent
 import Weft.Http.Static.Types
-import Weft.Http.Status
 import Weft.Mask (mask_)
 
 -- | Open a path beneath the root. Short of descriptors, it closes some that the cache holds.

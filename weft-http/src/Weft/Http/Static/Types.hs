@@ -41,12 +41,10 @@ import Weft.Http.Compress
 import Weft.Http.Date
 import Weft.Http.ETag
 import Weft.Http.Negotiation
-import Weft.Http.Response (Field)
 import Weft.Http.Server.Types
 import Weft.Http.Static.Cache
 import Weft.Http.Static.Names
 import Weft.Http.Static.Rules
-import Weft.Http.Status
 import Weft.Internal.Os.Report (reportToStderr)
 
 -- | The directory to serve, and how.
