@@ -30,7 +30,7 @@ module Weft.Http.Server.Registry
   )
 where
 
-import Control.Monad (filterM, unless, void, when)
+import Control.Monad (filterM, unless, void, when, (<$!>))
 import Data.Foldable (for_)
 import Data.IORef
 import Data.IntMap.Strict qualified as IntMap
@@ -190,11 +190,11 @@ mostConnections = max 1 . serverMaxConnections . serverSettings
 
 -- | Is the server on its way out?
 isDraining :: Server -> IO Bool
-isDraining server = (\case Draining -> True; _ -> False) <$> readIORef (serverStage server)
+isDraining server = (\case Draining -> True; _ -> False) <$!> readIORef (serverStage server)
 
 -- | Does a connection wait for another request?
 isKeeping :: Server -> IO Bool
-isKeeping server = (\case Serving -> True; _ -> False) <$> readIORef (serverStage server)
+isKeeping server = (\case Serving -> True; _ -> False) <$!> readIORef (serverStage server)
 
 -- | From now on connections between two requests are given to this. A layer has a state that would be
 -- lost: connections with one end instead.
