@@ -15,8 +15,8 @@ import Test.Tasty.HUnit
 import Weft
 import Weft.Http.Client (Client, ClientPhase (..), ClientRequestBody (..), ClientSettings (..), ClientTimeouts (..), Field (..), HttpError (..), Method (..), Reply (..))
 import Weft.Http.Client qualified as Client
-import Weft.Http.Internal.Fault (Fault (BadChunk, BadContentLength, HeadTooLarge))
 import Weft.Http.Internal.ResponseHead (ResponseFault (BadHead, BadStatusLine, TooManyInterim, UnexpectedSwitch))
+import Weft.Http.Internal.Types (Fault (BadChunk, BadContentLength, HeadTooLarge))
 import Weft.Http.Metrics (MetricError (..))
 import Weft.Http.Proxy (ProxyRefused (..))
 import Weft.Http.Request (BodyError (..))

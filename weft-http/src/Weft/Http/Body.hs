@@ -23,7 +23,6 @@ import Data.ByteString.Unsafe qualified as U
 import Data.Int (Int64)
 import Data.Word (Word8)
 import Weft.Http.Internal.Ascii
-import Weft.Http.Internal.Fault
 import Weft.Http.Internal.Framing (isFraming, isTrailer)
 import Weft.Http.Internal.Types
 

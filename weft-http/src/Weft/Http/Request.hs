@@ -53,7 +53,6 @@ import Data.ByteString qualified as B
 import Data.ByteString.Char8 qualified as C
 import Data.Int (Int64)
 import Weft
-import Weft.Http.Internal.Fault
 import Weft.Http.Internal.Types
 import Weft.Socket (SockAddr)
 

@@ -41,6 +41,5 @@ module Weft.Http.RequestHead
   )
 where
 
-import Weft.Http.Internal.Fault
 import Weft.Http.Internal.Head
 import Weft.Http.Internal.Types

@@ -24,9 +24,8 @@ import Data.ByteString qualified as B
 import Data.ByteString.Char8 qualified as C
 import Data.Int (Int64)
 import Weft
-import Weft.Http.Internal.Fault
 import Weft.Http.Internal.ResponseHead
-import Weft.Http.Internal.Types (Field, Limits, Method (..))
+import Weft.Http.Internal.Types (Fault, Field, Limits, Method (..), faultText)
 import Weft.Http.Response (BadField (..))
 import Weft.Http.Transport (Transport)
 import Weft.Socket (Socket)

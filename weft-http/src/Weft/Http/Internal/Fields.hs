@@ -12,7 +12,6 @@ import Data.ByteString qualified as B
 import Data.ByteString.Char8 qualified as C
 import Data.ByteString.Unsafe qualified as U
 import Weft.Http.Internal.Ascii
-import Weft.Http.Internal.Fault
 import Weft.Http.Internal.Framing
 import Weft.Http.Internal.Types
 

@@ -20,7 +20,6 @@ import Data.List qualified as List
 import Data.Set (Set)
 import Data.Set qualified as Set
 import Weft.Http.Internal.Ascii
-import Weft.Http.Internal.Fault
 import Weft.Http.Internal.Types
 
 -- | The occurrences of a field.

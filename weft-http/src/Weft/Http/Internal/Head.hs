@@ -33,7 +33,6 @@ import GHC.Exts (indexWord64OffAddr#)
 import GHC.Word (Word64 (..))
 import Weft.Http.Internal.Address
 import Weft.Http.Internal.Ascii
-import Weft.Http.Internal.Fault
 import Weft.Http.Internal.Fields
 import Weft.Http.Internal.Framing
 import Weft.Http.Internal.Types
@@ -161,7 +160,14 @@ parseHead limits start h
     protocol t = isHttp11 t || isHttp t
     isHttp11 t = t + 9 <= B.length h && word64At h (t + 1) == http11
     isHttp t =
-      "HTTP/" `B.isPrefixOf` U.unsafeDrop (t + 1) h && isDigit (at (t + 6)) && at (t + 7) == 0x2e && isDigit (at (t + 8))
+      at (t + 1) == 0x48
+        && at (t + 2) == 0x54
+        && at (t + 3) == 0x54
+        && at (t + 4) == 0x50
+        && at (t + 5) == 0x2f
+        && isDigit (at (t + 6))
+        && at (t + 7) == 0x2e
+        && isDigit (at (t + 8))
 
 http11 :: Word64
 http11 = W64# (indexWord64OffAddr# "HTTP/1.1"# 0#)

@@ -21,7 +21,6 @@ import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.ByteString.Unsafe qualified as U
 import Weft.Http.Internal.Ascii
-import Weft.Http.Internal.Fault
 import Weft.Http.Internal.Fields
 import Weft.Http.Internal.Framing
 import Weft.Http.Internal.Types hiding (RequestHead (..))
