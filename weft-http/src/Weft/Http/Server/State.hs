@@ -58,6 +58,7 @@ import Weft.Internal.Core.Intake (Intake)
 import Weft.Kernel (Waiter)
 import Weft.Socket (Socket)
 
+-- | A running server.
 data Server = Server
   { serverSettings :: !ServerSettings,
     serverAnswers :: !Answers,

@@ -132,6 +132,7 @@ defaultStaticSettings root =
       staticReport = reportToStderr
     }
 
+-- | An open directory and what is cached of it.
 data Static = Static
   { openSettings :: !StaticSettings,
     openRoot :: !File,
