@@ -4,7 +4,21 @@
 -- atomic exchange and never waits; the writer takes everything at once, and reopens its file where a request
 -- in the queue asks for it. Not fast-logger, whose single writer dies on @\/dev\/full@, so that the queue
 -- grows and a flush never ends.
-module Weft.Http.AccessLog.Writer (LogTarget (..), LogOutput, openOutput, writer, Queue, newQueue, enqueue, askReopen, askClose, droppedSoFar) where
+module Weft.Http.AccessLog.Writer
+  ( LogTarget (..),
+    LogOutput,
+    openOutput,
+    writer,
+
+    -- * The queue
+    Queue,
+    newQueue,
+    enqueue,
+    askReopen,
+    askClose,
+    droppedSoFar,
+  )
+where
 
 import Control.Exception (IOException)
 import Control.Monad (join, void, when)

@@ -38,7 +38,8 @@ data After
   | -- | It is none that can be sent at once.
     Slowly
 
--- | Send a response to a request that may have a body: whether the connection goes on, and what waits to be sent.
+-- | Send a response to a request that may have a body: whether the connection goes on, and what waits to
+-- be sent.
 sendingOnce :: Context -> Connection -> Answering -> Response -> Thread (Bool, Output)
 sendingOnce context c possible response = do
   (draining, skippable) <- liftIO ((,) <$> beginSending (contextServer context) c <*> isSkippable context (answeringBody possible))
@@ -93,7 +94,8 @@ answered context c answering
     withRetry response = response {responseFields = Field "Retry-After" "1" : responseFields response}
     sentAtOnce response = sending response >>= finished context c
 
--- | From here on the client has its time to take the response, also one that had none left. Does the server drain?
+-- | From here on the client has its time to take the response, also one that had none left. Does the
+-- server drain?
 beginSending :: Server -> Connection -> IO Bool
 beginSending server c = revive server c Sending >> isDraining server
 
@@ -134,8 +136,9 @@ concluded context c progress ended sending = case (progress, ended) of
 twice :: String
 twice = "an application has answered a request twice"
 
--- | 'applied' for an application in plain 'IO', and a request without a body: a small response is sent without suspending
--- it. In one effect, the first action comes first, the second begins to answer, and the last is run when all went well.
+-- | 'applied' for an application in plain 'IO', and a request without a body: a small response is sent
+-- without suspending it. In one effect, the first action comes first, the second begins to answer, and
+-- the last is run when all went well.
 appliedPlain :: Context -> Connection -> PlainAnswer -> IO () -> IO Answering -> IO After -> Thread After
 appliedPlain context c (PlainAnswer host answer) first begin settling = runOnce $ do
   outcome <- host first $ \way -> do
@@ -192,13 +195,15 @@ sentLater context c answering response = do
 asItWas :: Aborted -> Thread a
 asItWas aborted@(Aborted _ why) = maybe (throwM aborted) throwM why
 
--- | An exception has left an application while its response was under way, of which the operator knows already.
+-- | An exception has left an application while its response was under way, of which the operator knows
+-- already.
 halfway :: SomeException -> Thread a
 halfway e = case fromException e of
   Just (_ :: SomeAsyncException) -> throwM e
   Nothing -> throwM (Aborted (exceptionText e) (Just e))
 
--- | The response to a request whose handler has raised an exception, or the end of a connection without a client.
+-- | The response to a request whose handler has raised an exception, or the end of a connection without a
+-- client.
 failing :: Context -> SomeException -> Thread Response
 failing context e
   | Just (Interruption HandlerTooSlow _) <- fromException e = ending serviceUnavailable503 "The request took too long to answer."

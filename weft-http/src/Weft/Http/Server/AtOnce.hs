@@ -147,7 +147,8 @@ afterAll intake (Arrival from n) reading = afterHead reading n (Input (bufferFro
 mostKept :: Int
 mostKept = 16_384
 
--- | Send a small response in the same effect, without a deadline (nothing waits), and with the step to the next request.
+-- | Send a small response in the same effect, without a deadline (nothing waits), and with the step to
+-- the next request.
 sendQuickly :: Context -> Connection -> Layout -> Response -> Send
 sendQuickly context c layout response request input persistent = do
   draining <- isDraining (contextServer context)

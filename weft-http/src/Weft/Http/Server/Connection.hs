@@ -75,7 +75,8 @@ receivingInto context c buffer = case connectionTransport c of
     n <- transportReceive transport buffer 0 maxBound
     unless (n == 0) $ requests context c (Input buffer 0 n) unseen noOutput >>= onward context c
 
--- | Bytes have come. 'Nothing': they were requests, now answered, and the next goes to the rest of the buffer.
+-- | Bytes have come. 'Nothing': they were requests, now answered, and the next goes to the rest of the
+-- buffer.
 received :: Session -> Arrival -> Thread (Maybe Pause)
 received session came = runOnce $ case contextShortcut (sessionContext session) of
   NoShortcut -> attended session came Unread

@@ -61,19 +61,21 @@ import Weft.Http.Server.Types
 -- 'conclude'.
 --
 --   (A) Two threads answer. One claims Unanswered; the other finds another stage, and is refused.
---   (B) The application ends while a thread of it begins to answer. Where 'conclude' comes first the thread is refused, and
---       the session answers in its place. Where the claim comes first the session finds Sending: how much has gone out is
---       not known, so the connection ends.
+--   (B) The application ends while a thread of it begins to answer. Where 'conclude' comes first the
+--       thread is refused, and the session answers in its place. Where the claim comes first the session
+--       finds Sending: how much has gone out is not known, so the connection ends.
 --   (C) Two threads use a sink. The second finds Sending, and the response fails.
---   (D) A sink is used when its response has ended, and the connection may be that of another request, or closed: the
---       thread finds Closing or later, and raises 'SinkEnded'.
---   (E) A thread is interrupted in the middle of sending. The stage stays Sending: nothing ever follows what may be half of
---       a chunk, and the connection ends.
---   (F) A body is asked for while the response begins, of a client that waits for 100 (Continue). Either the 100 comes
---       first, and the response waits for Informing to end; or the head has gone out (a flag), and there is no 100.
---   (G) Two threads receive the body, or one does when the session goes on. A flag says that a thread receives: a second is
---       refused. Another says that the body is over: from then on every thread is refused, and the session, which sets it,
---       is told of one that receives: it would take the bytes of the next request, so the connection ends.
+--   (D) A sink is used when its response has ended, and the connection may be that of another request, or
+--       closed: the thread finds Closing or later, and raises 'SinkEnded'.
+--   (E) A thread is interrupted in the middle of sending. The stage stays Sending: nothing ever follows
+--       what may be half of a chunk, and the connection ends.
+--   (F) A body is asked for while the response begins, of a client that waits for 100 (Continue). Either
+--       the 100 comes first, and the response waits for Informing to end; or the head has gone out (a
+--       flag), and there is no 100.
+--   (G) Two threads receive the body, or one does when the session goes on. A flag says that a thread
+--       receives: a second is refused. Another says that the body is over: from then on every thread is
+--       refused, and the session, which sets it, is told of one that receives: it would take the bytes of
+--       the next request, so the connection ends.
 
 -- | The stage of one request: the actions that are still allowed, and the thread that may take them.
 newtype Exchange = Exchange (PrimVar RealWorld Int)
@@ -184,7 +186,8 @@ beginContent exchange = void (proceed exchange resting)
 checkContent :: Exchange -> IO ()
 checkContent (Exchange var) = readPrimVar var >>= \word -> when (stageOf word >= closing) (throwIO SinkEnded)
 
--- | Become the thread that sends a part of the content, perhaps the head before it. Raises 'SinkEnded' at its end.
+-- | Become the thread that sends a part of the content, perhaps the head before it. Raises 'SinkEnded' at
+-- its end.
 takeContent :: Exchange -> IO Claim
 takeContent exchange = do
   before <- stageOf <$> change exchange (\word -> if stageOf word == resting then (word .|. headFlag) `at` sending else word)

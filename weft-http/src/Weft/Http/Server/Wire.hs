@@ -187,9 +187,10 @@ writeFilePart context c before file offset size = runOnce $ do
     writeBefore True context c [B.drop sent before]
     going (offset + more) (size - more)
   where
+    sendSome = transportSendFile (transportOf c)
     -- In turns, so that progress moves the deadline.
     going from count = unless (count <= 0) $ do
-      n <- sendAtPace (contextServer context) c (transportSendFile (transportOf c) file from (fromIntegral (min count 524_288)))
+      n <- sendAtPace (contextServer context) c (sendSome file from (fromIntegral (min count 524_288)))
       when (n == 0) $ abort context "a file became shorter while it was sent; the connection was cut off"
       going (from + fromIntegral n) (count - fromIntegral n)
 
