@@ -28,9 +28,9 @@ import Weft.Internal.Os.Descriptor (Descriptor (..))
 import Weft.Sim
 import Weft.Sim.Internal.Disk (createSymlink)
 import Weft.Sim.Internal.Kernel (Sim (..), overhear, steer)
-import Weft.Sim.Internal.Report (renderStuck)
 import Weft.Sim.Internal.Signals (raiseSignal)
 import Weft.Sim.Internal.Ticket (Ask (..))
+import Weft.Sim.Internal.Verdict (renderStuck)
 import Weft.Sim.Internal.World (giveDescriptor, takeDescriptor)
 
 -- | The simulator's schedules.

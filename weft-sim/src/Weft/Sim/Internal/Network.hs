@@ -43,7 +43,6 @@ import Weft.Sim.Internal.Network.Faults
 import Weft.Sim.Internal.Network.Line
 import Weft.Sim.Internal.Network.Listen
 import Weft.Sim.Internal.Network.Options
-import Weft.Sim.Internal.Network.Paths
 import Weft.Sim.Internal.Network.Pipes
 import Weft.Sim.Internal.Network.Ports
 import Weft.Sim.Internal.Network.Streams
@@ -51,7 +50,6 @@ import Weft.Sim.Internal.Network.Types
 import Weft.Sim.Internal.Ticket
 import Weft.Sim.Internal.World
 
--- Answer a call of this name with an attempt, in line, without a limit of time.
 waiting :: Line -> String -> Attempt a -> Answering a
 waiting line what = standIn Completed line what Nothing
 
@@ -214,7 +212,6 @@ receive net s !buffer !offset !count !ask k = withRole net "receive" s use ask k
 hasNoRoom :: Buffer -> Int -> Int -> Bool
 hasNoRoom buffer offset count = snd (roomOf buffer offset count) <= 0
 
--- The error of an unconnected stream socket.
 notConnected :: Sock -> Errno
 notConnected sock = if sockFamily sock == AF_UNIX then eINVAL else eNOTCONN
 

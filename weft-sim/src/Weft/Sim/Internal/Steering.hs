@@ -96,7 +96,6 @@ launchOn sim machine host = do
 crash :: Machine -> Thread ()
 crash machine = steer ("crash " <> show machine) (\sim _ -> crashNow sim machine)
 
--- | As 'crash', for fault scripts.
 crashNow :: Sim -> Machine -> IO ()
 crashNow sim machine = do
   up <- readIORef (machineUp machine)
@@ -116,7 +115,6 @@ crashNow sim machine = do
 restart :: Machine -> Thread ()
 restart machine = steer ("restart " <> show machine) (\sim _ -> restartNow sim machine)
 
--- | As 'restart', for fault scripts.
 restartNow :: Sim -> Machine -> IO ()
 restartNow sim machine = do
   up <- readIORef (machineUp machine)

@@ -13,8 +13,6 @@ module Weft.Sim.Internal.Network.Bytes
     append,
     takeInto,
     clear,
-
-    -- * Memory of the caller
     roomOf,
     copyInto,
   )
@@ -87,6 +85,5 @@ roomOf buffer offset count = (from, room)
     !room = max 0 (min (bufferSize buffer - from) count)
 {-# INLINE roomOf #-}
 
--- | Copy a piece to an offset of a buffer, where there is room.
 copyInto :: Buffer -> Int -> ByteString -> IO ()
 copyInto (Buffer memory _) offset bytes = unsafeWithForeignPtr memory (\base -> copyTo (base `plusPtr` offset) bytes)

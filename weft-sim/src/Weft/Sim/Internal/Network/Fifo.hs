@@ -5,15 +5,7 @@
 --
 -- Segments on their way and pieces that were not read: two lists, of which the second is in reverse
 -- order (Okasaki). A 'Data.Sequence.Seq' takes four times the instructions for one element.
-module Weft.Sim.Internal.Network.Fifo
-  ( Fifo,
-    empty,
-    snoc,
-    First (..),
-    first,
-    cons,
-  )
-where
+module Weft.Sim.Internal.Network.Fifo (Fifo, empty, snoc, First (..), first, cons) where
 
 -- | The first in order and the last in reverse order. Only an empty queue has no first ones.
 data Fifo a = Fifo ![a] ![a]

@@ -17,7 +17,6 @@ import Weft.Sim.Internal.Network.Line
 import Weft.Sim.Internal.Network.Types
 import Weft.Sim.Internal.Ticket (canceled)
 
--- | An empty one, open at both ends.
 newPipe :: IO PipeBuffer
 newPipe = PipeBuffer <$> newBytes <*> newIORef 65_536 <*> newIORef True <*> newIORef True <*> newLine <*> newLine
 

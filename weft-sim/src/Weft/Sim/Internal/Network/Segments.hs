@@ -9,15 +9,7 @@
 -- what TCP's state machine would do.
 --
 -- See Note [One event for a flow].
-module Weft.Sim.Internal.Network.Segments
-  ( push,
-    pushBytes,
-    roomFreed,
-    die,
-    cancelAlarm,
-    isThere,
-  )
-where
+module Weft.Sim.Internal.Network.Segments (push, pushBytes, roomFreed, die, cancelAlarm, isThere) where
 
 import Control.Monad (unless, void, when)
 import Data.ByteString (ByteString)
@@ -60,7 +52,6 @@ import Weft.Sim.Internal.World
 -- evaluated, which was half of what `pump` did. So it is in "Weft.Sim.Internal.Network.Streams".
 -- GHC leaves these functions whole by itself (decision 120).
 
--- | Send a segment from an end to its peer.
 push :: Network -> End -> Segment -> IO ()
 push net from segment =
   readIORef (endPeer from) >>= \case
@@ -115,7 +106,6 @@ schedule net from to instant = do
   setFlag (flowWords (endOut from)) Pumping True
   void (at (worldEvents (netWorld net)) instant (pump net from to))
 
--- | Deliver what is due.
 pump :: Network -> End -> End -> IO ()
 pump net from to = do
   flight <- readIORef (flowFlight flow)
@@ -182,7 +172,6 @@ stall net from to segment = do
     flow = endOut from
     lost what = note world (endName from <> " -> " <> endName to <> ": " <> describe segment <> " " <> what)
 
--- | Nothing is on its way any more.
 stopFlow :: Flow -> IO ()
 stopFlow flow = do
   writeIORef (flowFlight flow) Fifo.empty
@@ -225,7 +214,6 @@ told :: Network -> End -> End -> Segment -> IO ()
 told net from to segment = for_ (worldNote (netWorld net)) $ \_ ->
   note (netWorld net) (endName from <> " -> " <> endName to <> ": " <> describe segment)
 
--- | There is no such connection.
 answerReset :: Network -> End -> End -> Segment -> IO ()
 answerReset net from to = \case
   Reset -> pure ()
@@ -289,7 +277,6 @@ arriveElse net from to segment = do
     flow = endIn to
     reset = answerReset net from to segment
 
--- | The attempt to connect is over.
 cancelAlarm :: Network -> End -> IO ()
 cancelAlarm net end = do
   readIORef (endAlarm end) >>= mapM_ (revoke (worldEvents (netWorld net)))

@@ -6,14 +6,11 @@
 -- To receive, to send, to end a direction, to close: each is an 'Attempt' at an 'End', for TCP and
 -- for stream sockets of the Unix domain.
 module Weft.Sim.Internal.Network.Streams
-  ( -- * Attempts
-    receiveFromEnd,
+  ( receiveFromEnd,
     sendToEnd,
     sendFileToEnd,
     endReadable,
     endWritable,
-
-    -- * Ending
     shutEnd,
     closeEnd,
   )
@@ -51,7 +48,6 @@ takeArrived net end buffer offset count = do
   when (n > 0) (roomFreed net end n)
   success n
 
--- | There is nothing to receive.
 receiveEnding :: End -> String -> Attempt Int
 receiveEnding end what = do
   -- An end that has come is not taken back by an error.
@@ -161,7 +157,6 @@ endWritable end = do
         Room room | room <= 0 -> blocked
         _ -> success ()
 
--- | End one direction, or both.
 shutEnd :: Network -> End -> ShutdownHow -> IO (Either Errno ())
 shutEnd net end how =
   readIORef (endPhase end) >>= \case

@@ -102,7 +102,6 @@ data Network = Network
     netStarved :: !(IORef (IntMap [IO ()]))
   }
 
--- | A network of machines with these disks, on which nothing has happened.
 newNetwork :: World -> Disks -> IO Network
 newNetwork world disks =
   Network world
@@ -243,7 +242,6 @@ data Segment
   | -- | Something between the two has broken the connection for both.
     Broken
 
--- | Nothing on its way.
 newFlow :: Path -> Int -> IO Flow
 newFlow path limit = do
   numbers <- newWords
