@@ -23,7 +23,6 @@ import Weft.Cli.Load.Histogram
 import Weft.Cli.Load.Lane
 import Weft.Cli.Load.Plan
 import Weft.Cli.Load.Source (newSource)
-import Weft.Cli.Load.System
 import Weft.Cli.Load.Tally
 import Weft.Event
 import Weft.Http.Transport
@@ -187,7 +186,6 @@ runLoad o plan secure address progress = do
               socket <- liftIO (flagTimeout lane >> readIORef (laneSocket lane))
               forM_ socket $ \s -> shutdown s ShutdownBoth `catch` \(_ :: IOException) -> pure ()
 
--- | One moment as an instant and as a reading of the clock, to convert between the two.
 data Origin = Origin !Instant !Int
 
 -- | Connect, send requests, receive responses, and connect again when a connection has ended, until
@@ -224,7 +222,7 @@ driveLane origin dialer lane = connecting (milliseconds 10)
         Right end -> pure end
         Left (_ :: IOException) -> pure (Just Lost)
 
--- | Carry out the steps of a connection, after repeating the requests in progress if the flag is set.
+-- | Carry out the steps of a connection; the flag: repeat the requests in progress first.
 exchanging :: Origin -> Lane -> Transport -> Bool -> Thread (Maybe End)
 exchanging (Origin instant zero) lane transport again = if again then liftIO (sendAgain lane) >>= sending else beginning
   where
@@ -251,7 +249,6 @@ exchanging (Origin instant zero) lane transport again = if again then liftIO (se
 -- | Counters: 0 open, 1 reopened, 2 failed attempts, 3 connections that have opened or failed once.
 newtype Idlers = Idlers Cells
 
--- | Read the first, second or third counter.
 idlersOpen, idlersReopened, idlersFailed :: Idlers -> IO Int
 idlersOpen (Idlers cells) = peekCell cells 0
 idlersReopened (Idlers cells) = peekCell cells 1
@@ -259,8 +256,7 @@ idlersFailed (Idlers cells) = peekCell cells 2
 
 -- | Open this number of connections, on all workers, and wait until each has opened or failed once,
 -- at most for this time. They do nothing, as most clients of a real server, which must not become
--- slower by them (O'Sullivan & Tibell 2010, figure 2). They end with the scope; one that the server
--- closes is opened again.
+-- slower by them (O'Sullivan & Tibell 2010, figure 2). One that the server closes is opened again.
 openIdlers :: Scope -> Dialer -> Int -> Duration -> Thread Idlers
 openIdlers scope dialer count limit = do
   cells <- liftIO (newCells 4)
@@ -286,7 +282,6 @@ openIdlers scope dialer count limit = do
             -- A server may be closing all of them at once.
             sleep (milliseconds 10)
             idler False (milliseconds 10)
-      -- Until the connection ends, or bytes arrive.
       unasked transport = liftIO (newBuffer 1) >>= \byte -> void (transportReceive transport byte 0 1)
       gone :: IOException -> Thread ()
       gone _ = pure ()

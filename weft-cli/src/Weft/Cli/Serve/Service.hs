@@ -20,11 +20,9 @@ import System.Posix.Signals (raiseSignal, sigHUP, sigINT, sigTERM)
 import Weft
 import Weft.Cli.Options
 import Weft.Cli.Serve.Config
-import Weft.Cli.Serve.Paths
 import Weft.Cli.Serve.Secure
 import Weft.Cli.Succession
 import Weft.Cli.Tcp
-import Weft.Cli.Tcp.Page
 import Weft.Concurrently (mapConcurrently_, race)
 import Weft.Event
 import Weft.Http.AccessLog
@@ -45,8 +43,8 @@ import Weft.Tcp.Stack.Names (toSockAddr)
 import Weft.Timeout
 import Weft.Tls.Server (TlsContext, tlsLayer)
 
--- | Serve until a signal stops it, then drain; or until another process has taken its place. Answers whether it could accept
--- connections until then. Throws 'IOError' for errors at the start.
+-- | Serve until a signal stops it, then drain; or until another process has taken its place.
+-- Answers whether it could accept connections until then. Throws 'IOError' for errors at the start.
 serving :: Config -> Maybe Succession -> Thread Bool
 serving config succession = do
   -- First of all, so that no signal during the start is lost: SIGHUP loads again what can be, SIGTERM
@@ -248,7 +246,6 @@ openAdmin registry accessLog listener = do
           serverGrace = seconds 1
         }
 
--- | Fork the thread that accepts its connections.
 acceptAdmin :: Server -> Socket -> Thread ThreadId
 acceptAdmin server listener =
   forkWith defaultForkOptions {forkLabel = fromString "acceptor of metrics"} $
@@ -257,7 +254,6 @@ acceptAdmin server listener =
 closeAdmin :: Admin -> Thread ()
 closeAdmin admin = void (drain (adminServer admin) [adminListener admin])
 
--- | Open directories by the names of their sites, and the hosts of each.
 data Sites = Sites [(String, Static)] HostsConfig (Maybe String)
 
 -- | Open the directories. The number limits the files that all of them together keep open. Throws
@@ -284,7 +280,6 @@ bySite (Sites open hosts others) made missing
     each = map (fmap made) open
     fallback = fromMaybe missing (others >>= (`lookup` each))
 
--- | The served directories, for the message at the start.
 sitesShown :: Config -> ByteString
 sitesShown config = case fst (reachable config) of
   [name] | Just root <- siteNamed config name >>= siteRoot -> namedPath root
