@@ -26,7 +26,7 @@ import Text.Read (readMaybe)
 import Weft.Conformance
 import Weft.Internal.Os.Descriptor (Descriptor (..))
 import Weft.Sim
-import Weft.Sim.Internal.Disk (createSymlink)
+import Weft.Sim.Internal.Disk.Names (createSymlink)
 import Weft.Sim.Internal.Kernel (Sim (..), overhear, steer)
 import Weft.Sim.Internal.Signals (raiseSignal)
 import Weft.Sim.Internal.Ticket (Ask (..))

@@ -42,7 +42,9 @@ import Weft.Internal.Data.Time (Instant (..))
 import Weft.Internal.Kernel
 import Weft.Internal.Os.Masked (inMasking)
 import Weft.Sim.Internal.Conditions
-import Weft.Sim.Internal.Disk
+import Weft.Sim.Internal.Disk.Device (Disks, closeFile, newDisks)
+import Weft.Sim.Internal.Disk.Names
+import Weft.Sim.Internal.Disk.Transfer
 import Weft.Sim.Internal.Events
 import Weft.Sim.Internal.Names
 import Weft.Sim.Internal.Network

@@ -34,7 +34,7 @@ import Weft.Internal.Core.Trace (Why (..), internally)
 import Weft.Internal.Data.Time (Instant (..))
 import Weft.Internal.Os.Address (showAddress)
 import Weft.Internal.Os.Descriptor (Descriptor (..))
-import Weft.Sim.Internal.Disk (contentsFrom)
+import Weft.Sim.Internal.Disk.Transfer (contentsFrom)
 import Weft.Sim.Internal.Network.Address
 import Weft.Sim.Internal.Network.Bytes (roomOf)
 import Weft.Sim.Internal.Network.Datagrams
@@ -43,7 +43,6 @@ import Weft.Sim.Internal.Network.Faults
 import Weft.Sim.Internal.Network.Line
 import Weft.Sim.Internal.Network.Listen
 import Weft.Sim.Internal.Network.Options
-import Weft.Sim.Internal.Network.Pipes
 import Weft.Sim.Internal.Network.Ports
 import Weft.Sim.Internal.Network.Streams
 import Weft.Sim.Internal.Network.Types

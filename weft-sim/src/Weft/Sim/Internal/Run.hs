@@ -24,7 +24,7 @@ import Weft.Internal.Core.Trace
 import Weft.Sim.Internal.Choices
 import Weft.Sim.Internal.Conditions
 import Weft.Sim.Internal.Config
-import Weft.Sim.Internal.Disk (setDiskCapacity, setDiskErrors, setDiskSlowness)
+import Weft.Sim.Internal.Disk.Device (setDiskCapacity, setDiskErrors, setDiskSlowness)
 import Weft.Sim.Internal.Driver
 import Weft.Sim.Internal.Driver.State
 import Weft.Sim.Internal.Events

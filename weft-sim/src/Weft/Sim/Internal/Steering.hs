@@ -33,7 +33,7 @@ import Weft.Internal.Core.Self
 import Weft.Internal.Core.Trace
 import Weft.Internal.Data.Time (Duration (..))
 import Weft.Internal.Kernel (Host (..), hostWorkers)
-import Weft.Sim.Internal.Disk (crashDisk)
+import Weft.Sim.Internal.Disk.Device (crashDisk)
 import Weft.Sim.Internal.Kernel
 import Weft.Sim.Internal.Network (crashMachine)
 import Weft.Sim.Internal.Signals (crashSignals)

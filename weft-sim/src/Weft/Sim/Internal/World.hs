@@ -16,7 +16,6 @@ module Weft.Sim.Internal.World
     -- * Decisions
     Decision (..),
     byChance,
-    decide,
 
     -- * Machines
     Machine (..),
@@ -69,7 +68,7 @@ data World = World
     -- | For what the world does by itself.
     worldRandom :: !Random,
     -- | For what an exploration may decide.
-    worldDecide :: !(Decision -> IO Int),
+    decide :: !(Decision -> IO Int),
     -- | By number; 0 is the home machine.
     worldMachines :: !(IORef (IntMap Machine)),
     -- | The machine on which the main thread is.
@@ -96,7 +95,6 @@ byChance :: Random -> Decision -> IO Int
 byChance random = \case
   Unusual p -> fromEnum <$> chance random p
   Ordering -> below random 64
-{-# INLINE byChance #-}
 
 -- | A world with a home machine and no other, which is not recorded. It is
 -- 2020-09-13 12:26:40 UTC there.
@@ -115,9 +113,6 @@ newWorld conditions seed decision warning = do
 -- | Record something that has happened, if the run is recorded. The text is only made then.
 note :: World -> String -> IO ()
 note world text = mapM_ ($ text) (worldNote world)
-
-decide :: World -> Decision -> IO Int
-decide = worldDecide
 
 -- | A computer.
 data Machine = Machine

@@ -41,7 +41,6 @@ pageSize = 4096
 
 zeroes :: ByteString
 zeroes = ByteString.replicate pageSize 0
-{-# NOINLINE zeroes #-}
 
 pageAt :: Content -> Int -> ByteString
 pageAt content n = IntMap.findWithDefault zeroes n (contentPages content)

@@ -102,7 +102,6 @@ runMessage d w = do
   record d (ByMessage w) (Just "message")
   act
   finishRecord d False
-{-# OPAQUE runMessage #-}
 
 runThread :: Driver -> Workers -> Entry -> IO Ran
 runThread d workers entry = unlessDead d workers entry (forced entry >>= runAlive d workers entry)
@@ -243,7 +242,6 @@ strikeBefore d workers i entry trace = do
         when (choice > 0) (carryOut d workers i entry (before trace) way)
   where
     before = maybe "" (", before it does this: " <>) . describeNode
-{-# OPAQUE strikeBefore #-}
 
 strikeWaiting :: Driver -> Workers -> Interrupts -> Entry -> Trace -> IO ()
 strikeWaiting d workers i entry trace = when (isSystemCall traits && not (isYield traits) && masking entry /= MaskedUninterruptible) $ do
@@ -256,7 +254,6 @@ strikeWaiting d workers i entry trace = when (isSystemCall traits && not (isYiel
       if late == 0 then act else ambush i (tcbNumber (entryTcb entry)) act
   where
     traits = traitsOf trace
-{-# OPAQUE strikeWaiting #-}
 
 masking :: Entry -> Masking
 masking = stateMasking . tcbState . entryTcb
@@ -301,7 +298,6 @@ quicken :: Driver -> Workers -> IO Bool
 quicken d workers = do
   again <- retryTransactions d
   if again then pure True else maybe (pure False) (nextStrike d workers) (driverInterrupts d)
-{-# OPAQUE quicken #-}
 
 -- | Transactions that wait are tried again when a variable may have changed without their knowing.
 retryTransactions :: Driver -> IO Bool

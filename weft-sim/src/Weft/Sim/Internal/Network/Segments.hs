@@ -24,8 +24,6 @@ import Weft.Internal.Data.Time (Duration (..))
 import Weft.Sim.Internal.Conditions
 import Weft.Sim.Internal.Events
 import Weft.Sim.Internal.Network.Bytes
-import Weft.Sim.Internal.Network.Fifo (First (..))
-import Weft.Sim.Internal.Network.Fifo qualified as Fifo
 import Weft.Sim.Internal.Network.Line
 import Weft.Sim.Internal.Network.Links
 import Weft.Sim.Internal.Network.Types
@@ -73,7 +71,7 @@ travel net from to segment arrival = do
   if due <= now && not pumping && flowPath flow == Loopback
     then arrive net from to segment
     else do
-      modifyIORef' (flowFlight flow) (`Fifo.snoc` Flying due segment)
+      modifyIORef' (flowFlight flow) (`snoc` Flying due segment)
       unless pumping (schedule net from to due)
   where
     flow = endOut from
@@ -109,7 +107,7 @@ schedule net from to instant = do
 pump :: Network -> End -> End -> IO ()
 pump net from to = do
   flight <- readIORef (flowFlight flow)
-  case Fifo.first flight of
+  case first flight of
     NoFirst -> setFlag (flowWords flow) Pumping False
     First (Flying due segment) rest -> do
       now <- clock (worldEvents (netWorld net))
@@ -174,7 +172,7 @@ stall net from to segment = do
 
 stopFlow :: Flow -> IO ()
 stopFlow flow = do
-  writeIORef (flowFlight flow) Fifo.empty
+  writeIORef (flowFlight flow) emptyFifo
   setFlag (flowWords flow) Pumping False
   writeIORef (flowStalled flow) Nothing
 
@@ -297,7 +295,7 @@ die net end e = do
     writeIORef (endError end) (Just e)
     -- Bytes that were sent and not acknowledged are not sent again.
     stalled <- readIORef (flowStalled (endOut end))
-    for_ stalled $ \_ -> writeIORef (flowFlight (endOut end)) Fifo.empty
+    for_ stalled $ \_ -> writeIORef (flowFlight (endOut end)) emptyFifo
     serve (endReaders end)
     serve (endWriters end)
 

@@ -68,12 +68,10 @@ import Foreign.C.Types (CInt)
 import Network.Socket (Family, SockAddr, SocketType)
 import Weft.Internal.Os.Descriptor (Descriptor (..))
 import Weft.Sim.Internal.Conditions
-import Weft.Sim.Internal.Disk (Disks)
+import Weft.Sim.Internal.Disk.Device (Disks)
 import Weft.Sim.Internal.Events
 import Weft.Sim.Internal.Network.Address
 import Weft.Sim.Internal.Network.Bytes
-import Weft.Sim.Internal.Network.Fifo (Fifo)
-import Weft.Sim.Internal.Network.Fifo qualified as Fifo
 import Weft.Sim.Internal.Network.Line
 import Weft.Sim.Internal.Network.Links
 import Weft.Sim.Internal.Random
@@ -246,7 +244,7 @@ newFlow :: Path -> Int -> IO Flow
 newFlow path limit = do
   numbers <- newWords
   setWord numbers Capacity limit
-  Flow path numbers <$> newBytes <*> newIORef Fifo.empty <*> newIORef Nothing
+  Flow path numbers <$> newBytes <*> newIORef emptyFifo <*> newIORef Nothing
 
 -- | An end between two flows, the incoming and the outgoing.
 newEnd :: Machine -> SockAddr -> SockAddr -> Flow -> Flow -> Maybe End -> Phase -> IO End
