@@ -18,7 +18,6 @@ import Options.Applicative
 import System.Exit (ExitCode (..), exitWith)
 import System.IO (hFlush, hIsTerminalDevice, hSetEncoding, stderr, stdout, utf8)
 import Weft
-import Weft.Cli.Load.Dial (securedWithin)
 import Weft.Cli.Load.Page
 import Weft.Cli.Load.Plan
 import Weft.Cli.Load.Report

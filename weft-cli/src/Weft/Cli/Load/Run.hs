@@ -4,21 +4,23 @@
 -- Description : Running a load
 --
 -- The main thread starts the lanes, enforces their time limits, takes samples, and gathers the
--- counters. Each lane is a sequential thread over the state of "Weft.Cli.Load.Lane".
-module Weft.Cli.Load.Run (runLoad, Result (..), Point (..), IdleResult (..)) where
+-- counters. Each lane is a sequential thread over the state of "Weft.Cli.Load.Lane". There may be more
+-- connections than one address has ports: on loopback every 127.0.0.x is local and has its own ports.
+module Weft.Cli.Load.Run (runLoad, Result (..), Point (..), IdleResult (..), Secure, securedWithin) where
 
-import Control.Exception (IOException)
 import Control.Monad (forM, forM_, replicateM, unless, void, when)
 import Data.ByteString qualified as B
 import Data.Foldable (for_)
 import Data.IORef
 import Data.Maybe (isJust)
+import Foreign.C.Error (Errno (..), eADDRINUSE, eADDRNOTAVAIL)
+import GHC.IO.Exception (IOException (..))
+import Network.Socket (hostAddressToTuple, tupleToHostAddress)
 import System.Posix.Signals (sigINT, sigTERM)
 import Weft
 import Weft.Buffer (newBuffer)
 import Weft.Cli.Load.Cells
 import Weft.Cli.Load.Control
-import Weft.Cli.Load.Dial
 import Weft.Cli.Load.Histogram
 import Weft.Cli.Load.Lane
 import Weft.Cli.Load.Plan
@@ -289,3 +291,52 @@ openIdlers scope dialer count limit = do
     forkDaemonInWith scope defaultForkOptions {forkLabel = "idle connection", forkWorker = Just (i `mod` workers)} (idler True (milliseconds 10))
   when (count > 0) (void (timeout limit (wait ready)))
   pure (Idlers cells)
+
+-- | The server's address, TLS if any, the time limit of each step, and which local address is in
+-- use: 0 lets the system choose.
+data Dialer = Dialer !SockAddr !Secure !Duration !Cells
+
+-- | Puts TLS around a connection, or nothing.
+type Secure = Transport -> Thread Transport
+
+-- | A dialer for an address, with a limit of time for each connection.
+newDialer :: Duration -> Secure -> SockAddr -> IO Dialer
+newDialer limit secure address = Dialer address secure limit <$> newCells 1
+
+-- | A new connection without Nagle's algorithm; the caller closes the socket. Throws 'IOError'.
+dial :: Dialer -> Thread (Socket, Transport)
+dial dialer@(Dialer _ secure limit _) = mask $ \restore -> do
+  socket <- restore (dialSocket dialer)
+  transport <- restore (securedWithin limit secure socket) `onException` closeSocket socket
+  pure (socket, transport)
+
+securedWithin :: Duration -> Secure -> Socket -> Thread Transport
+securedWithin limit secure socket = timeout limit (secure (socketTransport socket)) >>= maybe (throwM (userError "the TLS handshake took too long")) pure
+
+dialSocket :: Dialer -> Thread Socket
+dialSocket dialer@(Dialer address _ limit own) = do
+  from <- liftIO (peekCell own 0)
+  try (attempt from) >>= \case
+    Right socket -> pure socket
+    Left e
+      | noPorts e && onLoopback && from < 250 -> do
+          -- The first thread that finds the ports used up moves on for all.
+          now' <- liftIO (peekCell own 0)
+          when (now' == from) (void (liftIO (addCell own 0 1)))
+          dialSocket dialer
+      | otherwise -> throwM e
+  where
+    attempt from = mask $ \restore -> do
+      socket <- openSocket family Stream
+      flip onException (closeSocket socket) $ do
+        when (from > 0) (bind socket (SockAddrInet 0 (tupleToHostAddress (127, 0, 0, fromIntegral (from + 1)))))
+        restore (connectBefore limit socket address)
+        setOption socket NoDelay 1
+        pure socket
+    family = case address of
+      SockAddrInet6 {} -> AF_INET6
+      _ -> AF_INET
+    onLoopback = case address of
+      SockAddrInet _ host -> let (a, _, _, _) = hostAddressToTuple host in a == 127
+      _ -> False
+    noPorts e = ioe_errno e `elem` map (\(Errno n) -> Just n) [eADDRNOTAVAIL, eADDRINUSE]

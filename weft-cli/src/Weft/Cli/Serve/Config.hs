@@ -11,7 +11,6 @@ module Weft.Cli.Serve.Config
     TlsConfig (..),
     Endpoint (..),
     served,
-    overloadOf,
     rateOf,
     NamedFile (..),
 
@@ -104,12 +103,6 @@ data Endpoint = Endpoint
 -- | Change the settings of the server.
 served :: (ServerSettings -> ServerSettings) -> ServerConfig -> ServerConfig
 served change config = config {confSettings = change (confSettings config)}
-
--- | The treatment of excess connections.
-overloadOf :: ServerConfig -> Overload
-overloadOf config
-  | confRefuses config = RefuseQuickly (confRetryAfter config)
-  | otherwise = WaitInBacklog
 
 -- | A minimum rate in octets per second.
 rateOf :: ServerConfig -> Int64 -> Maybe MinimumRate
