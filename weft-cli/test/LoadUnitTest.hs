@@ -21,7 +21,7 @@ import Weft.Cli.Load.Histogram
 import Weft.Cli.Load.Report (showCount, showTime)
 import Weft.Cli.Load.Scan
 import Weft.Cli.Load.Source
-import Weft.Cli.Load.System (parsePairs)
+import Weft.Cli.Load.Tally (parsePairs)
 import Weft.Http.Internal.ResponseHead
 import Weft.Http.RequestHead (Framing (..), Method (..), defaultLimits)
 import Weft.Http.Status (statusCode)

@@ -21,7 +21,6 @@ import System.IO (hFlush, stdout)
 import System.Posix.Signals (Handler (Catch), installHandler, sigINT, sigTERM)
 import Weft
 import Weft.Cli.Tcp
-import Weft.Cli.Tcp.Page
 import Weft.Concurrently
 import Weft.Http.Server
 import Weft.Http.Status

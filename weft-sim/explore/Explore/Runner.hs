@@ -29,7 +29,7 @@ import System.Directory (createDirectoryIfMissing)
 import System.Environment (getProgName)
 import System.FilePath ((<.>), (</>))
 import Weft.Sim hiding (Exception)
-import Weft.Sim.Internal.Search (foundConfig, foundProblem)
+import Weft.Sim.Internal.Verdict (foundConfig, foundProblem)
 
 -- | The scenarios to run, and how.
 data Plan = Plan

@@ -142,13 +142,13 @@ import Weft.Internal.Core.Trace (Thread)
 import Weft.Internal.Kernel (Kernel (..))
 import Weft.Sim.Internal.Choices
 import Weft.Sim.Internal.Conditions
-import Weft.Sim.Internal.Driver (Stuck (..))
+import Weft.Sim.Internal.Config
+import Weft.Sim.Internal.Driver.State
 import Weft.Sim.Internal.Faults
 import Weft.Sim.Internal.Interrupts
 import Weft.Sim.Internal.Kernel
 import Weft.Sim.Internal.Race
 import Weft.Sim.Internal.Random
-import Weft.Sim.Internal.Report
 import Weft.Sim.Internal.Run
 import Weft.Sim.Internal.Search
 import Weft.Sim.Internal.Steering
@@ -169,7 +169,7 @@ simulateRecorded = simulateWith True
 
 simulateWith :: Bool -> Seed -> Config -> Thread a -> IO (Result a)
 simulateWith recorded seed config program =
-  privately $ \stop -> fst <$> runOnce stop Detail {detailTimeline = recorded, detailBranches = False, detailAudit = False} config seed program
+  privately $ \stop -> fst <$> runOnce stop (if recorded then Timeline else Brief) config seed program
 
 -- | Repeat a run, as the last line of a report says, and print its whole timeline on standard
 -- output. Where the report says @config {..}@, pass the configuration that was checked.
@@ -290,7 +290,7 @@ isDeterministic config seed program = do
 -- It cannot see an effect that reads the real clock and keeps the value to itself.
 audit :: Config -> Seed -> Thread a -> IO [String]
 audit config seed program = do
-  (result, _) <- privately $ \stop -> runOnce stop Detail {detailTimeline = False, detailBranches = False, detailAudit = True} config seed program
+  (result, _) <- privately $ \stop -> runOnce stop Audit config seed program
   differs <- isDeterministic config seed program
   pure (resultWarnings result <> maybe [] (\(a, b) -> ["two runs with seed " <> show seed <> " differ: in one " <> show a <> ", in the other " <> show b]) differs)
 

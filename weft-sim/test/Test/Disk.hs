@@ -22,7 +22,7 @@ import Weft
 import Weft.Buffer
 import Weft.File
 import Weft.Scope
-import Weft.Sim.Internal.Disk (contentsFrom)
+import Weft.Sim.Internal.Disk.Transfer (contentsFrom)
 import Weft.Sim.Internal.Kernel (Sim (..))
 import Weft.Time
 

@@ -23,7 +23,7 @@ import Weft
 import Weft.File
 import Weft.Scope
 import Weft.Sim.Internal.Conditions
-import Weft.Sim.Internal.Disk (crashDisk, setDiskCapacity, setDiskErrors)
+import Weft.Sim.Internal.Disk.Device (crashDisk, setDiskCapacity, setDiskErrors)
 import Weft.Sim.Internal.Kernel (Sim (..))
 import Weft.Time
 

@@ -24,7 +24,8 @@ import Weft.Internal.Core.SystemCall (File (..))
 import Weft.Internal.Os.Descriptor (newDescriptor)
 import Weft.Scope
 import Weft.Sim.Internal.Conditions
-import Weft.Sim.Internal.Disk (contentsFrom, setDiskCapacity, setDiskErrors, setDiskSlowness)
+import Weft.Sim.Internal.Disk.Device (setDiskCapacity, setDiskErrors, setDiskSlowness)
+import Weft.Sim.Internal.Disk.Transfer (contentsFrom)
 import Weft.Sim.Internal.Kernel (Sim (..))
 import Weft.Time
 

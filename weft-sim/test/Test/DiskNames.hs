@@ -17,7 +17,8 @@ import Test.Tasty.HUnit
 import Weft
 import Weft.File
 import Weft.Sim.Internal.Conditions
-import Weft.Sim.Internal.Disk (crashDisk, createSymlink)
+import Weft.Sim.Internal.Disk.Device (crashDisk)
+import Weft.Sim.Internal.Disk.Names (createSymlink)
 import Weft.Sim.Internal.Kernel (Sim (..))
 import Weft.Sim.Internal.Network (crashMachine)
 import Weft.Socket

@@ -22,7 +22,7 @@ import Test.Tasty.HUnit
 import Weft
 import Weft.Ref
 import Weft.Sim
-import Weft.Sim.Internal.Search (Found (..))
+import Weft.Sim.Internal.Verdict (Found (..))
 import Weft.Time (wallClock)
 
 tests :: TestTree

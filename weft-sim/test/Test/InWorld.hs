@@ -37,7 +37,7 @@ import Weft
 import Weft.Conformance.Check ((===>))
 import Weft.Internal.Core.Self (changeContext)
 import Weft.Sim.Internal.Conditions
-import Weft.Sim.Internal.Disk
+import Weft.Sim.Internal.Disk.Device (crashDisk)
 import Weft.Sim.Internal.Kernel
 import Weft.Sim.Internal.Random
 import Weft.Sim.Internal.Ticket

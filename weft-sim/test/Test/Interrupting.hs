@@ -23,7 +23,7 @@ import Weft.Ref
 import Weft.Scope
 import Weft.Semaphore qualified as Semaphore
 import Weft.Sim
-import Weft.Sim.Internal.Search (Found (..))
+import Weft.Sim.Internal.Verdict (Found (..))
 import Weft.Timeout (timeout)
 
 tests :: TestTree

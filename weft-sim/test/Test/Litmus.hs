@@ -16,7 +16,7 @@ import Test.Tasty
 import Test.Tasty.HUnit
 import Weft (Thread)
 import Weft.Sim
-import Weft.Sim.Internal.Search (Found (..))
+import Weft.Sim.Internal.Verdict (Found (..))
 
 tests :: TestTree
 tests =

@@ -34,7 +34,7 @@ import Test.Tasty.QuickCheck (QuickCheckReplay)
 import Weft
 import Weft.Semaphore qualified as Semaphore
 import Weft.Sim
-import Weft.Sim.Internal.Search (Found (..))
+import Weft.Sim.Internal.Verdict (Found (..))
 
 -- | Run these beside each other and go on when all have returned. One that fails never returns, and
 -- its exception is reported.

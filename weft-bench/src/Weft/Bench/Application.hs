@@ -7,12 +7,7 @@
 -- metadata looked up, so that what is measured is the server under it. 'waiHosts' is
 -- the list of those servers; what is named there can be run (@weft-bench wai@) and is
 -- compared.
-module Weft.Bench.Application
-  ( WaiHost (..),
-    waiHosts,
-    application,
-  )
-where
+module Weft.Bench.Application (WaiHost (..), waiHosts, application) where
 
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as Bytes

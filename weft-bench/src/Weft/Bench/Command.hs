@@ -4,10 +4,7 @@
 -- The list of its commands. Each lives in a module of its own under
 -- @Weft.Bench.Command@, with its options; adding one is adding a module and naming
 -- it here.
-module Weft.Bench.Command
-  ( runCommand,
-  )
-where
+module Weft.Bench.Command (runCommand) where
 
 import Control.Monad (join)
 import Options.Applicative
@@ -15,13 +12,10 @@ import Weft.Bench.Command.Contest (contestCommands)
 import Weft.Bench.Command.Figure (figureCommand)
 import Weft.Bench.Command.GhcIO (ghcIOCommands)
 import Weft.Bench.Command.Http (httpCommand, httpFiguresCommand)
-import Weft.Bench.Command.Peers (peerTimersCommand, peerYieldCommand)
 import Weft.Bench.Command.Servers (plainCommand, toyServerCommand, waiCommand)
-import Weft.Bench.Command.Sim (simCommand)
-import Weft.Bench.Command.Stall (stallCommand)
-import Weft.Bench.Command.Style (timersCommand, yieldCommand)
+import Weft.Bench.Command.Style (peerTimersCommand, peerYieldCommand, timersCommand, yieldCommand)
 import Weft.Bench.Command.Substrate (substrateCommand)
-import Weft.Bench.Command.Sync (syncCommand)
+import Weft.Bench.Command.Sync (simCommand, stallCommand, syncCommand)
 import Weft.Bench.Command.Tcp (tcpCommand, tcpServerCommand)
 import Weft.Bench.Command.Works (worksCommand)
 

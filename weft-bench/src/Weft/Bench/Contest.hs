@@ -38,6 +38,7 @@ import Data.ByteString qualified as Bytes
 import Data.List (nub)
 import Data.Map.Strict (Map)
 import Data.Map.Strict qualified as Map
+import Data.Maybe (listToMaybe)
 import Data.Text (Text)
 import Data.Text qualified as Text
 import Data.Text.Read qualified as Text
@@ -169,7 +170,7 @@ contestRows c samples =
     | point <- contestPoints c,
       name <- names,
       let mine = at point name
-          base = maybe Map.empty (at point) (firstOf names)
+          base = maybe Map.empty (at point) (listToMaybe names)
           rates = rate mine,
       not (Map.null mine)
   ]
@@ -184,9 +185,6 @@ contestRows c samples =
     bound :: ([Double] -> Double) -> Map Int Double -> Maybe Double
     bound pick m = if Map.null m then Nothing else Just (pick (Map.elems m))
     oneProcessor = map (\(k, v) -> (k, if k == "processors" then "1" else v))
-    firstOf = \case
-      [] -> Nothing
-      n : _ -> Just n
     -- Of this run only: a row with the name of a temporary file says nothing to others.
     places = ["file", "fifos"]
 

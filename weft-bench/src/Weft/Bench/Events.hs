@@ -9,13 +9,7 @@
 --
 -- Of a connection for each request most is the kernel's work for connections. Pairs of threads
 -- that answer each other through event counters leave little beside the waiting.
-module Weft.Bench.Events
-  ( pongWork,
-    fileWork,
-    pairsWork,
-    delaysWork,
-  )
-where
+module Weft.Bench.Events (pongWork, fileWork, pairsWork, delaysWork) where
 
 import Control.Concurrent (forkIO)
 import Control.Exception (IOException, bracket, finally, throwIO, try)

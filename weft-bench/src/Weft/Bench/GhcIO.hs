@@ -5,12 +5,7 @@
 --
 -- Pairs of threads that send each other a byte: GHC's threads, the same code in direct threads that
 -- are relinked ("Weft.GhcIO"), and Weft's threads on Weft's sockets.
-module Weft.Bench.GhcIO
-  ( Trips (..),
-    tripsName,
-    tripsWork,
-  )
-where
+module Weft.Bench.GhcIO (Trips (..), tripsName, tripsWork) where
 
 import Control.Monad (replicateM, void)
 import Data.Text (Text)

@@ -4,11 +4,7 @@
 -- Does the experiments that were asked for ("Weft.Bench.Http.Run"), prints what came of
 -- them, and leaves it as JSON, as Markdown and as pictures where that is wanted.
 -- README.md of this package says what the figures mean.
-module Weft.Bench.Http
-  ( compareServers,
-    drawAgain,
-  )
-where
+module Weft.Bench.Http (compareServers, drawAgain) where
 
 import Control.Monad (foldM, forM, forM_, unless, when)
 import Data.ByteString.Char8 qualified as Bytes

@@ -3,15 +3,7 @@
 --
 -- A figure without its machine says nothing. One row: the processor, how many there
 -- are, the kernel, the date, and how busy others kept it when the measurement began.
-module Weft.Bench.Machine
-  ( machineRow,
-    raiseDescriptors,
-
-    -- * Parsers
-    parseModel,
-    parseLoad,
-  )
-where
+module Weft.Bench.Machine (machineRow, raiseDescriptors, parseModel, parseLoad) where
 
 import Data.Maybe (listToMaybe)
 import Data.Text (Text)

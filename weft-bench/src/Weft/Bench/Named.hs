@@ -2,11 +2,7 @@
 -- Description : Things that the command line calls by name
 --
 -- The inverse of giving names, with a complaint that says which names there are. Pure.
-module Weft.Bench.Named
-  ( named,
-    listOf,
-  )
-where
+module Weft.Bench.Named (named, listOf) where
 
 import Data.List (find)
 import Data.Text (Text)

@@ -4,11 +4,7 @@
 -- The page and the greeting from memory: what a request costs when the handler costs
 -- nothing, beside the file service of @weft serve@ and beside servers of other
 -- languages whose handlers do the same.
-module Weft.Bench.Plain
-  ( servePlain,
-    plainFlags,
-  )
-where
+module Weft.Bench.Plain (servePlain, plainFlags) where
 
 import Control.Monad (void)
 import Data.ByteString (ByteString)

@@ -4,11 +4,7 @@
 -- How many system calls a simulated world answers in a second and how many schedules of a
 -- small program are explored, each beside what the same program does for real: on the
 -- system kernel, and as threads of GHC, one run of which is one schedule that was not chosen.
-module Weft.Bench.Sim
-  ( SimSettings (..),
-    measureSim,
-  )
-where
+module Weft.Bench.Sim (SimSettings (..), measureSim) where
 
 import Control.Concurrent qualified as Ghc
 import Control.Exception (throwIO)

@@ -5,11 +5,7 @@
 -- blocks in a GHC variable, is in a foreign call, or waits for a thunk that a third
 -- evaluates. The figure is the ticker's largest delay. Beside it a ticker of GHC's
 -- own threads, with the same stuck thread.
-module Weft.Bench.Stall
-  ( StallSettings (..),
-    stallRows,
-  )
-where
+module Weft.Bench.Stall (StallSettings (..), stallRows) where
 
 import Control.Concurrent (forkIO, setNumCapabilities, threadDelay)
 import Control.Concurrent.MVar

@@ -5,13 +5,7 @@
 -- shared swings by a factor of two within a minute, so figures are compared
 -- within one round and the median of those ratios is what counts; the ratio of
 -- two medians mixes rounds and is not offered.
-module Weft.Bench.Statistics
-  ( median,
-    medianOfRatios,
-    correlation,
-    per,
-  )
-where
+module Weft.Bench.Statistics (median, medianOfRatios, correlation, per) where
 
 import Data.List (sort)
 import Data.Map.Strict (Map)

@@ -4,11 +4,7 @@
 -- A style is a way to write threads in Haskell. To add one, write a module that
 -- exports its 'Style' and name it in 'styles': the commands @yield@ and @timers@,
 -- and the comparisons with the peers, then know it.
-module Weft.Bench.Style
-  ( styles,
-    module Weft.Bench.Style.Type,
-  )
-where
+module Weft.Bench.Style (styles, module Weft.Bench.Style.Type) where
 
 import Weft.Bench.Style.Direct (directStyle)
 import Weft.Bench.Style.Ghc (ghcStyle)

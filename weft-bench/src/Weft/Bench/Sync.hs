@@ -3,11 +3,7 @@
 --
 -- Runs each scenario with Weft and with GHC in turns and reports medians, and the
 -- median of the ratios within a round.
-module Weft.Bench.Sync
-  ( SyncSettings (..),
-    measureSync,
-  )
-where
+module Weft.Bench.Sync (SyncSettings (..), measureSync) where
 
 import Control.Concurrent (forkIO, newEmptyMVar, putMVar, setNumCapabilities, takeMVar)
 import Control.Exception (SomeException, throwIO, try)

@@ -5,11 +5,7 @@
 -- accepts and forks another for each connection, which reads one request, sends the page and closes
 -- (Kerneis & Chroboczek 2009, section 3). GHC's threads and the concurrency libraries run
 -- "Weft.Bench.Web" instead, which also serves files. Runs until it is killed.
-module Weft.Bench.Toy
-  ( serveToy,
-    toyFlags,
-  )
-where
+module Weft.Bench.Toy (serveToy, toyFlags) where
 
 import Control.Exception (IOException, catch, finally)
 import Control.Monad (forever, unless)

@@ -7,11 +7,7 @@
 --
 -- The size of a head is limited ('defaultLimits'); time and the number of connections are not, and symbolic links are
 -- followed. The server is for comparing libraries, not for a network.
-module Weft.Bench.Web
-  ( serveWeb,
-    webKinds,
-  )
-where
+module Weft.Bench.Web (serveWeb, webKinds) where
 
 import Control.Exception (IOException, catch, finally, onException, try)
 import Control.Monad (forever, unless, when)

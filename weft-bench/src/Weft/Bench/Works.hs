@@ -150,7 +150,7 @@ contendersFor programs places p = case workloadNamed (plannedWorkload p) of
   Just w -> [c | c <- contendersOf programs places w, contenderName c `elem` contendersPlanned p]
   Nothing -> [Contender name (yielding name most (Command program arguments)) | (name, most, program, arguments) <- yielders]
   where
-    -- The commands that "Weft.Bench.Command.Peers" compares, with options of their own, and as many
+    -- The commands that "Weft.Bench.Command.Style" compares, with options of their own, and as many
     -- threads as fit.
     yielders =
       [(name, most, programThis programs, ["yield", "--style", style, "--json", "--repeat", "1"]) | (name, most, style) <- [("weft-epoll", million 10, "monadic"), ("direct-epoll", million 10, "direct"), ("forkIO", million 1, "ghc")]]

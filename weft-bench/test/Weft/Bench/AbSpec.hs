@@ -6,7 +6,6 @@ import Data.Text (Text)
 import Data.Text qualified as Text
 import Test.Tasty (TestTree, testGroup)
 import Test.Tasty.HUnit (assertBool, testCase, (@?=))
-import Weft.Bench.Http.Client.Ab
 import Weft.Bench.Http.Client.Report
 
 tests :: TestTree

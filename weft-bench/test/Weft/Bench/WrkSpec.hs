@@ -7,7 +7,6 @@ import Data.Text qualified as Text
 import Test.Tasty (TestTree, testGroup)
 import Test.Tasty.HUnit (assertBool, testCase, (@?=))
 import Weft.Bench.Http.Client.Report
-import Weft.Bench.Http.Client.Wrk
 
 tests :: TestTree
 tests =

@@ -18,7 +18,6 @@ import Options.Applicative
 import System.Exit (ExitCode (..), exitWith)
 import System.IO (hFlush, hIsTerminalDevice, hSetEncoding, stderr, stdout, utf8)
 import Weft
-import Weft.Cli.Load.Dial (securedWithin)
 import Weft.Cli.Load.Page
 import Weft.Cli.Load.Plan
 import Weft.Cli.Load.Report
@@ -36,8 +35,8 @@ import Weft.Tls.Server (LoadError (..))
 loadCommand :: Mod CommandFields (IO ())
 loadCommand = command "load" (info (putUnderLoad <$> loadOptions) (progDesc "Put an HTTP server under load, and measure how it takes it" <> failureCode 2))
 
--- | Run a load. A wrong command line is one line on standard error and status 2; a load that fails,
--- or in which no request succeeds, is status 1.
+-- | A wrong command line is one line on standard error and status 2; a load that fails, or in which
+-- no request succeeds, is status 1.
 putUnderLoad :: LoadOptions -> IO ()
 putUnderLoad o = do
   plan <- makePlan o >>= either (failing 2) pure
@@ -75,8 +74,7 @@ putUnderLoad o = do
         tls <- clientTls authorities Nothing `catch` \(LoadError path what) -> throwM (userError (path <> ": " <> what))
         pure (secureWith tls (planTarget plan))
 
-    -- Find the address that answers. A server that is absent, or fails the TLS verification, gets
-    -- no load.
+    -- A server that is absent, or fails the TLS verification, gets no load.
     reach plan secure = do
       let target = planTarget plan
           failed e = throwM (userError ("cannot connect to " <> C.unpack (authority target) <> ": " <> ioe_description (e :: IOException)))

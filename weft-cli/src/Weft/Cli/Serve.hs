@@ -18,7 +18,6 @@ import Weft.Cli.Serve.Check
 import Weft.Cli.Serve.Config
 import Weft.Cli.Serve.File
 import Weft.Cli.Serve.Keys
-import Weft.Cli.Serve.Paths
 import Weft.Cli.Serve.Secure
 import Weft.Cli.Serve.Service
 import Weft.Cli.Serve.Toml
@@ -32,7 +31,6 @@ import Weft.Timeline (timelineTo)
 serveCommand :: Mod CommandFields (IO ())
 serveCommand = command "serve" (info (start <$> commandLine) (progDesc "Serve the files of a directory over HTTP/1.1" <> failureCode 2))
 
--- | The parsed command line.
 data CommandLine = CommandLine
   { lineConfig :: !(Maybe FilePath),
     -- | Check the configuration instead of serving.

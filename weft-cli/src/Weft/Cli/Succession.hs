@@ -1,36 +1,20 @@
 -- |
 -- Description : One process after another on the same device
 --
--- Two processes talk over a socket of the Unix domain, whose path both have as an option: one that serves over a TCP of its
--- own, and one that starts and is to take its place. In turn:
---
--- [the new one] names its version of all this, its device and its address.
--- [the old one] passes the descriptor of the device and the secret of its stack; or a reason why not.
--- [the new one] says that it is ready: it listens, but nothing reaches it.
--- [the old one] lets go of its connections, stands still, and sends its stack's state.
--- [the new one] says that it has understood that.
--- [the old one] says that all is the new one's. This is the moment.
---
--- Until then the old one serves on if the other fails, or takes too long.
+-- Two processes talk over a socket of the Unix domain, whose path both have as an option: one that
+-- serves over a TCP of its own, and one that is to take its place. In turn:
 module Weft.Cli.Succession
-  ( -- * The new process
-    Predecessor,
+  ( Predecessor,
     askPredecessor,
     takeFromPredecessor,
-
-    -- * This process
     Succession,
     newSuccession,
     successionTcp,
     release,
-
-    -- * The old process
     Door,
     openDoor,
     closeDoor,
     withSuccessors,
-
-    -- * The conversation
     hello,
   )
 where
@@ -46,8 +30,7 @@ import Foreign.C.Types (CInt)
 import GHC.IO.Exception (IOException (..))
 import System.Posix.Files (removeLink, rename, setFileMode)
 import Weft
-import Weft.Cli.Options (argumentBytes)
-import Weft.Cli.Serve.Paths (shownPath)
+import Weft.Cli.Options (argumentBytes, shownPath)
 import Weft.Concurrently (race)
 import Weft.Internal.Core.SystemCall qualified as Call
 import Weft.Internal.Os.Descriptor (Descriptor (..))
@@ -60,12 +43,11 @@ import Weft.Tcp.Internal.Bytes (build, byte64, word64)
 import Weft.Tcp.Stack (TcpSettings)
 import Weft.Timeout (timeout)
 
--- | A process that serves, and has begun to talk to this one: the descriptors of the conversation and of the
--- device, and the secret of its stack.
+-- | A process that serves: the descriptors of the conversation and of the device, and the secret of
+-- its stack.
 data Predecessor = Predecessor !CInt !CInt !Secret
 
--- | This process's part: the path, its device and address, its stack, the descriptor of the device once it has one, and the
--- process before it.
+-- | This process's part.
 data Succession = Succession
   { successionPath :: !FilePath,
     successionPlace :: !String,
@@ -74,8 +56,9 @@ data Succession = Succession
     successionPredecessor :: !(Maybe Predecessor)
   }
 
--- | Ask the process that listens at the path, if there is one, for its device. The first argument names this process's device and
--- address, which are to be those of the other. Throws an 'IOError' that says why it refuses.
+-- | Ask the process that listens at the path, if there is one, for its device. The first argument
+-- names this process's device and address, which are to be those of the other. Throws an 'IOError'
+-- that says why it refuses.
 askPredecessor :: String -> FilePath -> Thread (Maybe Predecessor)
 askPredecessor place path = do
   s <- openSocket AF_UNIX Stream
@@ -103,8 +86,8 @@ newSuccession :: String -> FilePath -> Maybe Predecessor -> IO Succession
 newSuccession place path predecessor =
   Succession path place <$> newHandover ((\(Predecessor _ _ own) -> own) <$> predecessor) <*> newIORef Nothing <*> pure predecessor
 
--- | Settings of the stack, given how to attach to the device, how to have a device of its descriptor, and the settings for a
--- device.
+-- | Settings of the stack, given how to attach to the device, how to have a device of its
+-- descriptor, and the settings for a device.
 successionTcp :: Succession -> IO CInt -> (CInt -> IO Device) -> (IO Device -> TcpSettings) -> TcpSettings
 successionTcp one attach over settings = movable (successionStack one) . settings $ do
   fd <- maybe attach (\(Predecessor _ device _) -> pure device) (successionPredecessor one)
@@ -115,8 +98,9 @@ successionTcp one attach over settings = movable (successionStack one) . setting
 release :: Succession -> Socket -> Thread Bool
 release = Handover.release . successionStack
 
--- | Take over from the process before, if there is one; this one listens. Answers how many connections there were. Throws an
--- 'IOError' if the other does not hand over, and goes on; and when the action ends before it does.
+-- | Take over from the process before, if there is one; this one listens. Answers how many
+-- connections there were. Throws an 'IOError' if the other does not hand over, and goes on; and
+-- when the action ends before it does.
 takeFromPredecessor :: Thread () -> Succession -> Thread (Maybe Int)
 takeFromPredecessor stop one = case successionPredecessor one of
   Nothing -> pure Nothing
@@ -167,8 +151,9 @@ besideOf one = successionPath one <> ".new"
 removed :: FilePath -> Thread ()
 removed path = void (try @_ @IOException (liftIO (removeLink path)))
 
--- | Wait for processes that want to take the place of this one, until one has. They ask at the path from now on. Given how connections are
--- let go of, and how to go on when that was in vain; both are in turns. The text is for operators.
+-- | Wait for processes that want to take the place of this one, until one has. They ask at the path
+-- from now on. Given how connections are let go of, and how to go on when that was in vain; both
+-- are in turns. The text is for operators.
 withSuccessors :: Door -> (String -> Thread ()) -> Thread () -> Thread () -> Thread ()
 withSuccessors (Door one door) say letGo goOn = do
   liftIO (rename (besideOf one) (successionPath one))
@@ -227,7 +212,6 @@ shortly s = exactly s 1 >>= exactly s . fromIntegral . B.head
 shown :: ByteString -> Thread String
 shown = liftIO . shownPath
 
--- Many small records in one call.
 batches :: [ByteString] -> [[ByteString]]
 batches [] = []
 batches records = let (some, rest) = splitAt 64 records in some : batches rest

@@ -1,13 +1,15 @@
 -- |
 -- Description : TCP of our own, for commands
 --
--- The option @--tcp DEVICE,ADDRESS\/PREFIX[\@ROUTER][,ADDRESS\/PREFIX[\@ROUTER]][,FILE]@: sockets belong to a stack in this process with
--- one address, or one of each version of IP, and what passes its device is written to the file. The device is an interface of Ethernet if there is one with this name, and
--- else a TUN device.
-module Weft.Cli.Tcp (OwnTcp (..), parseOwnTcp, ownTcp, overOwnTcp, overOwnTcpAfter, checkOwnTcp, sharedPart) where
+-- The option @--tcp DEVICE,ADDRESS\/PREFIX[\@ROUTER][,ADDRESS\/PREFIX[\@ROUTER]][,FILE]@: sockets
+-- belong to a stack in this process with one address, or one of each version of IP, and what passes
+-- its device is written to the file. The device is an interface of Ethernet if there is one with
+-- this name, and else a TUN device.
+module Weft.Cli.Tcp (OwnTcp (..), parseOwnTcp, ownTcp, overOwnTcp, overOwnTcpAfter, checkOwnTcp, sharedPart, answeringTcp) where
 
-import Control.Exception (throwIO, try)
+import Control.Exception (throwIO)
 import Control.Monad (mfilter, when)
+import Data.ByteString.Char8 qualified as C
 import Data.Char (isDigit)
 import Data.Foldable (toList)
 import Data.List (intercalate, sort)
@@ -16,13 +18,18 @@ import Data.Maybe (isJust)
 import Foreign.C.Error (Errno (..), eBUSY)
 import GHC.IO.Exception (IOException (..))
 import Options.Applicative
+import Weft
 import Weft.Cli.Options
 import Weft.Cli.Succession
+import Weft.Http.Request
+import Weft.Http.Server.Types
+import Weft.Http.Status
 import Weft.Kernel (Kernel)
 import Weft.Tcp.Device
 import Weft.Tcp.Device.Capture
 import Weft.Tcp.Device.Interface
 import Weft.Tcp.Device.Tun
+import Weft.Tcp.Info
 import Weft.Tcp.Neighbours (Attachment (..))
 import Weft.Tcp.Packet (Address, sameFamily)
 import Weft.Tcp.Stack
@@ -117,3 +124,13 @@ checkOwnTcp mayBeBusy own =
     Left e
       | mayBeBusy && fmap Errno (ioe_errno e) == Just eBUSY -> pure Nothing
       | otherwise -> pure (Just (explain e))
+
+-- | Answer @\/tcp@ if a stack is open in this process; the handler answers all else.
+answeringTcp :: Handler -> Handler
+answeringTcp others request
+  | requestPath request == "/tcp",
+    requestMethod request `elem` [Get, Head] =
+      liftIO socketsHere >>= \case
+        [] -> others request
+        stacks -> pure (plain ok200 [Field "Content-Type" "text/plain; charset=utf-8", Field "Cache-Control" "no-store"] (C.pack (showSockets (concat stacks))))
+  | otherwise = others request

@@ -26,11 +26,11 @@ import Text.Read (readMaybe)
 import Weft.Conformance
 import Weft.Internal.Os.Descriptor (Descriptor (..))
 import Weft.Sim
-import Weft.Sim.Internal.Disk (createSymlink)
+import Weft.Sim.Internal.Disk.Names (createSymlink)
 import Weft.Sim.Internal.Kernel (Sim (..), overhear, steer)
-import Weft.Sim.Internal.Report (renderStuck)
 import Weft.Sim.Internal.Signals (raiseSignal)
 import Weft.Sim.Internal.Ticket (Ask (..))
+import Weft.Sim.Internal.Verdict (renderStuck)
 import Weft.Sim.Internal.World (giveDescriptor, takeDescriptor)
 
 -- | The simulator's schedules.

@@ -28,7 +28,7 @@ import Weft.Internal.Core.SystemCall qualified as Call
 import Weft.Internal.Os.Descriptor (newDescriptor)
 import Weft.Pipe
 import Weft.Sim.Internal.Conditions
-import Weft.Sim.Internal.Disk (newDisks)
+import Weft.Sim.Internal.Disk.Device (newDisks)
 import Weft.Sim.Internal.Network (describeWait, newNetwork)
 import Weft.Sim.Internal.Network.Links (Path (..))
 import Weft.Sim.Internal.Network.Streams (sendFileToEnd)

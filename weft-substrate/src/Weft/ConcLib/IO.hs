@@ -8,19 +8,6 @@
 -- @interruptible@ foreign calls are interrupted. For those of "Weft.ConcLib.MP" epoll says when to try again,
 -- and the kernel reads and writes files asynchronously that were opened past the page cache.
 -- 'Weft.ConcLib.MP.settingCollecting' chooses what collects these events. (Li 2008, sections 5.2.1 and 5.2.2.)
-module Weft.ConcLib.IO
-  ( -- * Descriptors
-    adopt,
-    closeFd,
-    readFd,
-    writeFd,
-    accept,
-    connect,
-
-    -- * Files
-    readAt,
-    writeAt,
-  )
-where
+module Weft.ConcLib.IO (adopt, closeFd, readFd, writeFd, accept, connect, readAt, writeAt) where
 
 import Weft.ConcLib.Internal.Events

@@ -4,10 +4,7 @@
 -- A command for each workload of "Weft.Bench.Contest.Workload": its parameters are options
 -- that take lists, and all combinations are measured. @contender@ is what these run: one
 -- kind of thread, or one server, at one point.
-module Weft.Bench.Command.Contest
-  ( contestCommands,
-  )
-where
+module Weft.Bench.Command.Contest (contestCommands) where
 
 import Control.Monad (join)
 import Data.Text (Text)

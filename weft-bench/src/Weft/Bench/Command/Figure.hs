@@ -3,11 +3,7 @@
 -- Description : weft-bench figure
 --
 -- One field of any command's rows as bars, the shortest first.
-module Weft.Bench.Command.Figure
-  ( figureCommand,
-    figureOf,
-  )
-where
+module Weft.Bench.Command.Figure (figureCommand, figureOf) where
 
 import Chart
 import Data.ByteString.Char8 qualified as Bytes

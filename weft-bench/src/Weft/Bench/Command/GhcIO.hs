@@ -4,10 +4,7 @@
 -- Description : weft-bench ghc-io
 --
 -- The contests about waits of libraries, by relinking and otherwise, and what they run.
-module Weft.Bench.Command.GhcIO
-  ( ghcIOCommands,
-  )
-where
+module Weft.Bench.Command.GhcIO (ghcIOCommands) where
 
 import Control.Monad (join)
 import Data.Text (Text)

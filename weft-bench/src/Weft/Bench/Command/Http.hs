@@ -5,11 +5,7 @@
 -- Description : weft-bench http, weft-bench http-figures
 --
 -- The options of the comparison of HTTP servers; "Weft.Bench.Http" does it.
-module Weft.Bench.Command.Http
-  ( httpCommand,
-    httpFiguresCommand,
-  )
-where
+module Weft.Bench.Command.Http (httpCommand, httpFiguresCommand) where
 
 import Data.Text (Text)
 import Data.Text qualified as Text

@@ -3,12 +3,7 @@
 --
 -- Runs the servers that are part of this program. The comparison of servers
 -- ("Weft.Bench.Http") starts them itself.
-module Weft.Bench.Command.Servers
-  ( waiCommand,
-    plainCommand,
-    toyServerCommand,
-  )
-where
+module Weft.Bench.Command.Servers (waiCommand, plainCommand, toyServerCommand) where
 
 import Data.Text qualified as Text
 import Data.Text.Encoding qualified as Text

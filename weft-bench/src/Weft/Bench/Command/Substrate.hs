@@ -4,10 +4,7 @@
 -- The six configurations of Li 2008, section 5.3, and direct threads: rows as those of the workloads. The
 -- experiments are those of "Weft.Bench.Works.Plan", so that the page of the works has the same. Beside them what goals of the
 -- libraries are about.
-module Weft.Bench.Command.Substrate
-  ( substrateCommand,
-  )
-where
+module Weft.Bench.Command.Substrate (substrateCommand) where
 
 import Options.Applicative
 import System.Exit (die)

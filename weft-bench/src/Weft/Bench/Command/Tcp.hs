@@ -2,11 +2,7 @@
 -- Description : weft-bench tcp, weft-bench tcp-server
 --
 -- TCP stacks beside each other, and the service that ours is measured with.
-module Weft.Bench.Command.Tcp
-  ( tcpCommand,
-    tcpServerCommand,
-  )
-where
+module Weft.Bench.Command.Tcp (tcpCommand, tcpServerCommand) where
 
 import Data.Maybe (fromMaybe)
 import Data.Text qualified as Text

@@ -5,10 +5,7 @@
 -- Description : weft-bench works
 --
 -- The options of the run that @make figures@ starts; "Weft.Bench.Works" does it.
-module Weft.Bench.Command.Works
-  ( worksCommand,
-  )
-where
+module Weft.Bench.Command.Works (worksCommand) where
 
 import Options.Applicative
 import Weft.Bench.Command.Options

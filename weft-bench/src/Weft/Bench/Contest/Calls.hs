@@ -2,13 +2,7 @@
 -- Description : Libraries of threads for plain IO, as records
 --
 -- So that one program runs on GHC's threads and on the concurrency libraries of @weft-substrate@.
-module Weft.Bench.Contest.Calls
-  ( Calls (..),
-    callsOf,
-    ghcCalls,
-    concLibCalls,
-  )
-where
+module Weft.Bench.Contest.Calls (Calls (..), callsOf, ghcCalls, concLibCalls) where
 
 import Control.Concurrent (forkIO, threadDelay, threadWaitRead, threadWaitWrite)
 import Control.Monad (void, (>=>))

@@ -6,11 +6,7 @@
 --
 -- Each thread reads blocks of 4 KB at random places of one file that is opened with
 -- @O_DIRECT@ (Li & Zdancewic 2007, figure 19; Li 2008, figures 3.14 and 5.4).
-module Weft.Bench.Contest.Disk
-  ( diskWork,
-    makeFile,
-  )
-where
+module Weft.Bench.Contest.Disk (diskWork, makeFile) where
 
 import Control.Monad (unless, when)
 import Data.ByteString qualified as Bytes

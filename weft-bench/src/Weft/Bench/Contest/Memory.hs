@@ -3,11 +3,7 @@
 --
 -- Threads that wait, each with a buffer that it has written: by how much the process has grown
 -- (Li 2008, table 5.1: 4 KB). The buffers come from @malloc@, for all contenders alike.
-module Weft.Bench.Contest.Memory
-  ( memoryWork,
-    memoryFlags,
-  )
-where
+module Weft.Bench.Contest.Memory (memoryWork, memoryFlags) where
 
 import Control.Concurrent (forkIO)
 import Control.Concurrent.MVar

@@ -7,10 +7,7 @@
 -- In each pair one thread sends the given number of bytes and waits for as many, over and
 -- over; the other answers. Beside them threads wait, each at a FIFO without a writer (Li &
 -- Zdancewic 2007, figures 20 and 21; Li 2008, figures 3.15, 5.6 and 5.7).
-module Weft.Bench.Contest.Pipes
-  ( pipesWork,
-  )
-where
+module Weft.Bench.Contest.Pipes (pipesWork) where
 
 import Control.Monad (forM_, replicateM, unless, void)
 import Data.ByteString (ByteString)

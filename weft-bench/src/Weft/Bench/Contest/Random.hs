@@ -3,14 +3,7 @@
 --
 -- Knuth's linear congruential generator, 64 bits: the peers in C and Go have the same, so
 -- that all compute the same and read the same places of a file.
-module Weft.Bench.Contest.Random
-  ( State,
-    seeded,
-    next,
-    steps,
-    upTo,
-  )
-where
+module Weft.Bench.Contest.Random (State, seeded, next, steps, upTo) where
 
 import Data.Bits (shiftR)
 import Data.Word (Word64)

@@ -3,10 +3,7 @@
 --
 -- Starts a server on the first processor, asks it from the second, stops it, and says what came
 -- of it: so servers take part in contests as threads do, in rounds, and an interrupted run goes on.
-module Weft.Bench.Contest.Served
-  ( servedWork,
-  )
-where
+module Weft.Bench.Contest.Served (servedWork) where
 
 import Control.Monad (when)
 import Data.Text (Text)

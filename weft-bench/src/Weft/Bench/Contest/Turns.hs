@@ -4,15 +4,7 @@
 -- The operations that goals of @weft-substrate@ are about, by GHC's threads, by those of the libraries on it and by its stacks:
 -- a turn given to the others, an 'Control.Concurrent.MVar' between two threads and within one, threads that are forked and
 -- waited for, transactions; and what a thread keeps alive that waits.
-module Weft.Bench.Contest.Turns
-  ( turnsWork,
-    Exercise (..),
-    turnKinds,
-    boundKinds,
-    bareKinds,
-    keptKinds,
-  )
-where
+module Weft.Bench.Contest.Turns (turnsWork, Exercise (..), turnKinds, boundKinds, bareKinds, keptKinds) where
 
 import Control.Concurrent qualified as GHC
 import Control.Concurrent.STM qualified as STM

@@ -34,8 +34,7 @@ import Weft.Bench.Contest.Kind
 import Weft.Bench.Contest.Memory
 import Weft.Bench.Contest.Pipes
 import Weft.Bench.Contest.Served
-import Weft.Bench.Contest.Spread
-import Weft.Bench.Contest.Stm
+import Weft.Bench.Contest.Spread (spreadWork, stmWork)
 import Weft.Bench.Contest.Turns
 import Weft.Bench.Events
 import Weft.Bench.Events.Manager

@@ -6,14 +6,7 @@
 -- The event manager of Weft on each source, and the one that GHC's threads have: in this program, or,
 -- where it is linked without @-threaded@, its @select@. All are used by the same threads,
 -- @forkIO@'s, so that nothing but the waiting differs.
-module Weft.Bench.Events.Manager
-  ( Manager (..),
-    Waits (..),
-    managers,
-    managerName,
-    withWaits,
-  )
-where
+module Weft.Bench.Events.Manager (Manager (..), Waits (..), managers, managerName, withWaits) where
 
 import Control.Concurrent (threadDelay, threadWaitRead, threadWaitWrite)
 import Control.Monad (void)

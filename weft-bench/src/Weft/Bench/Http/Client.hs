@@ -28,11 +28,7 @@ import Data.Text (Text)
 import Numeric (showFFloat)
 import System.FilePath ((</>))
 import Weft.Bench.Child (Command (..))
-import Weft.Bench.Http.Client.Ab (parseAb)
-import Weft.Bench.Http.Client.Json (parseJsonReport)
 import Weft.Bench.Http.Client.Report
-import Weft.Bench.Http.Client.WeftLoad (parseWeftLoad)
-import Weft.Bench.Http.Client.Wrk (parseWrk)
 import Weft.Bench.Named (named)
 
 -- | The task of a client.
@@ -104,6 +100,6 @@ clientCommand weft peers client a = case client of
 readReport :: Client -> Text -> Either String LoadReport
 readReport = \case
   Wrk -> parseWrk
-  Ask -> parseJsonReport
+  Ask -> parseAsk
   WeftLoad -> parseWeftLoad
   Ab -> parseAb

@@ -4,10 +4,7 @@
 -- Which figures are drawn from the rows of a run, and how each server looks in all of
 -- them: a colour for a family, a dash for a variant, ours thick. Pure; the rows may
 -- be those of a run that ended long ago.
-module Weft.Bench.Http.Figures
-  ( figures,
-  )
-where
+module Weft.Bench.Http.Figures (figures) where
 
 import Chart
 import Data.List (nub, sort, sortOn)

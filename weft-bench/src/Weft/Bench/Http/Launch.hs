@@ -3,12 +3,7 @@
 --
 -- Writes configurations where a server needs one. "Weft.Bench.Http.Server" runs the
 -- commands and watches over what they start.
-module Weft.Bench.Http.Launch
-  ( Paths (..),
-    launchCommand,
-    launchVersion,
-  )
-where
+module Weft.Bench.Http.Launch (Paths (..), launchCommand, launchVersion) where
 
 import Control.Exception (IOException, try)
 import Data.List (find)

@@ -2,12 +2,7 @@
 -- Description : The observations of one server in one round
 --
 -- The raw material of the reports. "Weft.Bench.Http.Summary" makes medians of it.
-module Weft.Bench.Http.Observation
-  ( Observation (..),
-    Beside (..),
-    observationRow,
-  )
-where
+module Weft.Bench.Http.Observation (Observation (..), Beside (..), observationRow) where
 
 import Data.Text (Text)
 import Weft.Bench.Http.Client (LoadReport (..), measuredLoad)

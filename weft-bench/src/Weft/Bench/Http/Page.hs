@@ -4,15 +4,7 @@
 -- 305 bytes of HTML: small enough that what is measured is the server and not the
 -- copying, and the size for which the project's earlier figures were taken. And a
 -- greeting of 13 bytes, for servers that answer from a handler.
-module Weft.Bench.Http.Page
-  ( pageBytes,
-    pageName,
-    pagePath,
-    page,
-    greetingPath,
-    greeting,
-  )
-where
+module Weft.Bench.Http.Page (pageBytes, pageName, pagePath, page, greetingPath, greeting) where
 
 import Data.ByteString (ByteString)
 import Data.ByteString.Char8 qualified as Bytes

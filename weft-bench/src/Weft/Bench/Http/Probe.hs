@@ -3,13 +3,7 @@
 --
 -- One GET on a new connection to 127.0.0.1, before anything is measured: a server
 -- that answers quickly but wrongly must not get a figure.
-module Weft.Bench.Http.Probe
-  ( probe,
-    Answer (..),
-    parseAnswer,
-    freePort,
-  )
-where
+module Weft.Bench.Http.Probe (probe, Answer (..), parseAnswer, freePort) where
 
 import Control.Exception (bracket)
 import Data.ByteString (ByteString)

@@ -4,11 +4,7 @@
 -- Starts the experiment's servers, measures them scenario by scenario, round by round,
 -- one at a time and each round in another order, so that what disturbs the machine for
 -- a while disturbs all of them; then stops them. Called by "Weft.Bench.Http".
-module Weft.Bench.Http.Run
-  ( runExperiment,
-    say,
-  )
-where
+module Weft.Bench.Http.Run (runExperiment, say) where
 
 import Control.Concurrent (threadDelay)
 import Control.Monad (forM, forM_, unless, when)

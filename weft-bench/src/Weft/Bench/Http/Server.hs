@@ -3,14 +3,7 @@
 --
 -- Starts a server on a processor and a port of its own, asks it until it answers, and
 -- stops it. What the driver knows of a running server is here.
-module Weft.Bench.Http.Server
-  ( Server (..),
-    Setting (..),
-    startServer,
-    stopServer,
-    parseAllocated,
-  )
-where
+module Weft.Bench.Http.Server (Server (..), Setting (..), startServer, stopServer, parseAllocated) where
 
 import Control.Concurrent (threadDelay)
 import Control.Exception (IOException, try)

@@ -3,10 +3,7 @@
 --
 -- The settings that "Weft.Bench.Command.Http" reads from the command line, and that every
 -- part of the comparison goes by.
-module Weft.Bench.Http.Settings
-  ( HttpSettings (..),
-  )
-where
+module Weft.Bench.Http.Settings (HttpSettings (..)) where
 
 import Weft.Bench.Http.Client (Client)
 import Weft.Bench.Http.Experiment

@@ -3,11 +3,7 @@
 --
 -- The report of the observations that the driver ("Weft.Bench.Http")
 -- collected. Pure.
-module Weft.Bench.Http.Summary
-  ( summaryRows,
-    withAllocation,
-  )
-where
+module Weft.Bench.Http.Summary (summaryRows, withAllocation) where
 
 import Data.List (nub)
 import Data.Map.Strict (Map)

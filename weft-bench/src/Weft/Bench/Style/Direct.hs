@@ -4,10 +4,7 @@
 -- The threads of "Weft.Bench.Style.Monadic", started in the same way on the same
 -- worker, with an 'IO' loop in them: the direct style of the package @weft@ by its
 -- public interface.
-module Weft.Bench.Style.Direct
-  ( directStyle,
-  )
-where
+module Weft.Bench.Style.Direct (directStyle) where
 
 import Weft (fork_)
 import Weft.Bench.Style.Monadic (Writing (..), weftStyle)

@@ -3,10 +3,7 @@
 --
 -- The threads that a Haskell programmer has without Weft. They run on the one
 -- capability that the program starts with.
-module Weft.Bench.Style.Ghc
-  ( ghcStyle,
-  )
-where
+module Weft.Bench.Style.Ghc (ghcStyle) where
 
 import Control.Concurrent
 import Control.Monad (replicateM_, unless)

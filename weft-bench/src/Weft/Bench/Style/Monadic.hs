@@ -4,15 +4,7 @@
 -- The threads of the package @weft@, by its public interface, on one worker of the
 -- kernel that programs run on. The measuring thread is outside and meets them only
 -- at the ends of the phases; see Note [Standing still].
-module Weft.Bench.Style.Monadic
-  ( monadicStyle,
-    numberedStyle,
-
-    -- * Other ways to write Weft's threads
-    Writing (..),
-    weftStyle,
-  )
-where
+module Weft.Bench.Style.Monadic (monadicStyle, numberedStyle, Writing (..), weftStyle) where
 
 import Control.Concurrent hiding (yield)
 import Control.Exception (SomeException, throwIO)

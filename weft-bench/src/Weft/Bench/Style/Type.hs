@@ -2,10 +2,7 @@
 -- Description : The operations that a style of thread supplies
 --
 -- Apart from "Weft.Bench.Style" so that the modules of the styles can import it.
-module Weft.Bench.Style.Type
-  ( Style (..),
-  )
-where
+module Weft.Bench.Style.Type (Style (..)) where
 
 import Data.Text (Text)
 import Weft.Bench.Harness (TimerSettings, TimerThreads, YieldSettings, YieldThreads)

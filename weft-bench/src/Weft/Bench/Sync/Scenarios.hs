@@ -4,11 +4,7 @@
 -- Each scenario twice: with the threads and the synchronization of Weft, and with
 -- @forkIO@ and what @base@ and @stm@ have for it. Both do the same number of
 -- operations, in loops that are written alike.
-module Weft.Bench.Sync.Scenarios
-  ( SyncScenario (..),
-    scenarios,
-  )
-where
+module Weft.Bench.Sync.Scenarios (SyncScenario (..), scenarios) where
 
 import Control.Concurrent qualified as Ghc
 import Control.Concurrent.STM qualified as Stm

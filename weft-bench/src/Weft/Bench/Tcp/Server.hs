@@ -3,11 +3,7 @@
 --
 -- Echo (port 7), discard (9) and chargen (19), a thread for each connection, as the other stacks'
 -- programs under @peers\/tcp@ have them. Runs until it is killed.
-module Weft.Bench.Tcp.Server
-  ( MeasuredTcp (..),
-    serveOver,
-  )
-where
+module Weft.Bench.Tcp.Server (MeasuredTcp (..), serveOver) where
 
 import Control.Monad (forever)
 import Data.ByteString qualified as Bytes

@@ -2,15 +2,7 @@
 -- Description : The page of the works: pictures, tables, verdicts
 --
 -- Makes Markdown and SVG of what was measured. Pure.
-module Weft.Bench.Works.Page
-  ( Result (..),
-    resultRows,
-    pageOf,
-    picturesOf,
-    subjectOf,
-    busyNote,
-  )
-where
+module Weft.Bench.Works.Page (Result (..), resultRows, pageOf, picturesOf, subjectOf, busyNote) where
 
 import Chart
 import Data.List (nub, partition, sortOn)

@@ -3,11 +3,7 @@
 --
 -- A file with a line that says which run it is of (program, machine, extent), and a line for each
 -- measurement, written as soon as there is one. A run that finds its own line goes on from there.
-module Weft.Bench.Works.State
-  ( resume,
-    keep,
-  )
-where
+module Weft.Bench.Works.State (resume, keep) where
 
 import Control.Monad (when)
 import Data.ByteString.Char8 qualified as Bytes

@@ -6,17 +6,7 @@
 --
 -- A flat array of machine words for the counters of a load. A thread may move between workers, so
 -- shared cells are updated atomically: this costs a few nanoseconds and loses no count.
-module Weft.Cli.Load.Cells
-  ( Cells,
-    newCells,
-    cellCount,
-    peekCell,
-    pokeCell,
-    addCell,
-    maxCell,
-    minCell,
-  )
-where
+module Weft.Cli.Load.Cells (Cells, newCells, cellCount, peekCell, pokeCell, addCell, maxCell, minCell) where
 
 import Control.Monad (unless, when)
 import Control.Monad.Primitive (RealWorld)

@@ -9,14 +9,10 @@ module Weft.Cli.Load.Control
   ( Control,
     newControl,
     clockNow,
-
-    -- * The time that counts
     setWindow,
     windowStart,
     windowEnd,
     endNow,
-
-    -- * Requests
     claim,
     takeScheduled,
   )
@@ -30,7 +26,6 @@ import Weft.Cli.Load.Cells
 clockNow :: IO Int
 clockNow = fromIntegral <$> getMonotonicTimeNSec
 
--- | The measured window and the requests left; the flag says whether their number is limited.
 data Control = Control !Bool !Cells
 
 -- The cells: the window, the requests left, and of a schedule the number taken and its start.

@@ -108,7 +108,6 @@ modeFixed = 1
 modeDecoder = 2
 modeToTheEnd = 3
 
--- | A lane, with the seed of its dice.
 newLane :: Shared -> Tally -> Int -> IO Lane
 newLane shared tally seed = do
   let depth = sharedDepth shared
@@ -127,19 +126,15 @@ outstanding lane = peekCell (laneCells lane) cellUnanswered
 oldestSent :: Lane -> IO Int
 oldestSent lane = peekCell (laneCells lane) cellOldest >>= \i -> peekCell (laneCells lane) (cellRing + sharedDepth (laneShared lane) + i)
 
--- | When the last response ended; 0 if there was none.
 lastAnswer :: Lane -> IO Int
 lastAnswer lane = peekCell (laneCells lane) cellLast
 
--- | A time limit is about to cut off the connection.
 flagTimeout :: Lane -> IO ()
 flagTimeout lane = pokeCell (laneCells lane) cellTimedOut 1
 
 data Step
-  = -- | Send these bytes, then receive.
-    Send !ByteString
-  | -- | Receive.
-    Receive
+  = Send !ByteString
+  | Receive
   | -- | Ask the schedule when the next request is due.
     Next
   | -- | Wait until this time, then send what is due.
@@ -151,7 +146,6 @@ data Step
   | -- | What has come is no response.
     Malformed
 
--- | Render requests and put them into the ring.
 prepare :: Lane -> Int -> Int -> Int -> IO ByteString
 prepare (Lane shared _ cells _ output _ _) due sent count = do
   oldest <- peekCell cells cellOldest
@@ -173,7 +167,6 @@ prepare (Lane shared _ cells _ output _ _) due sent count = do
 beginClosed :: Lane -> IO Step
 beginClosed lane = clockNow >>= \t -> further lane t (sharedDepth (laneShared lane))
 
--- | This number of further requests, as far as they may be sent.
 further :: Lane -> Int -> Int -> IO Step
 further lane t wanted = do
   count <- claim (sharedControl (laneShared lane)) t wanted
@@ -181,7 +174,6 @@ further lane t wanted = do
     then Send <$> prepare lane t t count
     else (\under -> if under == 0 then Finish else Receive) <$> outstanding lane
 
--- | Take the next request of the schedule: wait until it is due.
 schedule :: Lane -> Double -> IO Step
 schedule lane pace = maybe Finish SleepUntil <$> takeScheduled (sharedControl (laneShared lane)) pace
 
@@ -198,7 +190,6 @@ sendAgain (Lane shared _ cells _ output _ _) = do
   mapM_ (\i -> pokeCell cells (cellRing + depth + (oldest + i) `rem` depth) t) [0 .. count - 1]
   nextRequests (sharedSource shared) cells cellDice output count
 
--- | The offset of the next bytes in the input.
 unread :: Lane -> IO Int
 unread lane = peekCell (laneCells lane) cellHave
 
@@ -294,7 +285,6 @@ responses lane@(Lane shared _ cells input _ decoderRef _) t = go
 
     after' from to done more = if more then go from to done else pure closes
 
--- | Count the response to the oldest request. Answers whether the connection goes on.
 answered :: Lane -> Int -> IO Bool
 answered (Lane shared tally cells _ _ _ _) t = do
   let depth = sharedDepth shared
@@ -325,7 +315,6 @@ opened lane socket = do
   mapM_ (\i -> pokeCell (laneCells lane) i 0) [cellHave, cellMode, cellTimedOut, cellClosing, cellAnswered]
   writeIORef (laneSocket lane) (Just socket)
 
--- | How a connection has ended.
 data End
   = -- | The server has closed it, or cut it off.
     Lost
@@ -334,8 +323,8 @@ data End
   | -- | What came was no response.
     Nonsense
 
--- | A connection has ended: count the requests that it leaves unanswered. Answers whether it
--- brought any response.
+-- | Count the requests that the connection leaves unanswered. Answers whether it brought any
+-- response.
 ended :: Lane -> End -> IO Bool
 ended lane@(Lane _ tally cells _ _ _ _) how = do
   writeIORef (laneSocket lane) Nothing
@@ -360,7 +349,6 @@ ended lane@(Lane _ tally cells _ _ _ _) how = do
   where
     give = giveUp lane
 
--- | Count all requests in progress as errors of this kind.
 giveUp :: Lane -> ErrorKind -> IO ()
 giveUp lane@(Lane shared tally cells _ _ _ _) kind = do
   under <- peekCell cells cellUnanswered

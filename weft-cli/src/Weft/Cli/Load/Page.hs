@@ -85,7 +85,6 @@ renderPage report =
 element :: Text -> [(Text, Text)] -> Text -> Element
 element name attributes text = term name (map (uncurry makeAttribute) attributes) (toElement text)
 
--- | An element of a class with child elements.
 block :: Text -> Text -> [Element] -> Element
 block name class' inside = term name [makeAttribute "class" class'] (mconcat inside)
 
@@ -106,7 +105,6 @@ pageStyle =
       "td, th { padding: 4px 0; border-bottom: 1px solid var(--grid) } td:not(:first-child), th:not(:first-child) { text-align: right }"
     ]
 
--- | The latency by percentile, and the responses over time.
 pictures :: Report -> [Chart]
 pictures report =
   [ Chart "Latency by percentile" (Text.pack summary) [] (latencies report),

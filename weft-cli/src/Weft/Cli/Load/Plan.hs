@@ -107,7 +107,6 @@ fieldOf text = case C.break (== ':') text of
 isMethod :: ByteString -> Bool
 isMethod m = isNothing (checkField (Field m "")) && m /= "CONNECT"
 
--- | The fields of a request, with the standard ones.
 standard :: Target -> [Field] -> Maybe ByteString -> [Field]
 standard target fields body =
   [Field "Host" (authority target) | absent "host"]
@@ -146,7 +145,6 @@ data LoadOptions = LoadOptions
     loadReport :: !(Maybe FilePath)
   }
 
--- | The end of a load.
 data Amount
   = -- | After this time.
     For !Duration

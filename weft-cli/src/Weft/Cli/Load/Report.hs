@@ -9,15 +9,11 @@ module Weft.Cli.Load.Report
   ( Report (..),
     reportOf,
     succeeded,
-
-    -- * Rendering
     jsonReport,
     textReport,
     progressLine,
     latencyRows,
     manner,
-
-    -- * Numbers for people
     showTime,
     showCount,
     showFixed,
@@ -32,7 +28,6 @@ import Data.Maybe (fromMaybe, isJust, isNothing)
 import Numeric (showFFloat)
 import Weft.Cli.Load.Histogram
 import Weft.Cli.Load.Run
-import Weft.Cli.Load.System
 import Weft.Cli.Load.Tally
 
 data Report = Report
@@ -219,7 +214,6 @@ jsonReport report =
           "largest" .= distributionLargest d
         ]
 
--- | At most about thirty lines.
 textReport :: Report -> [String]
 textReport report =
   [ resultName result,
@@ -255,14 +249,12 @@ textReport report =
       (if open then ["  " <> padRight 10 "" <> padLeft 12 "latency" <> padLeft 12 "service", "  " <> padRight 10 "" <> padLeft 12 "since due" <> padLeft 12 "since sent"] else ["  " <> padRight 10 "" <> padLeft 12 "latency"])
         <> map (uncurry row) latencyRows
 
--- | The rows of a table of latencies.
 latencyRows :: [(String, Distribution -> String)]
 latencyRows =
   [("least", showTime . distributionLeast), ("mean", showTime . round . mean), ("deviation", showTime . round . deviation)]
     <> [(name <> "%", showTime . percentile p) | (p, name) <- percentiles]
     <> [("largest", showTime . distributionLargest)]
 
--- | How the requests were sent.
 manner :: Result -> String
 manner result =
   plural (resultConnections result) "connection"

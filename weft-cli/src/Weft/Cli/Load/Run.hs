@@ -4,26 +4,27 @@
 -- Description : Running a load
 --
 -- The main thread starts the lanes, enforces their time limits, takes samples, and gathers the
--- counters. Each lane is a sequential thread over the state of "Weft.Cli.Load.Lane".
-module Weft.Cli.Load.Run (runLoad, Result (..), Point (..), IdleResult (..)) where
+-- counters. Each lane is a sequential thread over the state of "Weft.Cli.Load.Lane". There may be more
+-- connections than one address has ports: on loopback every 127.0.0.x is local and has its own ports.
+module Weft.Cli.Load.Run (runLoad, Result (..), Point (..), IdleResult (..), Secure, securedWithin) where
 
-import Control.Exception (IOException)
 import Control.Monad (forM, forM_, replicateM, unless, void, when)
 import Data.ByteString qualified as B
 import Data.Foldable (for_)
 import Data.IORef
 import Data.Maybe (isJust)
+import Foreign.C.Error (Errno (..), eADDRINUSE, eADDRNOTAVAIL)
+import GHC.IO.Exception (IOException (..))
+import Network.Socket (hostAddressToTuple, tupleToHostAddress)
 import System.Posix.Signals (sigINT, sigTERM)
 import Weft
 import Weft.Buffer (newBuffer)
 import Weft.Cli.Load.Cells
 import Weft.Cli.Load.Control
-import Weft.Cli.Load.Dial
 import Weft.Cli.Load.Histogram
 import Weft.Cli.Load.Lane
 import Weft.Cli.Load.Plan
 import Weft.Cli.Load.Source (newSource)
-import Weft.Cli.Load.System
 import Weft.Cli.Load.Tally
 import Weft.Event
 import Weft.Http.Transport
@@ -187,7 +188,6 @@ runLoad o plan secure address progress = do
               socket <- liftIO (flagTimeout lane >> readIORef (laneSocket lane))
               forM_ socket $ \s -> shutdown s ShutdownBoth `catch` \(_ :: IOException) -> pure ()
 
--- | One moment as an instant and as a reading of the clock, to convert between the two.
 data Origin = Origin !Instant !Int
 
 -- | Connect, send requests, receive responses, and connect again when a connection has ended, until
@@ -224,7 +224,7 @@ driveLane origin dialer lane = connecting (milliseconds 10)
         Right end -> pure end
         Left (_ :: IOException) -> pure (Just Lost)
 
--- | Carry out the steps of a connection, after repeating the requests in progress if the flag is set.
+-- | Carry out the steps of a connection; the flag: repeat the requests in progress first.
 exchanging :: Origin -> Lane -> Transport -> Bool -> Thread (Maybe End)
 exchanging (Origin instant zero) lane transport again = if again then liftIO (sendAgain lane) >>= sending else beginning
   where
@@ -251,7 +251,6 @@ exchanging (Origin instant zero) lane transport again = if again then liftIO (se
 -- | Counters: 0 open, 1 reopened, 2 failed attempts, 3 connections that have opened or failed once.
 newtype Idlers = Idlers Cells
 
--- | Read the first, second or third counter.
 idlersOpen, idlersReopened, idlersFailed :: Idlers -> IO Int
 idlersOpen (Idlers cells) = peekCell cells 0
 idlersReopened (Idlers cells) = peekCell cells 1
@@ -259,8 +258,7 @@ idlersFailed (Idlers cells) = peekCell cells 2
 
 -- | Open this number of connections, on all workers, and wait until each has opened or failed once,
 -- at most for this time. They do nothing, as most clients of a real server, which must not become
--- slower by them (O'Sullivan & Tibell 2010, figure 2). They end with the scope; one that the server
--- closes is opened again.
+-- slower by them (O'Sullivan & Tibell 2010, figure 2). One that the server closes is opened again.
 openIdlers :: Scope -> Dialer -> Int -> Duration -> Thread Idlers
 openIdlers scope dialer count limit = do
   cells <- liftIO (newCells 4)
@@ -286,7 +284,6 @@ openIdlers scope dialer count limit = do
             -- A server may be closing all of them at once.
             sleep (milliseconds 10)
             idler False (milliseconds 10)
-      -- Until the connection ends, or bytes arrive.
       unasked transport = liftIO (newBuffer 1) >>= \byte -> void (transportReceive transport byte 0 1)
       gone :: IOException -> Thread ()
       gone _ = pure ()
@@ -294,3 +291,52 @@ openIdlers scope dialer count limit = do
     forkDaemonInWith scope defaultForkOptions {forkLabel = "idle connection", forkWorker = Just (i `mod` workers)} (idler True (milliseconds 10))
   when (count > 0) (void (timeout limit (wait ready)))
   pure (Idlers cells)
+
+-- | The server's address, TLS if any, the time limit of each step, and which local address is in
+-- use: 0 lets the system choose.
+data Dialer = Dialer !SockAddr !Secure !Duration !Cells
+
+-- | Puts TLS around a connection, or nothing.
+type Secure = Transport -> Thread Transport
+
+-- | A dialer for an address, with a limit of time for each connection.
+newDialer :: Duration -> Secure -> SockAddr -> IO Dialer
+newDialer limit secure address = Dialer address secure limit <$> newCells 1
+
+-- | A new connection without Nagle's algorithm; the caller closes the socket. Throws 'IOError'.
+dial :: Dialer -> Thread (Socket, Transport)
+dial dialer@(Dialer _ secure limit _) = mask $ \restore -> do
+  socket <- restore (dialSocket dialer)
+  transport <- restore (securedWithin limit secure socket) `onException` closeSocket socket
+  pure (socket, transport)
+
+securedWithin :: Duration -> Secure -> Socket -> Thread Transport
+securedWithin limit secure socket = timeout limit (secure (socketTransport socket)) >>= maybe (throwM (userError "the TLS handshake took too long")) pure
+
+dialSocket :: Dialer -> Thread Socket
+dialSocket dialer@(Dialer address _ limit own) = do
+  from <- liftIO (peekCell own 0)
+  try (attempt from) >>= \case
+    Right socket -> pure socket
+    Left e
+      | noPorts e && onLoopback && from < 250 -> do
+          -- The first thread that finds the ports used up moves on for all.
+          now' <- liftIO (peekCell own 0)
+          when (now' == from) (void (liftIO (addCell own 0 1)))
+          dialSocket dialer
+      | otherwise -> throwM e
+  where
+    attempt from = mask $ \restore -> do
+      socket <- openSocket family Stream
+      flip onException (closeSocket socket) $ do
+        when (from > 0) (bind socket (SockAddrInet 0 (tupleToHostAddress (127, 0, 0, fromIntegral (from + 1)))))
+        restore (connectBefore limit socket address)
+        setOption socket NoDelay 1
+        pure socket
+    family = case address of
+      SockAddrInet6 {} -> AF_INET6
+      _ -> AF_INET
+    onLoopback = case address of
+      SockAddrInet _ host -> let (a, _, _, _) = hostAddressToTuple host in a == 127
+      _ -> False
+    noPorts e = ioe_errno e `elem` map (\(Errno n) -> Just n) [eADDRNOTAVAIL, eADDRINUSE]

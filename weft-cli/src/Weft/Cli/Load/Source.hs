@@ -7,13 +7,10 @@
 -- each connection chooses one at random and writes it to its buffer; otherwise all connections
 -- send the same bytes.
 module Weft.Cli.Load.Source
-  ( -- * Patterns
-    Pattern (..),
+  ( Pattern (..),
     parsePattern,
     Weighted (..),
     parseList,
-
-    -- * Sources
     Source,
     newSource,
     sourceLargest,
@@ -88,7 +85,6 @@ data Source
   | -- | One of these requests, each with the sum of the weights up to it.
     AtRandom !(SmallArray Pattern) !(PrimArray Int) !Int
 
--- | A source of these requests, which sends at most this number of them together.
 newSource :: Int -> [Weighted Pattern] -> Source
 newSource depth = \case
   [Weighted _ (Pattern bytes [])] -> Always (B.length bytes) (B.concat (replicate depth bytes))

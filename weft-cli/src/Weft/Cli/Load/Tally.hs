@@ -1,32 +1,42 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- |
--- Description : The counters of a load
+-- Description : The counters of a load, and of the system meanwhile
 --
--- One tally for each worker, so that workers do not share cache lines; readers add them up.
+-- One tally for each worker, so that workers do not share cache lines; readers add them up. Counters of
+-- the kernel and the processor time of this process are read before and after: they distinguish a slow
+-- server from a full listen queue and from a client that cannot keep up.
 module Weft.Cli.Load.Tally
   ( Tally (..),
     newTally,
     ErrorKind (..),
     errorText,
-
-    -- * Counting
     countResponse,
     countError,
     countReopened,
     countWarmup,
-
-    -- * Looking
     Totals (..),
     totals,
     totalResponses,
     totalErrors,
     totalRefused,
+    Sample (..),
+    Usage (..),
+    takeSample,
+    usageBetween,
+    parsePairs,
   )
 where
 
+import Control.Exception (IOException, try)
 import Control.Monad (forM, void, when)
+import Data.ByteString qualified as B
+import Data.ByteString.Char8 qualified as C
+import Data.Map.Strict (Map)
+import Data.Map.Strict qualified as Map
+import System.CPUTime (getCPUTime)
 import Weft.Cli.Load.Cells
+import Weft.Cli.Load.Control (clockNow)
 import Weft.Cli.Load.Histogram
 
 -- | The counters of one worker's connections.
@@ -52,7 +62,6 @@ data ErrorKind
     ResetError
   deriving stock (Eq, Ord, Show, Enum, Bounded)
 
--- | The name of a kind in reports.
 errorText :: ErrorKind -> String
 errorText = \case
   ConnectError -> "connect"
@@ -82,15 +91,12 @@ countResponse tally two status size latency service = do
   record (tallyLatency tally) latency
   when two (record (tallyService tally) service)
 
--- | Count this number of requests as errors.
 countError :: Tally -> ErrorKind -> Int -> IO ()
 countError tally kind = void . addCell (tallyCells tally) (errorCell + fromEnum kind)
 
--- | A connection that the server had closed was opened again.
 countReopened :: Tally -> IO ()
 countReopened tally = void (addCell (tallyCells tally) reopenedCell 1)
 
--- | Count a response to a request before the measured window.
 countWarmup :: Tally -> IO ()
 countWarmup tally = void (addCell (tallyCells tally) warmupCell 1)
 
@@ -115,9 +121,57 @@ totals tallies = do
 totalResponses :: Totals -> Int
 totalResponses = sum . totalStatus
 
--- | Responses with a status of 4xx or 5xx.
 totalRefused :: Totals -> Int
 totalRefused = sum . drop 3 . totalStatus
 
 totalErrors :: Totals -> Int
 totalErrors = sum . map snd . totalErrorsBy
+
+data Sample = Sample
+  { sampleTime :: !Int,
+    sampleCpu :: !Int,
+    sampleCounters :: !(Map B.ByteString Int)
+  }
+
+-- | The difference of two samples.
+data Usage = Usage
+  { -- | Processor time of this process, user and system, in nanoseconds.
+    usageCpu :: !Int,
+    usageWall :: !Int,
+    -- | Overflows of listen queues in this network namespace; 'Nothing': unknown.
+    usageOverflows :: !(Maybe Int),
+    -- | Retransmitted segments in this network namespace.
+    usageRetransmitted :: !(Maybe Int)
+  }
+  deriving stock (Eq, Show)
+
+takeSample :: IO Sample
+takeSample = do
+  counters <- mapM (\path -> either (\e -> let _ = e :: IOException in Map.empty) parsePairs <$> try (B.readFile path)) ["/proc/net/netstat", "/proc/net/snmp"]
+  cpu <- getCPUTime
+  t <- clockNow
+  pure (Sample t (fromInteger (cpu `div` 1000)) (Map.unions counters))
+
+usageBetween :: Sample -> Sample -> Usage
+usageBetween before after =
+  Usage
+    { usageCpu = sampleCpu after - sampleCpu before,
+      usageWall = sampleTime after - sampleTime before,
+      usageOverflows = grown (C.pack "TcpExt.ListenOverflows"),
+      usageRetransmitted = grown (C.pack "Tcp.RetransSegs")
+    }
+  where
+    grown name = (-) <$> Map.lookup name (sampleCounters after) <*> Map.lookup name (sampleCounters before)
+
+-- | Read the format of @/proc/net/snmp@: a line of names, then one of numbers, each after the name
+-- of its group.
+parsePairs :: B.ByteString -> Map B.ByteString Int
+parsePairs content = go (map C.words (C.lines content))
+  where
+    go ((group : names) : (group' : numbers) : more)
+      | group == group' =
+          Map.union
+            (Map.fromList [(C.takeWhile (/= ':') group <> C.pack "." <> name, n) | (name, text) <- zip names numbers, Just (n, _) <- [C.readInt text]])
+            (go more)
+    go (_ : more) = go more
+    go [] = Map.empty

@@ -14,8 +14,8 @@ import Data.Maybe (catMaybes, isJust, isNothing, mapMaybe)
 import GHC.IO.Exception (IOException (..))
 import System.Posix.Files.ByteString (fileAccess, readSymbolicLink)
 import Weft
+import Weft.Cli.Options
 import Weft.Cli.Serve.Config
-import Weft.Cli.Serve.Paths
 import Weft.Cli.Serve.Secure
 import Weft.File
 import Weft.Http.Static

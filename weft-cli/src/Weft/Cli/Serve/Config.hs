@@ -11,7 +11,6 @@ module Weft.Cli.Serve.Config
     TlsConfig (..),
     Endpoint (..),
     served,
-    overloadOf,
     rateOf,
     NamedFile (..),
 
@@ -57,55 +56,34 @@ data Config = Config
     configHosts :: !HostsConfig
   }
 
--- | Where and how the service runs.
+-- | Where and how the service runs. "Weft.Cli.Serve.Keys" has the meaning and the default of each.
 data ServerConfig = ServerConfig
-  { -- | Default: every address.
-    confHost :: !(Maybe String),
-    -- | Default 8080; 0 is any free one.
+  { confHost :: !(Maybe String),
     confPort :: !Int,
-    -- | Default: one for each processor.
     confWorkers :: !(Maybe Int),
     confBackend :: !BackendChoice,
-    -- | The order of ready threads; default 'fifo'.
     confSchedule :: !Policy,
-    -- | TCP of its own; default: the system's.
     confTcp :: !(Maybe OwnTcp),
-    -- | With TCP of its own: the path at which processes take each other's place; default: none.
     confHandover :: !(Maybe ByteString),
-    -- | Default: what the limit of open files allows, less 256.
     confMaxConnections :: !(Maybe Int),
-    -- | Whether excess connections get 503 instead of waiting; default 'False'.
     confRefuses :: !Bool,
-    -- | The seconds after which they may retry; default 1.
     confRetryAfter :: !Int,
     -- | The settings of the server, as far as no other field determines them.
     confSettings :: !ServerSettings,
-    -- | The minimum rate of a request body in octets per second; default 240, 0 for none.
-    confMinBodyRate :: !Int64,
-    -- | The minimum rate at which a client takes a response, likewise.
-    confMinResponseRate :: !Int64,
-    -- | How long a client may be slower; default 30 s.
+    -- | In octets per second, 0 for none; a client may be slower for the third.
+    confMinBodyRate, confMinResponseRate :: !Int64,
     confRateGrace :: !Duration,
-    -- | How long the service goes on, while reporting that it is not ready, before it stops;
-    -- default 0.
     confShutdownDelay :: !Duration,
-    -- | Whether each connection begins with a PROXY header; default 'False'.
     confProxyProtocol :: !Bool,
-    -- | Peers that may send such a header; default: none.
     confTrustedProxies :: ![Network],
-    -- | Whether other processes may listen on the same port; default 'False'.
     confReusePort :: !Bool,
-    -- | The file of the timeline; default: none is recorded.
     confTrace :: !(Maybe ByteString),
-    -- | Whether only errors are printed; default 'False'.
     confQuiet :: !Bool
   }
 
 -- | Logs.
 data LogConfig = LogConfig
-  { -- | The access log; @-@ is standard output. Default: none.
-    logAccess :: !(Maybe ByteString),
-    -- | The format of its lines; default 'Combined'.
+  { logAccess :: !(Maybe ByteString),
     logFormat :: !LogFormat
   }
 
@@ -126,12 +104,6 @@ data Endpoint = Endpoint
 served :: (ServerSettings -> ServerSettings) -> ServerConfig -> ServerConfig
 served change config = config {confSettings = change (confSettings config)}
 
--- | The treatment of excess connections.
-overloadOf :: ServerConfig -> Overload
-overloadOf config
-  | confRefuses config = RefuseQuickly (confRetryAfter config)
-  | otherwise = WaitInBacklog
-
 -- | A minimum rate in octets per second.
 rateOf :: ServerConfig -> Int64 -> Maybe MinimumRate
 rateOf config octets
@@ -151,13 +123,9 @@ data Site = Site
     siteRoot :: !(Maybe NamedFile),
     -- | How it is served, without the other fields' values.
     siteStatic :: !StaticSettings,
-    -- | Whether the server compresses; default 'False'.
     siteCompress :: !Bool,
-    -- | Its rules for compressing.
     siteCompressHow :: !CompressSettings,
-    -- | The file for all paths without a file; default: 404.
     siteFallback :: !(Maybe ByteString),
-    -- | Whether also for paths with an extension; default 'False'.
     siteFallbackExtensions :: !Bool
   }
 

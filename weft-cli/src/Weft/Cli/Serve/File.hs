@@ -9,9 +9,9 @@ import Data.ByteString (ByteString)
 import Data.Either (fromLeft, partitionEithers, rights)
 import Data.List (intercalate, sort)
 import Data.Maybe (catMaybes, fromMaybe)
+import Weft.Cli.Options
 import Weft.Cli.Serve.Config
 import Weft.Cli.Serve.Keys
-import Weft.Cli.Serve.Paths
 import Weft.Cli.Serve.Reader
 import Weft.Cli.Serve.Toml
 import Weft.Http.Hosts

@@ -25,7 +25,6 @@ import Data.Maybe (catMaybes, listToMaybe, mapMaybe)
 import Options.Applicative (Parser, flag', help, long, optional)
 import Weft.Cli.Options
 import Weft.Cli.Serve.Config
-import Weft.Cli.Serve.Paths
 import Weft.Cli.Serve.Reader
 import Weft.Cli.Serve.Toml
 import Weft.Cli.Tcp

@@ -8,8 +8,8 @@ import Control.Exception (Exception)
 import Data.ByteString (ByteString)
 import Data.ByteString.Char8 qualified as C
 import Weft
+import Weft.Cli.Options
 import Weft.Cli.Serve.Config
-import Weft.Cli.Serve.Paths
 import Weft.Http.Metrics (Registry)
 import Weft.Tls.Metrics (countFailures)
 import Weft.Tls.Server (CertificateFiles (..), LoadError (..), TlsContext, TlsSettings (..), defaultTlsSettings, loadTls, reloadTls)

@@ -5,7 +5,7 @@
 -- manager, and shuts the parts down in an order that loses nothing.
 module Weft.Cli.Serve.Service (serving) where
 
-import Control.Monad (forM, forM_, forever, join, unless, void, when, (>=>))
+import Control.Monad (forM, forever, join, unless, void, when, (>=>))
 import Data.ByteString (ByteString)
 import Data.ByteString.Char8 qualified as C
 import Data.Foldable (for_)
@@ -20,11 +20,9 @@ import System.Posix.Signals (raiseSignal, sigHUP, sigINT, sigTERM)
 import Weft
 import Weft.Cli.Options
 import Weft.Cli.Serve.Config
-import Weft.Cli.Serve.Paths
 import Weft.Cli.Serve.Secure
 import Weft.Cli.Succession
 import Weft.Cli.Tcp
-import Weft.Cli.Tcp.Page
 import Weft.Concurrently (mapConcurrently_, race)
 import Weft.Event
 import Weft.Http.AccessLog
@@ -45,8 +43,8 @@ import Weft.Tcp.Stack.Names (toSockAddr)
 import Weft.Timeout
 import Weft.Tls.Server (TlsContext, tlsLayer)
 
--- | Serve until a signal stops it, then drain; or until another process has taken its place. Answers whether it could accept
--- connections until then. Throws 'IOError' for errors at the start.
+-- | Serve until a signal stops it, then drain; or until another process has taken its place.
+-- Answers whether it could accept connections until then. Throws 'IOError' for errors at the start.
 serving :: Config -> Maybe Succession -> Thread Bool
 serving config succession = do
   -- First of all, so that no signal during the start is lost: SIGHUP loads again what can be, SIGTERM
@@ -57,7 +55,7 @@ serving config succession = do
   -- What is wrong with the path is to be known before anything moves.
   door <- traverse openDoor succession
   (descriptors, files) <- liftIO (shareOfDescriptors conf)
-  sites <- openSites files config
+  sites@(Sites directories _ _) <- openSites files config
   accessLog <- traverse openLog (logAccess (configLog config))
   registry <- liftIO newRegistry
   tls <- loadSecure reportToStderr (Just registry) (configTls config)
@@ -105,7 +103,7 @@ serving config succession = do
         liftIO (writeIORef acceptors again)
       closing = do
         for_ accessLog closeAccessLog
-        closeSites sites
+        for_ directories (closeStatic . snd)
   replaced <- maybe (Left <$> stopped) (\(one, d) -> race stopped (withSuccessors d say (letGo one) goOn)) ((,) <$> succession <*> door)
   case replaced of
     Right () -> do
@@ -123,7 +121,7 @@ serving config succession = do
       unless (isJust failed) (void (timeout (confShutdownDelay conf) (wait haste)))
       ended <- drain server listening
       closing
-      for_ admin closeAdmin
+      for_ admin (\a -> drain (adminServer a) [adminListener a])
       unless ended (say "the grace period is over; the remaining connections were cut off")
       closeNotifier notifier
       pure (isNothing failed)
@@ -155,7 +153,7 @@ settingsOf config descriptors accessLog tls metrics =
     { serverBodyRate = rateOf conf (confMinBodyRate conf),
       serverResponseRate = rateOf conf (confMinResponseRate conf),
       serverMaxConnections = fromMaybe descriptors (confMaxConnections conf),
-      serverOverload = overloadOf conf,
+      serverOverload = if confRefuses conf then RefuseQuickly (confRetryAfter conf) else WaitInBacklog,
       serverProxy = if confProxyProtocol conf then Just (proxyLayer (confTrustedProxies conf)) else Nothing,
       serverLayers = maybe [] (pure . tlsLayer) tls,
       serverAccessLog = logEntry <$> accessLog,
@@ -248,14 +246,10 @@ openAdmin registry accessLog listener = do
           serverGrace = seconds 1
         }
 
--- | Fork the thread that accepts its connections.
 acceptAdmin :: Server -> Socket -> Thread ThreadId
 acceptAdmin server listener =
   forkWith defaultForkOptions {forkLabel = fromString "acceptor of metrics"} $
     serve server listener `catch` \e -> liftIO (reportToStderr ("metrics and probes are not to be had any more: " <> show (e :: IOException)))
-
-closeAdmin :: Admin -> Thread ()
-closeAdmin admin = void (drain (adminServer admin) [adminListener admin])
 
 -- | Open directories by the names of their sites, and the hosts of each.
 data Sites = Sites [(String, Static)] HostsConfig (Maybe String)
@@ -272,9 +266,6 @@ openSites files config = do
     each = files `div` max 1 (length toOpen)
     (names, others) = reachable config
 
-closeSites :: Sites -> Thread ()
-closeSites (Sites open _ _) = forM_ open (closeStatic . snd)
-
 -- | Apply what is made of the host's site, once for each site, or else the given function.
 bySite :: Sites -> (Static -> Request -> a) -> (Request -> a) -> Request -> a
 bySite (Sites open hosts others) made missing
@@ -284,7 +275,6 @@ bySite (Sites open hosts others) made missing
     each = map (fmap made) open
     fallback = fromMaybe missing (others >>= (`lookup` each))
 
--- | The served directories, for the message at the start.
 sitesShown :: Config -> ByteString
 sitesShown config = case fst (reachable config) of
   [name] | Just root <- siteNamed config name >>= siteRoot -> namedPath root

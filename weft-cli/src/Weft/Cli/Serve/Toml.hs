@@ -5,14 +5,11 @@
 --
 -- A TOML document as a tree in which everything has its position, by toml-parser 1.3 or 2. Pure.
 module Weft.Cli.Serve.Toml
-  ( -- * Trees
-    Table (..),
+  ( Table (..),
     Item (..),
     Node (..),
     kindOf,
     parseToml,
-
-    -- * What is wrong with them
     Problem (..),
     Place (..),
     renderProblem,

@@ -9,14 +9,9 @@
 -- chance or by a script, and keeps what it has decided, so that every run can be repeated: a
 -- 'Schedule' is the list of decisions that were not for the first option.
 module Weft.Sim.Internal.Choices
-  ( -- * Schedules
-    Schedule,
+  ( Schedule,
     Deviation (..),
-
-    -- * Strategies
     Strategy (..),
-
-    -- * Choosers
     Chooser,
     newChooser,
     chooseThread,
@@ -90,7 +85,6 @@ data Branch = Branch
     branchCost :: !Int
   }
 
--- | Decides, and remembers.
 data Chooser = Chooser
   { chooserMind :: !Mind,
     chooserCount :: !(PrimVar RealWorld Int),
@@ -166,8 +160,7 @@ chooseThread chooser goesOn options thread = do
   choice <$ made chooser (if goesOn then 1 else 0) options choice
 {-# INLINEABLE chooseThread #-}
 
--- | Decide something else that may happen in several ways: by the given dice, where dice
--- decide.
+-- | Decide something else: by the given dice, where dice decide.
 chooseWorld :: Chooser -> Int -> IO Int -> IO Int
 chooseWorld chooser options dice = do
   choice <- case chooserMind chooser of
@@ -184,9 +177,8 @@ scripted chooser script options = do
       | o >= 0, o < options -> pure o
       | otherwise -> 0 <$ writeIORef (chooserDiverged chooser) True
 
--- | The one with the highest priority. After the steps in which priorities are changed at
--- random, the thread that has run now and then gets the lowest: a thread that never waits would be the
--- only one that ever runs.
+-- | The one with the highest priority. At the chosen steps and, after those, now and then, the
+-- thread that has run gets the lowest: one that never waits would be the only one that ever runs.
 ranked :: Random -> Ranking -> Bool -> Int -> (Int -> IO Int) -> IO Int
 ranked random ranking goesOn options thread = do
   step <- readPrimVar (rankingStep ranking)
@@ -208,7 +200,6 @@ ranked random ranking goesOn options thread = do
     demote t = when (t >= 0) $ do
       lowest <- subtract 1 <$> readPrimVar (rankingLowest ranking)
       writePrimVar (rankingLowest ranking) lowest
-      -- Which makes room for it.
       _ <- rankOf random ranking t
       ranks <- readMutVar (rankingRanks ranking)
       writePrimArray ranks t lowest
@@ -273,7 +264,6 @@ made chooser cost options choice = do
   when (choice /= 0) $ modifyIORef' (chooserMade chooser) (Deviation i choice :)
   for_ (chooserBranches chooser) $ \ref -> modifyIORef' ref (Branch i options cost :)
 
--- | The choices so far.
 deviations :: Chooser -> IO Schedule
 deviations chooser = reverse <$> readIORef (chooserMade chooser)
 

@@ -11,32 +11,29 @@
 -- the chooser.
 --
 -- See Note [A step].
-module Weft.Sim.Internal.Driver (Plan (..), Conclusion (..), Outcome (..), Stuck (..), drive) where
+module Weft.Sim.Internal.Driver (drive) where
 
 import Control.Concurrent.MVar
 import Control.Exception (BlockedIndefinitelyOnMVar (..), SomeException, try)
 import Control.Monad (forM_, unless, when)
+import Data.Foldable (toList)
 import Data.IORef
-import Data.IntSet qualified as IntSet
-import Data.Maybe (isJust)
 import Data.Primitive.Array
 import Data.Primitive.PrimVar
-import Data.Sequence qualified as Seq
-import Weft.Internal.Core.Retries (newRetries)
 import Weft.Internal.Core.Scheduler
 import Weft.Internal.Core.Trace
+import Weft.Internal.Data.Time (Duration (..))
+import Weft.Internal.Kernel (Kernel)
 import Weft.Internal.Os.AtEnd (openDoors, runAll)
 import Weft.Internal.Run.Ending
 import Weft.Sim.Internal.Conditions
+import Weft.Sim.Internal.Config
 import Weft.Sim.Internal.Driver.Recording
 import Weft.Sim.Internal.Driver.State
 import Weft.Sim.Internal.Driver.Step
-import Weft.Sim.Internal.Driver.Watching
+import Weft.Sim.Internal.Driver.Workers
 import Weft.Sim.Internal.Events
-import Weft.Sim.Internal.Homes
-import Weft.Sim.Internal.Kernel
 import Weft.Sim.Internal.Random
-import Weft.Sim.Internal.Ready
 import Weft.Sim.Internal.Words
 import Weft.Sim.Internal.World
 
@@ -66,97 +63,76 @@ import Weft.Sim.Internal.World
 -- the thread that ran goes on; else messages come before threads, and these in the order in
 -- which they became ready. So without deviations the run has no preemption.
 
--- | Run a thread, and all that it forks, in a new world. Never raises what the program
--- raises.
-drive :: Plan -> Thread a -> IO (Conclusion a)
-drive plan program = do
-  let world = simWorld (planSim plan)
-  start <- clock (worldEvents world)
-  d <-
-    Driver plan
-      <$> newIORef Nothing
-      <*> newReadyList
-      <*> newIORef Nothing
-      <*> newIORef NoActor
-      <*> (arrayFromList <$> mapM (const (newIORef Seq.empty)) [1 .. planWorkers plan])
-      <*> newPrimVar 0
-      <*> newEmptyMVar
-      <*> newWords
-      <*> newStreaks
-      <*> pure (isJust (planDetector plan) || isJust (planRecord plan))
-      <*> pure start
-      <*> newRetries False
-      <*> newIORef IntSet.empty
-      <*> newIORef []
-  setWord (driverWords d) Digest 5381
-  workers <- newWorkers (planWorkers plan) (planKernel plan) (watcherOf d)
-  writeIORef (driverWorkers d) (Just workers)
+-- | Run a thread, and all that it forks, in a new world over this kernel. Never raises what the
+-- program raises. Answers the threads that had not ended, too, where their end was asked for or
+-- nothing could run.
+drive :: Driver -> Kernel -> Thread a -> IO (Outcome a, [Stuck])
+drive d kernel program = do
+  workers <- newWorkers d kernel
   result <- newIORef Nothing
   let finish r = writeIORef result (Just r) >> setFlag (driverWords d) Over True
       main' = toTrace (program >>= effect . finish . Right)
   startThread (indexArray (workerSchedulers workers) 0) (newTcb Nobody rootContext) $ \_ ->
     Catch (\_ -> main') (\e -> Effect (Done <$ finish (Left e)))
-  ending <- newEnding (planWorkers plan) (pure (foldr (:) [] (workerSchedulers workers)))
+  ending <- newEnding (driverWorkerCount d) (pure (toList (workerSchedulers workers)))
   end <- loop d workers ending result
-  when (planWorkers plan > 0) $ runAll (homeAtEnd (indexArray (workerHomes workers) 0))
-  now <- clock (worldEvents world)
-  Conclusion end <$> wordOf (driverWords d) Steps <*> pure (now - start) <*> stuckThreads d workers <*> wordOf (driverWords d) Digest
-
--- The loop ---------------------------------------------------------------------
+  runAll (homeAtEnd (indexArray (workerHomes workers) 0))
+  (end,) <$> stuckThreads d workers
 
 loop :: Driver -> Workers -> Ending -> IORef (Maybe (Either SomeException a)) -> IO (Outcome a)
 loop d workers ending result = turn False
   where
-    plan = driverPlan d
-    world = simWorld (planSim plan)
+    config = driverConfig d
+    world = driverWorld d
     events = worldEvents world
 
     -- The flag: the last of the ready threads is the one that ran, and may go on.
     turn goesOn = do
       steps <- wordOf (driverWords d) Steps
       over <- readIORef result
-      stop <- if steps `rem` 16 == 15 then planStop plan else pure False
-      if stop
-        then pure StepLimit
-        else case over of
-          Just outcome -> do
-            setTime
-            forM_ (workerHomes workers) $ \home -> writeIORef (homeClosing home) True
-            limit <- (+ planGrace plan) <$> clock events
-            endAll
-            closing limit goesOn steps
-            pure (either Exception Value outcome)
-          Nothing
-            | steps >= planMaxSteps plan -> pure StepLimit
-            | otherwise -> do
-                ran <- advance d workers goesOn
-                case ran of
-                  GoesOn -> turn True
-                  GaveWay -> turn False
-                  NothingCan -> do
-                    next <- nextEvent events
-                    case next of
-                      Just t
-                        | t - driverStart d > planMaxTime plan -> pure TimeLimit
-                        | otherwise -> happen >> turn False
-                      Nothing -> do
-                        open <- openDoors (homeAtEnd (indexArray (workerHomes workers) 0))
-                        if open > 0
-                          then
-                            try (takeMVar (driverBell d)) >>= \case
-                              -- There is no thread outside.
-                              Left BlockedIndefinitelyOnMVar -> pure Deadlock
-                              Right () -> turn False
-                          else pure Deadlock
+      stop <- timeToStop steps
+      case over of
+        _ | stop -> pure StepLimit
+        Just outcome -> do
+          setTime
+          forM_ (workerHomes workers) $ \home -> writeIORef (homeClosing home) True
+          limit <- (+ durationNanoseconds (configGrace config)) <$> clock events
+          endAll
+          closing limit goesOn steps
+          pure (either Exception Value outcome)
+        Nothing
+          | steps >= configMaxSteps config -> pure StepLimit
+          | otherwise ->
+              advance d workers goesOn >>= \case
+                GoesOn -> turn True
+                GaveWay -> turn False
+                NothingCan ->
+                  nextEvent events >>= \case
+                    Just t
+                      | t - worldStart > durationNanoseconds (configMaxTime config) -> pure TimeLimit
+                      | otherwise -> happen >> turn False
+                    Nothing -> awaitOutside
 
-    -- The same when the main thread has ended, until all others have.
+    timeToStop steps = if steps `rem` 16 == 15 then driverStop d else pure False
+
+    -- Only a message from outside can come now.
+    awaitOutside = do
+      open <- openDoors (homeAtEnd (indexArray (workerHomes workers) 0))
+      if open <= 0
+        then pure Deadlock
+        else
+          try (takeMVar (driverBell d)) >>= \case
+            -- There is no thread outside.
+            Left BlockedIndefinitelyOnMVar -> pure Deadlock
+            Right () -> turn False
+
+    -- 'turn' when the main thread has ended, until all others have.
     closing limit goesOn looked = do
       living <- countLiving ending
       steps <- wordOf (driverWords d) Steps
-      stop <- if steps `rem` 16 == 15 then planStop plan else pure False
-      when (living > 0 && steps < planMaxSteps plan && not stop) $ do
-        ran <- advance d workers goesOn
-        case ran of
+      stop <- timeToStop steps
+      when (living > 0 && steps < configMaxSteps config && not stop) $
+        advance d workers goesOn >>= \case
           GoesOn -> closing limit True looked
           GaveWay -> closing limit False looked
           NothingCan -> do
@@ -172,7 +148,7 @@ loop d workers ending result = turn False
 
     due limit = maybe False (<= limit) <$> nextEvent events
 
-    endAll = forM_ [0 .. planWorkers plan - 1] $ \w -> do
+    endAll = forM_ [0 .. driverWorkerCount d - 1] $ \w -> do
       writeIORef (driverActor d) NoActor
       deaths <- readPrimVar (worldDeaths world)
       when (deaths > 0) $ do

@@ -10,11 +10,8 @@
 module Weft.Sim.Internal.Events
   ( Events,
     newEvents,
-
-    -- * The clock
+    worldStart,
     clock,
-
-    -- * Events
     EventKey,
     at,
     after,
@@ -38,10 +35,14 @@ data Events = Events !(PrimVar RealWorld Int64) !(Timers (IO ())) !(IO Int)
 
 type EventKey = TimerKey
 
--- | No events; the clock stands at this time, in nanoseconds. It ends at 2^56 of them (two years):
--- what is due later is due then, in no order.
-newEvents :: Int64 -> IO Int -> IO Events
-newEvents start order = Events <$> newPrimVar start <*> Timers.new <*> pure order
+-- | No events; the clock stands at 'worldStart'. It ends at 2^56 nanoseconds (two years): what is due
+-- later is due then, in no order.
+newEvents :: IO Int -> IO Events
+newEvents order = Events <$> newPrimVar worldStart <*> Timers.new <*> pure order
+
+-- | The first time of the monotonic clock.
+worldStart :: Int64
+worldStart = 1_000_000_000
 
 clock :: Events -> IO Int64
 clock (Events now _ _) = readPrimVar now
@@ -53,7 +54,6 @@ at (Events now timers order) instant act = do
   bits <- order
   Timers.insert timers (min latest (max moment instant) `shiftL` orderBits + fromIntegral bits) act
 
--- | Schedule an event after a delay in nanoseconds.
 after :: Events -> Int64 -> IO () -> IO EventKey
 after events delay act = do
   moment <- clock events
@@ -73,11 +73,10 @@ pendingEvents :: Events -> IO Int
 pendingEvents (Events _ timers _) = Timers.size timers
 
 nextEvent :: Events -> IO (Maybe Int64)
-nextEvent (Events _ timers _) = do
-  n <- Timers.size timers
+nextEvent events@(Events _ timers _) = do
+  n <- pendingEvents events
   if n == 0 then pure Nothing else Just . (`shiftR` orderBits) <$> Timers.nextDeadline timers
 
--- | Move the clock to the next event and run it. False if there is none.
 fireNext :: Events -> IO Bool
 fireNext (Events now timers _) = do
   n <- Timers.size timers

@@ -6,15 +6,12 @@
 -- A fault script is a list of events with their times. It is data: printed with a failure, read
 -- again, shrunk, and drawn at random from a 'FaultPlan'. The driver's world executes it.
 module Weft.Sim.Internal.Faults
-  ( -- * Scripts
-    FaultScript,
+  ( FaultScript,
     Fault (..),
     TimedFault (..),
     renderScript,
     describeFault,
     withMendings,
-
-    -- * Drawing scripts
     FaultPlan (..),
     FaultKind (..),
     drawScript,
@@ -72,7 +69,6 @@ data Fault
     Signal !Text !Int
   deriving stock (Eq, Show, Read)
 
--- | A line of text for each fault.
 renderScript :: FaultScript -> [String]
 renderScript = map (\(At t f) -> showTime t <> "  " <> describeFault f)
 

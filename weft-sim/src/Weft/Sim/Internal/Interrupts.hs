@@ -81,8 +81,8 @@ data Interrupts = Interrupts
     interruptsMade :: !(IORef [Moment])
   }
 
--- | For one run: what may be interrupted, and how many times. The right rate depends on the length
--- of the run, which is unknown, so each run draws one: the larger of two between 1/2 and 1/256.
+-- | The right rate depends on the length of the run, which is unknown, so each run draws one: the
+-- larger of two between 1/2 and 1/256.
 newInterrupts :: [Interruptible] -> Int -> Random -> IO Interrupts
 newInterrupts whom most random = do
   left <- newPrimVar most
@@ -91,7 +91,6 @@ newInterrupts whom most random = do
     <$> newIORef []
     <*> newIORef []
 
--- | A way to interrupt a thread.
 data Strike = Strike
   { -- | For the report.
     strikeWhat :: String,
@@ -99,7 +98,6 @@ data Strike = Strike
     strikeNow :: IO (Maybe Int)
   }
 
--- | All ways to interrupt this thread of this worker now.
 strikesAt :: Interrupts -> Sim -> Home -> Tcb -> IO [Strike]
 strikesAt i sim home tcb = do
   left <- readPrimVar (interruptsLeft i)
@@ -133,13 +131,11 @@ decideStrike i chooser n = do
 ambush :: Interrupts -> Int -> IO () -> IO ()
 ambush i number act = modifyIORef' (interruptsAmbushes i) (<> [(number, act)])
 
--- | This thread runs: its wait is over.
 passed :: Interrupts -> Int -> IO ()
 passed i number = do
   waiting <- readIORef (interruptsAmbushes i)
   unless (null waiting) $ writeIORef (interruptsAmbushes i) (filter ((/= number) . fst) waiting)
 
--- | Nothing can run: take the oldest ambush.
 nextAmbush :: Interrupts -> IO (Maybe (IO ()))
 nextAmbush i =
   readIORef (interruptsAmbushes i) >>= \case

@@ -9,13 +9,10 @@
 -- uses it; several workers may share it if they take turns, as those of the
 -- simulator do.
 module Weft.Sim.Internal.Kernel
-  ( -- * Kernels
-    Sim (..),
+  ( Sim (..),
     Limit (..),
     newSim,
     simKernel,
-
-    -- * Steering the world from inside
     Steer (..),
     steer,
     overhear,
@@ -45,7 +42,9 @@ import Weft.Internal.Data.Time (Instant (..))
 import Weft.Internal.Kernel
 import Weft.Internal.Os.Masked (inMasking)
 import Weft.Sim.Internal.Conditions
-import Weft.Sim.Internal.Disk
+import Weft.Sim.Internal.Disk.Device (Disks, closeFile, newDisks)
+import Weft.Sim.Internal.Disk.Names
+import Weft.Sim.Internal.Disk.Transfer
 import Weft.Sim.Internal.Events
 import Weft.Sim.Internal.Names
 import Weft.Sim.Internal.Network
@@ -91,8 +90,8 @@ newSim seed world = do
   net <- newNetwork world disks
   Sim world tickets net disks <$> newSignalTable <*> newRandom seed 3 <*> newIORef Nothing <*> newIORef (\_ -> pure ()) <*> newIORef Nothing
 
--- | A request to the simulation itself, which no real kernel answers: what it is, and what
--- to do, which must not block.
+-- | A request to the simulation itself, which no real kernel answers: what it is, and what to do,
+-- which must not block.
 data Steer a = Steer String (Sim -> Ask -> IO a)
 
 instance Show (Steer a) where
@@ -103,8 +102,7 @@ instance Show (Steer a) where
 steer :: String -> (Sim -> Ask -> IO a) -> Thread a
 steer what act = call (Extend (Steer what act))
 
--- | From now on this is told what the operator is told, at the moment at which it is: the result
--- of a simulated run has it when the run has ended.
+-- | From now on this is told what the operator is told, at that moment.
 overhear :: (String -> IO ()) -> Thread ()
 overhear hear = steer "overhear reports" (\sim _ -> writeIORef (simOverhears sim) hear)
 
@@ -136,16 +134,15 @@ startSim sim operator = do
         instanceAdopt = pure (),
         instanceWaits = visitTickets (simTickets sim) (hostWorker host),
         instanceInterrupt = interruptAnonymous (simTickets sim) (hostWorker host),
-        instanceQuiet = do
-          events <- pendingEvents (worldEvents (simWorld sim))
-          tickets <- openTickets (simTickets sim)
-          pure (events == 0 && tickets == 0),
-        instanceGauges = do
-          events <- pendingEvents (worldEvents (simWorld sim))
-          tickets <- openTickets (simTickets sim)
-          pure (Map.fromList [(Text.pack "operations pending", tickets), (Text.pack "events pending", events)]),
+        instanceQuiet = all (== 0) <$> gauges,
+        instanceGauges = gauges,
         instanceStop = pure ()
       }
+  where
+    gauges = do
+      events <- pendingEvents (worldEvents (simWorld sim))
+      tickets <- openTickets (simTickets sim)
+      pure (Map.fromList [(Text.pack "operations pending", tickets), (Text.pack "events pending", events)])
 
 -- | Time passes when nothing can run: then to the next event, at once. Without one the
 -- only thing left is a message from outside.
@@ -225,8 +222,8 @@ sleepUntil sim ask t k = park ask k $ \ticket -> do
       others <- filterM limitPending (IntMap.findWithDefault [] (contextParent context) limits)
       writeIORef (simLimits sim) (Just (IntMap.insert (contextParent context) (limit : others) limits))
 
--- | Run at once, here, in the masking state of its thread: what it does is outside of the
--- simulation. The thread gets its result a little later, as from a pool.
+-- | Run at once, in the masking state of its thread. The thread gets the result a little later, as
+-- from a pool.
 blockingAction :: Ask -> IO a -> (a -> Trace) -> IO Trace
 blockingAction ask action k = do
   result <- try (inMasking (stateMasking (tcbState (askTcb ask))) action)
@@ -236,9 +233,9 @@ blockingAction ask action k = do
     _ <- after (worldEvents world) d (void (settle ticket Completed result))
     pure (pure ())
 
--- | The simulated 'Attempts', made in the middle of an effect on the OS thread that runs the
--- simulation. Each is reported to the run's observer, because it orders the threads that make it
--- as a system call does; each may fail although it could succeed ('failedAttempts').
+-- | The simulated 'Attempts', made in the middle of an effect. Each is reported to the run's
+-- observer, because it orders the threads that make it as a system call does; each may fail
+-- although it could succeed ('failedAttempts').
 attemptsOf :: Network -> Disks -> Ask -> IO Attempts
 attemptsOf net disks ask = do
   driver <- Ghc.myThreadId
@@ -264,8 +261,8 @@ attemptsOf net disks ask = do
       _ -> pure wouldBlock
 
 -- | Make an attempt at a socket, and report it. Only the OS thread that runs the world, here the
--- given one, may touch the world: on every other thread of GHC an attempt answers that it would have to
--- wait. The attempt is given what refuses by chance.
+-- given one, may touch the world: elsewhere an attempt would have to wait. It is given what refuses
+-- by chance.
 attempting :: World -> Home -> Ghc.ThreadId -> String -> Socket -> ((IO Int -> IO Int) -> IO Int) -> IO Int
 attempting world home driver what s attempt = do
   here <- (== driver) <$> Ghc.myThreadId
@@ -280,12 +277,10 @@ attempting world home driver what s attempt = do
       refused <- decide world (Unusual (failedAttempts (worldConditions world)))
       if refused > 0 then pure wouldBlock else act
 
--- | As the system calls answer: that it would have to wait, and that the socket was shut down.
 wouldBlock, shutDown :: Int
 wouldBlock = negated eAGAIN
 shutDown = negated (Errno 108)
 
--- | The result that encodes the exception of an attempt.
 failed :: SomeException -> Int
 failed e = negated (maybe eIO Errno (ioe_errno =<< fromException e))
 

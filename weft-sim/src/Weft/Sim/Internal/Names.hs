@@ -107,7 +107,6 @@ kindsOf hints = case filter agrees [(Stream, 6), (Datagram, 17), (Raw, 0)] of
       Nothing -> True
       Just h -> addrSocketType h `elem` [NoSocketType, kind] && addrProtocol h `elem` [0, protocol]
 
--- | The port, and the socket types that have such a service.
 portOf :: [AddrInfoFlag] -> Maybe ServiceName -> [(SocketType, ProtocolNumber)] -> Either String (PortNumber, [(SocketType, ProtocolNumber)])
 portOf flags service kinds = case service of
   Nothing -> Right (0, kinds)
@@ -136,7 +135,6 @@ addressesOf machines flags name
 isLocalhost :: HostName -> Bool
 isLocalhost name = map toLower (withoutDot name) == "localhost"
 
--- | Drop the root's dot at the end of a full name.
 withoutDot :: String -> String
 withoutDot name = case reverse name of
   '.' : rest -> reverse rest

@@ -34,7 +34,7 @@ import Weft.Internal.Core.Trace (Why (..), internally)
 import Weft.Internal.Data.Time (Instant (..))
 import Weft.Internal.Os.Address (showAddress)
 import Weft.Internal.Os.Descriptor (Descriptor (..))
-import Weft.Sim.Internal.Disk (contentsFrom)
+import Weft.Sim.Internal.Disk.Transfer (contentsFrom)
 import Weft.Sim.Internal.Network.Address
 import Weft.Sim.Internal.Network.Bytes (roomOf)
 import Weft.Sim.Internal.Network.Datagrams
@@ -43,15 +43,12 @@ import Weft.Sim.Internal.Network.Faults
 import Weft.Sim.Internal.Network.Line
 import Weft.Sim.Internal.Network.Listen
 import Weft.Sim.Internal.Network.Options
-import Weft.Sim.Internal.Network.Paths
-import Weft.Sim.Internal.Network.Pipes
 import Weft.Sim.Internal.Network.Ports
 import Weft.Sim.Internal.Network.Streams
 import Weft.Sim.Internal.Network.Types
 import Weft.Sim.Internal.Ticket
 import Weft.Sim.Internal.World
 
--- Answer a call of this name with an attempt, in line, without a limit of time.
 waiting :: Line -> String -> Attempt a -> Answering a
 waiting line what = standIn Completed line what Nothing
 
@@ -214,7 +211,6 @@ receive net s !buffer !offset !count !ask k = withRole net "receive" s use ask k
 hasNoRoom :: Buffer -> Int -> Int -> Bool
 hasNoRoom buffer offset count = snd (roomOf buffer offset count) <= 0
 
--- The error of an unconnected stream socket.
 notConnected :: Sock -> Errno
 notConnected sock = if sockFamily sock == AF_UNIX then eINVAL else eNOTCONN
 

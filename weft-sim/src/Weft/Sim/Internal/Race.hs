@@ -126,11 +126,9 @@ setClock d t c = do
       writeIORef (variables d) IntMap.empty
     else writeIORef (clocks d) known
 
--- | Only while there is something to watch.
 watching :: Detector -> IO () -> IO ()
 watching d act = readIORef (wakefulness d) >>= \w -> when (w == Awake) act
 
--- | Were there too many threads to watch?
 gaveUp :: Detector -> IO Bool
 gaveUp d = (== Asleep) <$> readIORef (wakefulness d)
 
@@ -140,7 +138,6 @@ tick = IntMap.adjust (+ 1)
 both :: Clock -> Clock -> Clock
 both = IntMap.unionWith max
 
--- | A thread learns what is known elsewhere.
 joined :: Detector -> Int -> Clock -> IO ()
 joined d t c = watching d (clockOf d t >>= setClock d t . both c)
 
@@ -157,10 +154,10 @@ objectClock d o = do
   known <- readIORef (objects d)
   maybe (readIORef (forgotten d)) pure (Map.lookup o known)
 
--- | At most this number of variables, the youngest, and objects are kept: a program that makes new ones
--- without end needs no more memory. An old variable is forgotten, so that a race on it
--- may be missed; of old objects is only known what any of them knew, which orders more than there
--- was, and may hide a race as well. Neither makes a false alarm.
+-- | At most this number of variables, the youngest, and objects are kept, so that a program that
+-- makes new ones without end needs no more memory. A race on an old variable may be missed; of old
+-- objects is only known what any of them knew, which may hide a race as well. Neither makes a false
+-- alarm.
 manyThings :: Int
 manyThings = 10_000
 
@@ -190,7 +187,6 @@ woken d t u
       joined d u mine
       setClock d t (tick t mine)
 
--- | A thread gets at a variable, in this step, there.
 accessed :: Detector -> Int -> Access -> Int -> String -> IO ()
 accessed d t access step place = do
   modifyIORef' (wakefulness d) (\case Dozing -> Awake; w -> w)
@@ -233,6 +229,5 @@ noted d t access step place = do
       | otherwise = Race (accessVariable access) (accessName access) p me : before
     shape r = (raceVariable r, placeWhere (raceFirst r), placeWhere (raceSecond r))
 
--- | The races that were found, oldest first.
 races :: Detector -> IO [Race]
 races d = reverse <$> readIORef (found d)

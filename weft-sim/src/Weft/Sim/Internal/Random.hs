@@ -6,16 +6,7 @@
 -- SplitMix (Steele, Lea & Flood 2014) in a variable: the only source of randomness in a
 -- simulation. Each purpose has its own stream, split from the seed, so that one more draw for the
 -- network does not change what the scheduler draws.
-module Weft.Sim.Internal.Random
-  ( Seed (..),
-    Random,
-    newRandom,
-    below,
-    chance,
-    within,
-    lasting,
-  )
-where
+module Weft.Sim.Internal.Random (Seed (..), Random, newRandom, below, chance, within, lasting) where
 
 import Control.Monad.Primitive (RealWorld)
 import Data.Bits (xor)
@@ -37,7 +28,6 @@ instance Show Seed where
 instance Read Seed where
   readPrec = Seed <$> readPrec
 
--- | A stream of random numbers, used by one OS thread at a time.
 newtype Random = Random (MutVar RealWorld SMGen)
 
 -- | The stream of a seed for the purpose of this number.
@@ -64,7 +54,6 @@ chance (Random ref) p
       writeMutVar ref $! g
       pure (d < p)
 
--- | A number of the closed interval.
 within :: Random -> (Int64, Int64) -> IO Int64
 within r (low, high)
   | high <= low = pure low

@@ -26,7 +26,6 @@ import Data.Primitive.MutVar
 import Data.Primitive.PrimVar
 import Weft.Internal.Core.Trace
 
--- | A thread, its worker, and its continuation.
 data Entry = Entry
   { entryWorker :: {-# UNPACK #-} !Int,
     entryTcb :: !Tcb,

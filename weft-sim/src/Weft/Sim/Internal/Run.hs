@@ -5,30 +5,12 @@
 --
 -- Builds a world, executes its fault script, drives the program, and collects the result. A run
 -- is a function of its configuration and its seed.
-module Weft.Sim.Internal.Run
-  ( -- * Configuration
-    Config (..),
-    defaultConfig,
-    roughConfig,
-    Layer (..),
-    noLayer,
-
-    -- * Results
-    Result (..),
-    Outcome (..),
-    Uncaught (..),
-
-    -- * Running
-    Detail (..),
-    runOnce,
-    privately,
-  )
-where
+module Weft.Sim.Internal.Run (Result (..), Detail (..), runOnce, privately) where
 
 import Control.Concurrent (forkIO, killThread, threadDelay)
 import Control.Concurrent.MVar
 import Control.Exception (SomeException, mask, onException, throwIO, try)
-import Control.Monad (forM_, join, unless)
+import Control.Monad (forM, forM_, join, unless)
 import Data.Foldable (for_)
 import Data.Function (on)
 import Data.IORef
@@ -39,12 +21,12 @@ import Data.List (groupBy, sortOn)
 import Data.Maybe (isJust)
 import Data.Text (Text)
 import Weft.Internal.Core.Trace
-import Weft.Internal.Data.Time (Duration (..), minutes, seconds)
-import Weft.Internal.Kernel (Kernel)
 import Weft.Sim.Internal.Choices
 import Weft.Sim.Internal.Conditions
-import Weft.Sim.Internal.Disk (setDiskCapacity, setDiskErrors, setDiskSlowness)
+import Weft.Sim.Internal.Config
+import Weft.Sim.Internal.Disk.Device (setDiskCapacity, setDiskErrors, setDiskSlowness)
 import Weft.Sim.Internal.Driver
+import Weft.Sim.Internal.Driver.State
 import Weft.Sim.Internal.Events
 import Weft.Sim.Internal.Faults
 import Weft.Sim.Internal.Interrupts
@@ -55,64 +37,8 @@ import Weft.Sim.Internal.Random
 import Weft.Sim.Internal.Signals (raiseSignal)
 import Weft.Sim.Internal.Steering
 import Weft.Sim.Internal.Timeline
+import Weft.Sim.Internal.Words
 import Weft.Sim.Internal.World
-
--- | How a program is simulated.
-data Config = Config
-  { -- | The state of the world. Default 'calm'.
-    configConditions :: !Conditions,
-    -- | The faults and their times. Default: none.
-    configFaults :: !FaultScript,
-    -- | How the next thread is chosen. Default: 'Mixed'.
-    configStrategy :: !Strategy,
-    -- | The threads that may be interrupted at any system call, as a fault: by chance, or, where
-    -- schedules are explored, at the cost of a preemption. Default: nothing.
-    configInterrupts :: ![Interruptible],
-    -- | How many interruptions a run has at most. Default 3.
-    configMaxInterrupts :: !Int,
-    -- | How many workers the threads live on; waking and cancelling between workers takes a
-    -- message, so with 2 more orders of events exist. Default 1.
-    configWorkers :: !Int,
-    -- | The run ends after this number of steps (nodes of traces, messages, events). Default 10
-    -- million.
-    configMaxSteps :: !Int,
-    -- | The run ends when this much virtual time has passed. Default a day.
-    configMaxTime :: !Duration,
-    -- | Virtual time that threads may take to end after the main thread.
-    -- Default 5 seconds ('Weft.settingGrace').
-    configGrace :: !Duration,
-    -- | Look for data races on "Weft.Ref"s. Default true. Only the library's operations order two
-    -- accesses; what 'Weft.liftIO' actions do among themselves does not.
-    configRaces :: !Bool,
-    -- | When schedules are explored, also explore the times of completions and cancellations and
-    -- the order of simultaneous events. Default false.
-    configExploreWorld :: !Bool,
-    -- | A layer that answers some calls in the kernel's place, such as a network stack. Default: none.
-    configLayer :: !Layer
-  }
-  deriving stock (Eq, Show)
-
--- | The defaults named at each field.
-defaultConfig :: Config
-defaultConfig =
-  Config
-    { configConditions = calm,
-      configFaults = [],
-      configStrategy = Mixed,
-      configInterrupts = [],
-      configMaxInterrupts = 3,
-      configWorkers = 1,
-      configMaxSteps = 10_000_000,
-      configMaxTime = minutes (24 * 60),
-      configGrace = seconds 5,
-      configRaces = True,
-      configExploreWorld = False,
-      configLayer = noLayer
-    }
-
--- | The defaults with 'rough' conditions and two workers.
-roughConfig :: Config
-roughConfig = defaultConfig {configConditions = rough, configWorkers = 2}
 
 -- | The result of a run.
 data Result a = Result
@@ -152,38 +78,25 @@ data Result a = Result
     resultDiverged :: !Bool
   }
 
--- | An unhandled exception.
-data Uncaught = Uncaught
-  { -- | The number of the thread.
-    uncaughtThread :: !Int,
-    -- | Its label ('Weft.label').
-    uncaughtLabel :: !Label,
-    -- | Of the machine it was on.
-    uncaughtMachine :: !String,
-    uncaughtException :: SomeException
-  }
-  deriving stock (Show)
-
--- | The further records of a run.
-data Detail = Detail
-  { -- | Everything that happens, step by step.
-    detailTimeline :: !Bool,
-    -- | All decisions that had an alternative.
-    detailBranches :: !Bool,
-    -- | Effects outside of the simulation, as warnings.
-    detailAudit :: !Bool
-  }
+-- | What a run keeps beside its result.
+data Detail
+  = Brief
+  | -- | Everything that happens, step by step.
+    Timeline
+  | -- | All decisions that had an alternative.
+    Branches
+  | -- | Effects outside of the simulation, as warnings.
+    Audit
+  deriving stock (Eq)
 
 -- | Run a program once, within 'privately'. When the action says to give up, the result is
 -- 'StepLimit'.
 runOnce :: IO Bool -> Detail -> Config -> Seed -> Thread a -> IO (Result a, [Branch])
 runOnce stop detail config seed program = do
   dice <- newRandom seed 4
-  chooser <- newChooser (configStrategy config) dice (detailBranches detail)
+  chooser <- newChooser (configStrategy config) dice (detail == Branches)
   moments <- newIORef []
-  reports <- newIORef []
   warnings <- newIORef []
-  uncaught <- newIORef []
   let decision
         | configExploreWorld config = \random what ->
             if explored what
@@ -195,60 +108,43 @@ runOnce stop detail config seed program = do
         Unusual p -> p > 0
       meaning Ordering c = if c == 0 then 32 else 0
       meaning _ c = c
-  made <- newWorld (configConditions config) seed decision (\text -> modifyIORef' warnings (text :))
-  let happened text = clock (worldEvents made) >>= \now -> modifyIORef' moments (Moment 0 (now - worldStart) ByWorld text :)
-      world = if detailTimeline detail then made {worldNote = Just happened} else made
+      warn text = modifyIORef' warnings (text :)
+  made <- newWorld (configConditions config) seed decision warn
+  let now = subtract worldStart <$> clock (worldEvents made)
+      happened text = now >>= \t -> modifyIORef' moments (Moment 0 t ByWorld text :)
+      world = made {worldNote = happened <$ given (detail == Timeline)}
   sim <- newSim seed world
   -- The faults of one instant are one event, because the order of such events is drawn.
   forM_ (groupBy ((==) `on` faultTime) (sortOn faultTime (configFaults config))) $ \together ->
     forM_ (take 1 together) $ \(At t _) -> at (worldEvents world) (worldStart + t) (mapM_ (strike sim . faultWhat) together)
-  interrupts <- given (not (null (configInterrupts config))) $ do
+  interrupts <- forM (given (not (null (configInterrupts config)))) $ \() -> do
     writeIORef (simLimits sim) (Just IntMap.empty)
     newRandom seed 6 >>= newInterrupts (configInterrupts config) (configMaxInterrupts config)
-  detector <- given (configRaces config) newDetector
+  detector <- forM (given (configRaces config)) (const newDetector)
   (kernel, ownDescriptors) <- layerOver (configLayer config) sim (simKernel sim)
-  conclusion <-
-    drive
-      Plan
-        { planSim = sim,
-          planKernel = kernel,
-          planChooser = chooser,
-          planWorkers = max 1 (configWorkers config),
-          planMaxSteps = configMaxSteps config,
-          planMaxTime = durationNanoseconds (configMaxTime config),
-          planGrace = durationNanoseconds (configGrace config),
-          planRecord = if detailTimeline detail then Just moments else Nothing,
-          planDetector = detector,
-          planInterrupts = interrupts,
-          planUncaught = \tcb e -> do
-            machine <- machineOf world tcb
-            modifyIORef' uncaught (Uncaught (tcbNumber tcb) (tcbLabel tcb) (show machine) e :),
-          planReport = \text -> modifyIORef' reports (text :),
-          planAudit = if detailAudit detail then Just (\text -> modifyIORef' warnings (text :)) else Nothing,
-          planStop = stop
-        }
-      program
+  driver <- newDriver config sim chooser detector interrupts (moments <$ given (detail == Timeline)) (warn <$ given (detail == Audit)) stop
+  (outcome, stuck) <- drive driver kernel program
   result <-
-    Result (endedHow conclusion)
-      <$> (reverse <$> readIORef uncaught)
+    Result outcome
+      <$> (reverse <$> readIORef (driverUncaught driver))
       <*> maybe (pure []) races detector
-      <*> pure (endedStuck conclusion)
+      <*> pure stuck
       <*> ((+) <$> ownDescriptors <*> (machinesOf world >>= fmap sum . mapM (fmap IntSet.size . readIORef . machineDescriptors)))
-      <*> (reverse <$> readIORef reports)
+      <*> (reverse <$> readIORef (driverReports driver))
       <*> ((<>) . reverse <$> readIORef warnings <*> (maybe (pure False) gaveUp detector >>= \many -> pure ["data races were not looked for any more: there were too many threads" | many]))
-      <*> pure (endedSteps conclusion)
-      <*> pure (endedTime conclusion)
+      <*> wordOf (driverWords driver) Steps
+      <*> now
       <*> maybe (pure []) interruptions interrupts
       <*> deviations chooser
       <*> decisions chooser
-      <*> pure (endedDigest conclusion)
+      <*> wordOf (driverWords driver) Digest
       <*> (reverse <$> readIORef moments)
       <*> pure seed
       <*> pure (configFaults config)
       <*> diverged chooser
   (result,) <$> branches chooser
   where
-    given wanted act = if wanted then Just <$> act else pure Nothing
+    given wanted = if wanted then Just () else Nothing
 
 -- | Run simulations on their own thread of GHC. The scheduler would catch an exception that
 -- another thread throws to this one (a test's time limit) like one that a simulated thread
@@ -267,27 +163,6 @@ privately body = mask $ \restore -> do
         unless over (threadDelay 1_000 >> interrupt)
   outcome <- restore (readMVar done) `onException` (writeIORef stop True >> forkIO interrupt)
   either (\e -> throwIO (e :: SomeException)) pure outcome
-
--- | A kernel over the simulated one, which answers some system calls itself, by those of the
--- simulated kernel, as a network stack does. It is part of a configuration, so that it is there
--- whenever a run is repeated or made smaller. Two layers with one name are taken for the same.
-data Layer = Layer
-  { -- | For reports.
-    layerName :: !String,
-    -- | Make it for one run, over this kernel, with how many descriptors of its own are open on
-    -- machines that are up. It must do nothing that the world does not decide.
-    layerOver :: Sim -> Kernel -> IO (Kernel, IO Int)
-  }
-
-instance Eq Layer where
-  a == b = layerName a == layerName b
-
-instance Show Layer where
-  showsPrec _ = showString . layerName
-
--- | The simulated kernel answers everything.
-noLayer :: Layer
-noLayer = Layer "noLayer" (\_ kernel -> pure (kernel, pure 0))
 
 -- | Let it happen now.
 strike :: Sim -> Fault -> IO ()

@@ -8,17 +8,11 @@
 --
 -- See Note [Systematic exploration] and Note [Smaller].
 module Weft.Sim.Internal.Search
-  ( -- * By chance
-    Found (..),
-    trySeeds,
-
-    -- * Systematically
+  ( trySeeds,
     Bounds (..),
     defaultBounds,
     Exploration (..),
     exploreSchedules,
-
-    -- * Smaller
     shrinkFound,
     shrinkScript,
   )
@@ -35,25 +29,12 @@ import Data.Typeable (TypeRep, typeOf)
 import Weft.Internal.Core.Trace (Thread)
 import Weft.Sim.Internal.Choices
 import Weft.Sim.Internal.Conditions
+import Weft.Sim.Internal.Config
+import Weft.Sim.Internal.Driver.State
 import Weft.Sim.Internal.Faults
 import Weft.Sim.Internal.Random
 import Weft.Sim.Internal.Run
 import Weft.Sim.Internal.Verdict
-
--- | A run that went wrong: what with, and how.
-data Found a = Found
-  { -- | The configuration of the run.
-    foundConfig :: Config,
-    foundSeed :: Seed,
-    foundProblem :: Problem,
-    foundResult :: Result a,
-    -- | The configuration that was searched with, before anything was made smaller.
-    foundGiven :: Config
-  }
-
-brief, branching :: Detail
-brief = Detail {detailTimeline = False, detailBranches = False, detailAudit = False}
-branching = Detail {detailTimeline = False, detailBranches = True, detailAudit = False}
 
 -- | Run with one seed after the other, each with its own configuration, until a run goes wrong. The
 -- action is told of every run.
@@ -66,7 +47,7 @@ trySeeds stop configure seeds told program verdict = go seeds
         True -> pure Nothing
         False -> do
           config <- configure seed
-          (result, _) <- runOnce stop brief config seed program
+          (result, _) <- runOnce stop Brief config seed program
           told seed result
           case verdict result of
             Just problem -> pure (Just (Found config seed problem result config))
@@ -141,7 +122,7 @@ exploreSchedules stop bounds config seed text program verdict = level 0 [([], 0)
             True -> pure (later, seen {exploredAll = False, exploredSchedules = max (exploredSchedules seen) (boundSchedules bounds)})
             False -> do
               let scripted = config {configStrategy = Following (reverse (fst prefix))}
-              (result, made) <- runOnce stop branching scripted seed program
+              (result, made) <- runOnce stop Branches scripted seed program
               let costing cost = further prefix (reverse (filter (cost . branchCost) made))
                   problem = verdict result
                   seen' =
@@ -182,11 +163,10 @@ further (chosen, from) made =
 --
 -- Steps 1 and 2 change what follows, so some other seeds are tried there, too.
 
--- | A failure, and how many runs are left to make it smaller.
 type Budgeted a = (Found a, Int)
 
--- | Run with this configuration and the failure's seed: the same failure in that run, if it is one,
--- what is left, and all decisions of the run, if they are wanted.
+-- | Run with this configuration and the failure's seed: the same failure, if it is one, the runs
+-- that are left, and all decisions of the run, if they are wanted.
 type Rerun a = Detail -> Config -> Budgeted a -> IO (Maybe (Found a), Int, [Branch])
 
 attemptOf :: IO Bool -> Thread a -> Verdict a -> Rerun a
@@ -208,19 +188,17 @@ firstOf attempt wanted configs (found, left) = go configs left
   where
     go [] n = pure (Nothing, n)
     go ((seed, config) : rest) n =
-      attempt brief config (found {foundSeed = seed}, n) >>= \case
+      attempt Brief config (found {foundSeed = seed}, n) >>= \case
         (Just smaller, n', _) | wanted smaller -> pure (Just smaller, n')
         (_, n', _) -> if n' > 0 then go rest n' else pure (Nothing, n')
 
--- | The smaller failure, or the one before.
 orKept :: Budgeted a -> (Maybe (Found a), Int) -> Budgeted a
 orKept (found, _) (smaller, left) = (fromMaybe found smaller, left)
 
--- | Make a failure smaller, in at most this number of runs, with the same kind of problem: Note [Smaller].
+-- | See Note [Smaller]. At most this number of runs.
 shrinkFound :: IO Bool -> Int -> Thread a -> Verdict a -> Found a -> IO (Found a)
 shrinkFound stop budget program verdict given = do
   calmed <- shrinkScript stop budget program verdict given >>= calmer
-  -- The decisions are known: follow them.
   firstOf attempt (const True) [alike (fst calmed) (scheduleOf (fst calmed))] calmed >>= \case
     (Nothing, _) -> pure (fst calmed)
     (Just found, left) -> fst <$> (leavingOut (found, left) >>= closer >>= fewer attempt >>= firstOptions)
@@ -254,7 +232,6 @@ shrinkFound stop budget program verdict given = do
     firstOptions state@(found, _) =
       simpler firstOptions state [before <> (Deviation i 1 : after) | (before, Deviation i o, after) <- splits (scheduleOf found), o > 1]
 
--- | Each element, with what is before and after it.
 splits :: [x] -> [([x], x, [x])]
 splits xs = [(before, x, after) | (before, x : after) <- zip (inits xs) (tails xs)]
 
@@ -267,9 +244,8 @@ scheduleOf = resultSchedule . foundResult
 otherSeeds :: Int -> Found a -> [Seed]
 otherSeeds n f = foundSeed f : [foundSeed f + 1000003 * fromIntegral i | i <- [1 .. n]]
 
--- | The first failure of the same kind among all schedules with fewer deviations. Those with one
--- more are only begun if the budget is enough for all of them. If it is not, they are not kept:
--- a run of 100,000 decisions has millions.
+-- | Step 4. Schedules with one deviation more are only begun, and kept, if the budget is enough for
+-- all of them: a run of 100,000 decisions has millions.
 fewer :: Rerun a -> Budgeted a -> IO (Budgeted a)
 fewer attempt (found, budget) = level (length (scheduleOf found)) [([], 0)] budget
   where
@@ -283,7 +259,7 @@ fewer attempt (found, budget) = level (length (scheduleOf found)) [([], 0)] budg
     -- The schedules with one deviation more, latest first, and how many; none if they are too many.
     walk [] next left = pure (Nothing, next, left)
     walk (prefix : rest) next left =
-      attempt (if isJust next then branching else brief) (following (reverse (fst prefix)) found) (found, left) >>= \case
+      attempt (if isJust next then Branches else Brief) (following (reverse (fst prefix)) found) (found, left) >>= \case
         (Nothing, left', made) | left' > 0 || null rest -> walk rest (next >>= fitting left' (further prefix made)) left'
         (hit, left', _) -> pure (hit, Nothing, left')
     fitting room new (n, later)
@@ -292,10 +268,8 @@ fewer attempt (found, budget) = level (length (scheduleOf found)) [([], 0)] budg
       where
         few = take (room + 1) new
 
--- | Fewer faults; and how many runs are left. First faults with what mends them, then one by
--- one: a machine that does not start again is a simpler world, too. With a fault less everything after it
--- happens at other times, and what went wrong may just not happen: so a few other seeds are tried,
--- too, and the one that is found counts from then on.
+-- | Step 1: faults with what mends them, then one by one, because a machine that does not start
+-- again is a simpler world, too. The seed that is found counts from then on.
 shrinkScript :: IO Bool -> Int -> Thread a -> Verdict a -> Found a -> IO (Budgeted a)
 shrinkScript stop budget program verdict found =
   shrinkList attempt 5 (with . sortOn faultTime . concat) (withMendings . script) (found, budget)

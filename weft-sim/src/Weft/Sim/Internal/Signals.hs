@@ -36,8 +36,6 @@ newtype SignalTable = SignalTable (IORef (IntMap [Signals]))
 newSignalTable :: IO SignalTable
 newSignalTable = SignalTable <$> newIORef IntMap.empty
 
--- | Subscribe. What no process can handle (@SIGKILL@, @SIGSTOP@, what is no signal) is
--- refused with @EINVAL@.
 openSignals :: SignalTable -> [SignalNumber] -> Answering Signals
 openSignals (SignalTable ref) several ask k
   | any unhandled several = answerNow ask k (Left (failure "installHandler" Nothing eINVAL))
@@ -48,8 +46,8 @@ openSignals (SignalTable ref) several ask k
   where
     unhandled n = n < 1 || n > 64 || n `elem` [9, 19]
 
--- | Take the oldest signal that has arrived, or wait for the next. At most one thread waits on
--- a subscription: an earlier one fails.
+-- | Take the oldest signal that has arrived, or wait for the next. At most one thread waits on a
+-- subscription: an earlier one fails.
 nextSignal :: Signals -> Answering SignalNumber
 nextSignal s ask k =
   readIORef (signalsState s) >>= \case
@@ -81,7 +79,6 @@ closeSignals (SignalTable ref) s ask k = do
   dismiss wasClosed s
   answerNow ask k (Right ())
 
--- | A thread that waits fails, and signals that have arrived are dropped.
 dismiss :: String -> Signals -> IO ()
 dismiss why s = do
   before <- readIORef (signalsState s)
@@ -108,7 +105,6 @@ raiseSignal (SignalTable ref) machine n = do
           -- One whose result was decided before does not take it.
           taken <- deliver waiter (Answered n)
           unless taken (give s)
-    -- As of the system kernel.
     limit = 1000
 
 -- | A machine has lost its power, and with it all subscriptions.

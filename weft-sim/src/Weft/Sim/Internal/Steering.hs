@@ -33,7 +33,7 @@ import Weft.Internal.Core.Self
 import Weft.Internal.Core.Trace
 import Weft.Internal.Data.Time (Duration (..))
 import Weft.Internal.Kernel (Host (..), hostWorkers)
-import Weft.Sim.Internal.Disk (crashDisk)
+import Weft.Sim.Internal.Disk.Device (crashDisk)
 import Weft.Sim.Internal.Kernel
 import Weft.Sim.Internal.Network (crashMachine)
 import Weft.Sim.Internal.Signals (crashSignals)
@@ -96,7 +96,6 @@ launchOn sim machine host = do
 crash :: Machine -> Thread ()
 crash machine = steer ("crash " <> show machine) (\sim _ -> crashNow sim machine)
 
--- | As 'crash', for fault scripts.
 crashNow :: Sim -> Machine -> IO ()
 crashNow sim machine = do
   up <- readIORef (machineUp machine)
@@ -116,7 +115,6 @@ crashNow sim machine = do
 restart :: Machine -> Thread ()
 restart machine = steer ("restart " <> show machine) (\sim _ -> restartNow sim machine)
 
--- | As 'restart', for fault scripts.
 restartNow :: Sim -> Machine -> IO ()
 restartNow sim machine = do
   up <- readIORef (machineUp machine)

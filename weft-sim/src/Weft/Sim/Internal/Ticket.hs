@@ -68,8 +68,7 @@ import Weft.Sim.Internal.World
 -- takes effect at once or by an event (`lateCancellations`), and until then the operation
 -- may still succeed. So all three orders of a completion and a cancellation occur.
 
--- | One system call: in which world, on which worker, on which machine, of which
--- thread.
+-- | One system call.
 data Ask = Ask
   { askWorld :: !World,
     askTickets :: !Tickets,
@@ -81,11 +80,10 @@ data Ask = Ask
 askTcb :: Ask -> Tcb
 askTcb = waitTcb . askWait
 
--- | How a part of the kernel answers: given the call and the thread's continuation, the
--- next node of its trace.
+-- | How a part of the kernel answers: given the call and the thread's continuation, the next node
+-- of its trace.
 type Answering a = Ask -> (a -> Trace) -> IO Trace
 
--- | The answer to a call that cannot wait.
 answerNow :: Reply a
 answerNow _ k = \case
   Right a -> pure (k a)
@@ -98,12 +96,11 @@ type Reply a = Ask -> (a -> Trace) -> Either SomeException a -> IO Trace
 instantly :: String -> IO (Either Errno a) -> Answering a
 instantly what act ask k = act >>= answerNow ask k . either (Left . failure what Nothing) Right
 
--- | Refuse a call of this name.
 refuse :: String -> Errno -> Answering a
 refuse what e = instantly what (pure (Left e))
 
--- | The answer to a call that might have had to wait, and did not: at once or, as
--- it is decided, by a completion.
+-- | The answer to a call that might have had to wait: at once or, as it is decided, by a
+-- completion.
 answer :: Why -> Reply a
 answer why ask k result = do
   late <- isLate (askWorld ask)
@@ -119,7 +116,6 @@ isLate world
   where
     often = lateCompletions (worldConditions world)
 
--- | The right to answer a thread that is parked.
 data Ticket a = Ticket
   { ticketAsk :: !Ask,
     ticketKey :: {-# UNPACK #-} !Slots.SlotKey,
@@ -150,7 +146,6 @@ ticketsOf (Tickets slots) worker = reverse <$> Slots.foldM (\found key t -> pure
   where
     workerOf (OpenTicket ask _) = homeWorker (hostHome (askHost ask))
 
--- | Visit the waits of the threads of one worker.
 visitTickets :: Tickets -> Int -> (Wait -> r -> IO r) -> r -> IO r
 visitTickets tickets worker f start = ticketsOf tickets worker >>= foldlM (\r (_, OpenTicket ask _) -> f (askWait ask) r) start
 
@@ -181,7 +176,6 @@ park ask k leave = do
            Closed -> pure ()
        )
 
--- | A cancellation asks for the end of a wait.
 abort :: Ask -> IORef State -> Slots.SlotKey -> IO ()
 abort ask state key =
   readIORef state >>= \case
@@ -203,7 +197,6 @@ abort ask state key =
           homeReady home Completed tcb resume
         _ -> pure ()
 
--- | A little later.
 soon :: World -> IO () -> IO ()
 soon world act = do
   delay <- lasting (worldRandom world) (completionDelay (worldConditions world))
@@ -222,7 +215,6 @@ settle ticket why result = do
   open <- isOpen ticket
   open <$ when open (isLate (askWorld (ticketAsk ticket)) >>= \late -> (if late then settleLate else deliverTicket) ticket why result)
 
--- | As 'settle', and the result reaches the thread at once.
 settleAtOnce :: Ticket a -> Why -> Either SomeException a -> IO Bool
 settleAtOnce ticket why result = do
   open <- isOpen ticket
@@ -245,8 +237,7 @@ deliverTicket ticket why result = do
     Right a -> ready (oneShot (\_ -> k a))
     Left e -> ready (oneShot (\_ -> Throw e))
 
--- | The refusal by the operating system as an exception: the operation, the path if it is about
--- one, the reason.
+-- | The refusal by the operating system: the operation, the path if it is about one, the reason.
 failure :: String -> Maybe FilePath -> Errno -> SomeException
 failure what path e = toException (errnoToIOError what e Nothing path)
 

@@ -13,9 +13,6 @@ module Weft.Sim.Internal.Timeline
     describeNode,
     describeCall,
     isVisible,
-    isYield,
-    isEffect,
-    isSystemCall,
     Traits (..),
     traitsOf,
     mayWait,
@@ -38,6 +35,7 @@ import Numeric (showFFloat)
 import Weft.Internal.Core.SystemCall (SystemCall (..), describe)
 import Weft.Internal.Core.Trace
 import Weft.Internal.Data.Time (Instant (..))
+import Weft.Sim.Internal.Events (worldStart)
 
 -- | Something that happened.
 data Moment = Moment
@@ -74,54 +72,33 @@ isVisible = \case
   Enter _ -> True
   _ -> False
 
--- | Does the thread give way to others of its own accord?
-isYield :: Trace -> Bool
-isYield = \case
-  Yield _ -> True
-  Perform op _ _ | Yields <- primitiveSight op -> True
-  _ -> False
+-- | Does the thread give way to others of its own accord? Does it look for a cancellation there?
+-- Does it run an action of the program?
+data Traits = Traits {isYield, isSystemCall, isEffect :: !Bool}
+
+traitsOf :: Trace -> Traits
+traitsOf = \case
+  Effect _ -> Traits False False True
+  Enter _ -> Traits False False True
+  Call {} -> Traits False True False
+  Yield _ -> Traits True True False
+  Perform op _ _ -> case primitiveSight op of
+    Yields -> Traits True True False
+    Accesses access _ -> Traits False (primitiveLooks op) (accessKind access == Affects)
+    Begins -> Traits False (primitiveLooks op) True
+    Resumes -> Traits False (primitiveLooks op) True
+    _ -> Traits False (primitiveLooks op) False
+  _ -> Traits False False False
 
 -- | May its thread have to wait for something that it did not ask for by name?
 mayWait :: Trace -> Bool
 mayWait = \case
   Call _ (SleepUntil _) _ -> False
-  trace -> isSystemCall trace && not (isYield trace)
+  trace -> isSystemCall (traitsOf trace) && not (isYield (traitsOf trace))
 
--- | Does the thread look for a cancellation there?
-isSystemCall :: Trace -> Bool
-isSystemCall = \case
-  Perform op _ _ | primitiveLooks op -> True
-  Call {} -> True
-  trace -> isYield trace
-
--- | Does it run an action of the program?
-isEffect :: Trace -> Bool
-isEffect = \case
-  Effect _ -> True
-  Enter _ -> True
-  Perform op _ _ -> case primitiveSight op of
-    Accesses access _ -> accessKind access == Affects
-    Begins -> True
-    Resumes -> True
-    _ -> False
-  _ -> False
-
--- | 'isYield', 'isSystemCall' and 'isEffect' of a node.
-data Traits = Traits {yields, calls, acts :: !Bool}
-
--- | Looks at the node once.
-traitsOf :: Trace -> Traits
-traitsOf trace = case trace of
-  Effect _ -> Traits False False True
-  Enter _ -> Traits False False True
-  Call {} -> Traits False True False
-  Yield _ -> Traits True True False
-  Perform {} -> Traits (isYield trace) (isSystemCall trace) (isEffect trace)
-  _ -> Traits False False False
-
--- | A node in words, in a run that began at this time; 'Nothing' for what is of no interest.
-describeNode :: Int64 -> Trace -> Maybe String
-describeNode start = \case
+-- | A node in words; 'Nothing' for what is of no interest.
+describeNode :: Trace -> Maybe String
+describeNode = \case
   Effect _ -> Just "effect"
   Yield _ -> Just "yield"
   Perform op _ _ -> case primitiveSight op of
@@ -134,7 +111,7 @@ describeNode start = \case
     Begins -> Just "effect"
     Resumes -> Just "effect"
     Yields -> Just "yield"
-  Call stack request _ -> Just (describeCall start request <> at stack)
+  Call stack request _ -> Just (describeCall request <> at stack)
   Fork {} -> Just ""
   Enter _ -> Just "effect"
   Done -> Just "end"
@@ -149,19 +126,16 @@ describeNode start = \case
 describeUse :: Use -> String
 describeUse (Use verb (BlockedOn _ request)) = verb <> " " <> takeWhile (/= ',') (describe request)
 
--- | A system call, with times as the timeline has them.
-describeCall :: Int64 -> SystemCall a -> String
-describeCall start = \case
-  SleepUntil (Instant t) -> "sleep until " <> showTime (t - start)
+describeCall :: SystemCall a -> String
+describeCall = \case
+  SleepUntil (Instant t) -> "sleep until " <> showTime (t - worldStart)
   request -> describe request
 
--- | Where in the program, as @file:line:column in package:module@.
 placeOf :: CallStack -> Maybe String
 placeOf stack = case getCallStack stack of
   (_, place) : _ -> Just (srcLocFile place <> ":" <> show (srcLocStartLine place) <> ":" <> show (srcLocStartCol place))
   [] -> Nothing
 
--- | A small number for the kind of a node.
 nodeTag :: Trace -> Int
 nodeTag trace = I# (dataToTag# trace)
 

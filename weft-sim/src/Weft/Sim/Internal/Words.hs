@@ -5,18 +5,7 @@
 --
 -- What each step of a simulation reads and writes: a variable with an 'Int' in it would be made
 -- anew for each write, and tested for being evaluated at each read.
-module Weft.Sim.Internal.Words
-  ( Words,
-    newWords,
-    wordOf,
-    setWord,
-    addTo,
-
-    -- * Flags
-    isSet,
-    setFlag,
-  )
-where
+module Weft.Sim.Internal.Words (Words, newWords, wordOf, setWord, addTo, isSet, setFlag) where
 
 import Control.Monad.Primitive (RealWorld)
 import Data.Primitive.PrimArray

@@ -11,13 +11,11 @@ module Weft.Sim.Internal.World
   ( -- * Worlds
     World (..),
     newWorld,
-    worldStart,
     note,
 
     -- * Decisions
     Decision (..),
     byChance,
-    decide,
 
     -- * Machines
     Machine (..),
@@ -70,7 +68,7 @@ data World = World
     -- | For what the world does by itself.
     worldRandom :: !Random,
     -- | For what an exploration may decide.
-    worldDecide :: !(Decision -> IO Int),
+    decide :: !(Decision -> IO Int),
     -- | By number; 0 is the home machine.
     worldMachines :: !(IORef (IntMap Machine)),
     -- | The machine on which the main thread is.
@@ -93,16 +91,10 @@ data Decision
     Ordering
   deriving stock (Eq, Show)
 
--- | The dice decide.
 byChance :: Random -> Decision -> IO Int
 byChance random = \case
   Unusual p -> fromEnum <$> chance random p
   Ordering -> below random 64
-{-# INLINE byChance #-}
-
--- | The first time of the monotonic clock.
-worldStart :: Int64
-worldStart = 1_000_000_000
 
 -- | A world with a home machine and no other, which is not recorded. It is
 -- 2020-09-13 12:26:40 UTC there.
@@ -111,8 +103,7 @@ newWorld conditions seed decision warning = do
   random <- newRandom seed 1
   forDecisions <- newRandom seed 2
   let choose = decision forDecisions
-  -- A function, which is called faster than a partial application.
-  events <- newEvents worldStart (decision forDecisions Ordering >>= \n -> pure $! n)
+  events <- newEvents (decision forDecisions Ordering >>= \n -> pure $! n)
   machines <- newIORef IntMap.empty
   deaths <- newPrimVar 0
   -- 127.0.0.1 is every machine; this is what others know it by.
@@ -122,9 +113,6 @@ newWorld conditions seed decision warning = do
 -- | Record something that has happened, if the run is recorded. The text is only made then.
 note :: World -> String -> IO ()
 note world text = mapM_ ($ text) (worldNote world)
-
-decide :: World -> Decision -> IO Int
-decide = worldDecide
 
 -- | A computer.
 data Machine = Machine
@@ -167,7 +155,6 @@ addMachine = added . worldMachines
 added :: IORef (IntMap Machine) -> Text -> [HostAddress] -> IO Machine
 added machines name addresses = do
   known <- readIORef machines
-  -- The size is a matter of counting.
   let number = maybe 0 ((+ 1) . fst) (IntMap.lookupMax known)
   machine <-
     Machine number name (if null addresses then [addressOfMachine number] else addresses)
@@ -201,13 +188,11 @@ data Residence = Residence !Int !Int
 residenceKey :: Int
 residenceKey = -1
 
--- | Where a thread is; the home machine if it was not told.
 residenceOf :: Tcb -> Residence
 residenceOf tcb = case IntMap.lookup residenceKey (contextLocals (stateContext (tcbState tcb))) of
   Nothing -> Residence 0 0
   Just r -> unsafeCoerce (r :: Any)
 
--- | The context of a thread that is there.
 residing :: Residence -> Context -> Context
 residing !r context =
   context
@@ -260,14 +245,12 @@ takeDescriptor world machine = do
       writeIORef (machineDescriptors machine) (IntSet.insert n used)
       Just <$> newDescriptor (firstDescriptor + fromIntegral (machineNumber machine * perMachine + n))
 
--- | The smallest number that is not in the set.
 lowestFree :: IntSet -> Int
 lowestFree used = go 0 (IntSet.toAscList used)
   where
     go n (m : rest) | m == n = go (n + 1) rest
     go n _ = n
 
--- | A number is free again.
 giveDescriptor :: Machine -> CInt -> IO ()
 giveDescriptor machine number =
   modifyIORef' (machineDescriptors machine) (IntSet.delete (fromIntegral (number - firstDescriptor) `mod` perMachine))

@@ -8,16 +8,7 @@
 --
 -- A HEC is made by an in-call, is carried by an OS thread, and runs stacks until one has ended and the library goes on
 -- with no other. Called on the HEC's own OS thread.
-module Weft.Substrate.Internal.Hec
-  ( inCall,
-    inCallEnding,
-    forkHEC,
-    newHEC,
-    withStack,
-    carryOn,
-    ended,
-  )
-where
+module Weft.Substrate.Internal.Hec (inCall, inCallEnding, forkHEC, newHEC, withStack, carryOn, ended) where
 
 import Control.Exception (SomeException, catch, handle, mask, throwIO, try)
 import Control.Monad (void, when)

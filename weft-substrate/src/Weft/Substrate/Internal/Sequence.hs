@@ -8,15 +8,7 @@
 -- Description : The sequence lock that all transactions share
 --
 -- One number for the process, even while none commits. Called by transactions, on any OS thread.
-module Weft.Substrate.Internal.Sequence
-  ( snapshot,
-    sequenceNow,
-    lock,
-    unlock,
-    askQuiet,
-    endQuiet,
-  )
-where
+module Weft.Substrate.Internal.Sequence (snapshot, sequenceNow, lock, unlock, askQuiet, endQuiet) where
 
 import GHC.Exts
 import GHC.IO (unIO)

@@ -9,12 +9,8 @@ module Weft.Sim.Internal.Disk.Content
   ( Content (..),
     emptyContent,
     pageSize,
-
-    -- * Reading
     readContent,
     pageAt,
-
-    -- * Writing
     writtenPages,
     fittingPages,
     putPage,
@@ -45,7 +41,6 @@ pageSize = 4096
 
 zeroes :: ByteString
 zeroes = ByteString.replicate pageSize 0
-{-# NOINLINE zeroes #-}
 
 pageAt :: Content -> Int -> ByteString
 pageAt content n = IntMap.findWithDefault zeroes n (contentPages content)
@@ -63,7 +58,6 @@ readContent from count content = go from (min (fromIntegral count) (contentSize 
               n = fromIntegral (ByteString.length piece)
            in piece : go (at + n) (left - n)
 
--- | The page of an offset, and the place in it.
 place :: Int64 -> (Int, Int)
 place at = (fromIntegral page, fromIntegral start)
   where

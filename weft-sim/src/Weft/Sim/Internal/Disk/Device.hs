@@ -32,6 +32,7 @@ module Weft.Sim.Internal.Disk.Device
 
     -- * Operations
     operation,
+    onFile,
     failing,
 
     -- * Crashes
@@ -56,7 +57,6 @@ import Weft.Internal.Core.Trace
 import Weft.Internal.Data.Time (Duration)
 import Weft.Internal.Os.Descriptor (Descriptor (..))
 import Weft.Sim.Internal.Conditions
-import Weft.Sim.Internal.Disk.Crash
 import Weft.Sim.Internal.Disk.FileSystem
 import Weft.Sim.Internal.Disk.Tree
 import Weft.Sim.Internal.Events
@@ -96,7 +96,6 @@ data Handle = Handle
     handleUnderWay :: !(IORef (Int, IntMap (Ending -> IO ())))
   }
 
--- | How an operation ends when its descriptor is closed.
 data Ending = CompletesNow | IsCanceled
 
 newDisks :: World -> IO Disks
@@ -129,14 +128,12 @@ onSystem disk f = do
 changeSystem :: Disk -> (FileSystem -> FileSystem) -> IO ()
 changeSystem disk = modifyIORef' (diskSystem disk)
 
--- | The time that the machine believes it is.
 wallClock :: Disks -> Disk -> IO Int64
 wallClock disks = wallClockOf (disksWorld disks) . diskMachine
 
 noteDisk :: Disks -> Disk -> String -> IO ()
 noteDisk disks disk text = note (disksWorld disks) ("disk of " <> show (diskMachine disk) <> ": " <> text)
 
--- | Set the probabilities with which reads fail, and writes and syncs.
 setDiskErrors :: Disks -> Machine -> (Double, Double) -> IO ()
 setDiskErrors = setting diskErrors
 
@@ -214,6 +211,11 @@ forgetHandle disks handle = do
   modifyIORef' (disksHandles disks) (IntMap.delete (fromIntegral number))
   giveDescriptor (diskMachine (handleDisk handle)) number
 
+-- | An operation on an open file.
+onFile :: Disks -> (Conditions -> (Duration, Duration)) -> String -> File -> (Handle -> Disk -> IO (Either Errno a)) -> Answering a
+onFile disks range what file act ask k = withHandle disks ask what file $ \handle ->
+  operation disks ask range what (Just handle) (failing what Nothing . act handle) k
+
 -- | An operation of the asking machine's disk, on a file or on none. It takes a time from this
 -- range; then the action does everything and decides the result. It never happens if the wait is
 -- cancelled or the machine loses its power before.
@@ -245,7 +247,6 @@ operation disks ask range what handle act k = do
        in (number + 1, IntMap.insert number end others)
     pure withdraw
 
--- | Turn an errno into the exception of an operation, with its path if it has one.
 failing :: String -> Maybe ByteString -> IO (Either Errno a) -> IO (Either SomeException a)
 failing what path = fmap (first (failure what (Char8.unpack <$> path)))
 

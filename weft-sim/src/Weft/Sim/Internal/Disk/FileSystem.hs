@@ -4,7 +4,7 @@
 -- Description : A simulated file system
 --
 -- Files by number, directories, and the journal between the directories as programs see them and
--- as the disk holds them. Pure: the callers add time, errors and chance. A file number is kept
+-- as the disk holds them. Pure but for the dice of a crash: the callers add time and errors. A file number is kept
 -- as long as the file is reachable: by a name, by a descriptor, or by a crash that restores a
 -- removed name.
 --
@@ -33,11 +33,12 @@ module Weft.Sim.Internal.Disk.FileSystem
     pathOf,
 
     -- * The journal
-    journalEnd,
     commitTo,
+    crashed,
   )
 where
 
+import Control.Monad (foldM)
 import Data.Bits (complement, (.&.))
 import Data.ByteString (ByteString)
 import Data.ByteString.Char8 qualified as Char8
@@ -53,6 +54,7 @@ import Weft.Internal.Core.SystemCall (Beneath)
 import Weft.Sim.Internal.Disk.Content
 import Weft.Sim.Internal.Disk.Tree
 import Weft.Sim.Internal.Disk.Unsynced
+import Weft.Sim.Internal.Random
 
 data FileSystem = FileSystem
   { fsNodes :: !(IntMap Node),
@@ -108,7 +110,7 @@ newFileSystem now = FileSystem nodes tree tree Seq.empty 0 (tmp + 1) 0
 freshNode :: Kind -> Int -> Int64 -> Node
 freshNode kind permissions now = Node kind emptyFile now now permissions False True 0 0
 
--- | The file of this number, which must be present: the caller holds a name or descriptor of it.
+-- | The file of this number, which must be present: the caller has a name or descriptor of it.
 nodeOf :: FileSystem -> Inode -> Node
 nodeOf fs n = fsNodes fs IntMap.! n
 
@@ -128,7 +130,6 @@ reweigh f n fs = fs {fsNodes = IntMap.insert n after (fsNodes fs), fsPages = fsP
     before = nodeOf fs n
     after = f before
 
--- | Free the space, and then the number, of a file that is no longer reachable.
 sweep :: Inode -> FileSystem -> FileSystem
 sweep n fs = case IntMap.lookup n (fsNodes fs) of
   Just node
@@ -175,7 +176,6 @@ change now it fs = limited (named (foldr touch (unnamed journalled) (touchedBy i
 journalEnd :: FileSystem -> Int
 journalEnd fs = fsJournalStart fs + Seq.length (fsJournal fs)
 
--- | Make the name changes before this place of the journal durable.
 commitTo :: Int -> FileSystem -> FileSystem
 commitTo upTo fs = List.foldl' commit left (toList covered)
   where
@@ -197,3 +197,47 @@ leadsTo fs = follow saying (fsTree fs)
 -- | A path from the root, for messages.
 pathOf :: FileSystem -> Inode -> ByteString
 pathOf fs n = IntMap.findWithDefault (Char8.pack ("removed file " <> show n)) n (pathsOf (fsTree fs))
+
+-- | A power cut: all files are closed, and the dice decide what of the rest survives.
+crashed :: Random -> FileSystem -> IO (FileSystem, [String])
+crashed random fs = do
+  surviving <- below random (Seq.length (fsJournal fs) + 1)
+  let tree = List.foldl' (flip applyChange) (fsTreeOnDisk fs) (toList (Seq.take surviving (fsJournal fs)))
+      paths = pathsOf tree
+      lost = Seq.length (fsJournal fs) - surviving
+      journalLine = ["of " <> counted (Seq.length (fsJournal fs)) "change of names" "changes of names" <> " " <> show lost <> " lost" | not (Seq.null (fsJournal fs))]
+  (nodes, told) <- foldM (settled paths) (IntMap.empty, []) (IntMap.toList (IntMap.intersection (fsNodes fs) paths))
+  pure
+    ( fs
+        { fsNodes = nodes,
+          fsTree = tree,
+          fsTreeOnDisk = tree,
+          fsJournal = Seq.empty,
+          fsJournalStart = journalEnd fs,
+          fsPages = sum (IntMap.size . contentPages . seen . nodeData <$> nodes)
+        },
+      journalLine <> reverse told
+    )
+  where
+    settled paths (nodes, told) (n, node) = do
+      (file, told') <- settleTo random True (mark (nodeData node)) (nodeData node)
+      late <- if nodeModified node == nodeModifiedOnDisk node then pure True else chance random 0.5
+      let after = forgetCached file
+          modified = if late then nodeModified node else nodeModifiedOnDisk node
+          line = [Char8.unpack (paths IntMap.! n) <> ": " <> told' <> sizeNow node after | unsyncedChanges (nodeData node) > 0]
+          node' =
+            node
+              { nodeData = after,
+                nodeModified = modified,
+                nodeModifiedOnDisk = modified,
+                nodeNamed = True,
+                nodeMayReturn = True,
+                nodeOpens = 0
+              }
+      pure (IntMap.insert n node' nodes, line <> told)
+    sizeNow node after
+      | before == now = ""
+      | otherwise = "; " <> show now <> " bytes instead of " <> show before
+      where
+        before = contentSize (seen (nodeData node))
+        now = contentSize (seen after)

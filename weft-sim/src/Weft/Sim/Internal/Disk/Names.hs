@@ -15,8 +15,6 @@ module Weft.Sim.Internal.Disk.Names
     makeDirectory,
     removePath,
     renamePath,
-
-    -- * Links and sockets
     createSymlink,
     nameSocket,
     findSocket,
@@ -43,7 +41,6 @@ import Weft.Sim.Internal.Disk.Unsynced
 import Weft.Sim.Internal.Ticket
 import Weft.Sim.Internal.World
 
--- | An operation on a path, given the directory to start from.
 onPath :: Disks -> Where -> String -> Maybe ByteString -> (Disk -> Inode -> IO (Either Errno a)) -> Answering a
 onPath disks place what path act ask k = case place of
   CurrentDirectory -> go Nothing
@@ -104,8 +101,7 @@ openFile disks place path mode flags ask k = withoutNul "open" path (onPath disk
       | otherwise = fs
 
 fileStatus :: Disks -> File -> Answering FileStatus
-fileStatus disks file ask k = withHandle disks ask "stat" file $ \handle ->
-  operation disks ask diskDelay "stat" (Just handle) (\disk -> Right <$> onSystem disk (statusOf disk (handleInode handle))) k
+fileStatus disks file = onFile disks diskDelay "stat" file $ \handle disk -> Right <$> onSystem disk (statusOf disk (handleInode handle))
 
 pathStatus :: Disks -> Where -> ByteString -> Answering FileStatus
 pathStatus disks place path ask k = withoutNul "stat" path (onPath disks place "stat" (if ByteString.null path then Nothing else Just path) look ask k)
@@ -144,14 +140,12 @@ statusOf disk n fs =
 
 -- | Sorted.
 listDirectory :: Disks -> File -> Answering [ByteString]
-listDirectory disks file ask k = withHandle disks ask "list" file $ \handle ->
-  operation disks ask diskDelay "list" (Just handle) (\disk -> failing "list" Nothing (onSystem disk (names handle))) k
+listDirectory disks file = onFile disks diskDelay "list" file $ \handle disk -> onSystem disk (names handle)
   where
     names handle fs
       | nodeIsDirectory (nodeOf fs (handleInode handle)) = Right (Map.keys (namesIn (fsTree fs) (handleInode handle)))
       | otherwise = Left eNOTDIR
 
--- | An operation that changes names, given its change or errno.
 changing :: Disks -> String -> Maybe ByteString -> (FileSystem -> Either (String, Errno) (Maybe Change)) -> Answering ()
 changing disks what path decision ask = operation disks ask diskDelay what Nothing act
   where

@@ -33,7 +33,6 @@ import Weft.Internal.Core.SystemCall
 import Weft.Internal.Os.Descriptor (descriptorNumber)
 import Weft.Sim.Internal.Conditions
 import Weft.Sim.Internal.Disk.Content
-import Weft.Sim.Internal.Disk.Crash
 import Weft.Sim.Internal.Disk.Device
 import Weft.Sim.Internal.Disk.FileSystem
 import Weft.Sim.Internal.Disk.Unsynced
@@ -45,12 +44,9 @@ import Weft.Sim.Internal.World
 largestFile :: Int64
 largestFile = 16 * 1024 * 1024 * 1024 * 1024
 
--- | Fills the buffer when the operation completes.
 readFileAt :: Disks -> File -> Buffer -> Int -> Int -> Int64 -> Answering Int
-readFileAt disks file (Buffer memory room) offset count at ask k = withHandle disks ask what file $ \handle ->
-  operation disks ask diskDelay what (Just handle) (failing what Nothing . act handle) k
+readFileAt disks file (Buffer memory room) offset count at = onFile disks diskDelay "read" file act
   where
-    what = "read"
     from = max 0 (min room offset)
     wanted = max 0 (min (room - from) count)
     act handle disk = do
@@ -74,8 +70,7 @@ copyPiece to piece = unsafeUseAsCStringLen piece $ \(from, n) -> (to `plusPtr` n
 
 -- | Writes all of these bytes, or the first of them.
 writeFileAt :: Disks -> File -> ByteString -> Int64 -> Answering Int
-writeFileAt disks file bytes at ask k = withHandle disks ask "write" file $ \handle ->
-  operation disks ask diskDelay "write" (Just handle) (\disk -> failing "write" Nothing (writing disks disk handle bytes at)) k
+writeFileAt disks file bytes at = onFile disks diskDelay "write" file $ \handle disk -> writing disks disk handle bytes at
 
 -- | Write the bytes that a part of the buffer has when the write completes.
 writeBufferAt :: Disks -> File -> Buffer -> Int -> Int -> Int64 -> Answering Int
@@ -110,10 +105,8 @@ writing disks disk handle bytes@(BS memory count) at = do
     pure n
 
 setFileSize :: Disks -> File -> Int64 -> Answering ()
-setFileSize disks file size ask k = withHandle disks ask what file $ \handle ->
-  operation disks ask diskDelay what (Just handle) (failing what Nothing . act handle) k
+setFileSize disks file size = onFile disks diskDelay "truncate" file act
   where
-    what = "truncate"
     act handle disk
       | size < 0 || not (mayWrite (handleMode handle)) = pure (Left eINVAL)
       | size > largestFile = pure (Left eFBIG)
@@ -133,7 +126,7 @@ syncFile disks file dataOnly ask k = withHandle disks ask "sync" file $ \handle 
       if broken
         then do
           node <- onSystem disk (`nodeOf` handleInode handle)
-          (after, told) <- syncFailed (worldRandom (disksWorld disks)) upTo (nodeData node)
+          (after, told) <- settleTo (worldRandom (disksWorld disks)) False upTo (nodeData node)
           changeSystem disk (adjustNode (\n -> n {nodeData = after}) (handleInode handle))
           noteFile disks handle (\path -> "a sync of " <> path <> " has failed: " <> told)
           pure (Left eIO)
@@ -180,7 +173,6 @@ misaligned :: Handle -> ForeignPtr Word8 -> Int -> Int64 -> Bool
 misaligned handle memory count place =
   handleDirect handle && any ((/= 0) . (`mod` pageSize)) [unsafeForeignPtrToPtr memory `minusPtr` nullPtr, count, fromIntegral place]
 
--- | Refuse, or fail with @EIO@ at the disk's rate, or act.
 orBroken :: Disks -> Handle -> ((Double, Double) -> Double) -> String -> Maybe Errno -> IO a -> IO (Either Errno a)
 orBroken disks handle rate what refusal act = case refusal of
   Just e -> pure (Left e)

@@ -54,11 +54,9 @@ rootInode = 1
 emptyTree :: Tree
 emptyTree = Tree (IntMap.singleton rootInode (Folder rootInode Map.empty))
 
--- | Is it a directory that still exists?
 isDirectory :: Tree -> Inode -> Bool
 isDirectory (Tree folders) n = IntMap.member n folders
 
--- | The names in a directory; none for other files.
 namesIn :: Tree -> Inode -> Map ByteString Inode
 namesIn (Tree folders) n = maybe Map.empty (\(Folder _ names) -> names) (IntMap.lookup n folders)
 
@@ -69,7 +67,6 @@ parentOf (Tree folders) n = maybe rootInode (\(Folder parent _) -> parent) (IntM
 isWithin :: Tree -> Inode -> Inode -> Bool
 isWithin tree n top = n == top || (n /= rootInode && isWithin tree (parentOf tree n) top)
 
--- | The path of everything that has a name, and of the root.
 pathsOf :: Tree -> IntMap ByteString
 pathsOf tree = IntMap.insert rootInode "/" (IntMap.fromList (go "" rootInode))
   where

@@ -4,7 +4,7 @@
 -- Description : The part of a file that is not on the disk yet
 --
 -- A file as its readers see it, what the disk certainly holds of it, and the changes between the
--- two, oldest first. Pure; a crash supplies what becomes of each change.
+-- two, oldest first; and what a crash makes of them, by the dice.
 --
 -- See Note [What a crash leaves].
 module Weft.Sim.Internal.Disk.Unsynced
@@ -23,11 +23,9 @@ module Weft.Sim.Internal.Disk.Unsynced
     syncTo,
 
     -- * Losing
-    PageOutcome (..),
-    Junk (..),
-    CrashOutcomes (..),
     settleTo,
     forgetCached,
+    counted,
   )
 where
 
@@ -36,11 +34,13 @@ import Data.ByteString (ByteString)
 import Data.ByteString qualified as ByteString
 import Data.Foldable (toList)
 import Data.Int (Int64)
+import Data.List (intercalate)
 import Data.List qualified as List
 import Data.Sequence (Seq, (|>))
 import Data.Sequence qualified as Seq
 import Data.Word (Word8)
 import Weft.Sim.Internal.Disk.Content
+import Weft.Sim.Internal.Random
 
 -- Note [What a crash leaves]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~
@@ -123,7 +123,6 @@ syncTo upTo file = left {onDisk = List.foldl' (\content -> enact content content
   where
     (covered, left) = splitAtMark upTo file
 
--- | Apply a change, given the durable content and the content so far.
 enact :: Content -> Content -> PageOutcome -> DataChange -> Content
 enact certain content outcome = \case
   Resized size -> setSize size content
@@ -184,31 +183,56 @@ data Junk
     Stale !Int
   deriving stock (Eq, Show)
 
--- | Decides what becomes of a page write, given the range of bytes that it added (empty if both are
--- equal), and how many of a number of size changes survive.
-data CrashOutcomes m = CrashOutcomes
-  { outcomeOfPage :: (Int, Int) -> m PageOutcome,
-    outcomeOfSizes :: Int -> m Int
-  }
+-- | What becomes of a page write, given the range of bytes that it added (empty if both are equal). Of
+-- eight pages three survive, two are lost and three are torn, at one place or anywhere; a page that has
+-- grown is torn in one of two ways.
+pageOutcome :: Random -> (Int, Int) -> IO PageOutcome
+pageOutcome random (from, to) = below random 16 >>= outcome
+  where
+    outcome n
+      | n < 6 = pure Survives
+      | n < 10 = pure Lost
+      | n < 13 || from >= to = below random 4 >>= torn
+      | otherwise = Ragged . (from +) <$> below random (to - from) <*> chance random 0.7 <*> junk
+    torn n
+      | n == 0 = Torn . fromIntegral . (1 +) <$> below random 254
+      | otherwise = (\i new -> Torn (if new then 2 ^ i - 1 else 255 - (2 ^ i - 1))) . (1 +) <$> below random 7 <*> chance random 0.5
+    junk = chance random 0.4 >>= \zeroes -> if zeroes then pure Zeroes else Stale <$> below random 4096
 
--- | Settle everything up to the mark as these decide. Answers what became of the page writes, too,
--- and how many changes of the size were lost.
-settleTo :: (Monad m) => CrashOutcomes m -> Mark -> FileData -> m (FileData, [PageOutcome], Int)
-settleTo outcomes upTo file = do
+-- | Settle everything up to the mark by the dice: a crash, where some changes of the size may be lost
+-- (the flag), or a failed sync: the system has given up what it should have written, programs do not
+-- see that yet, and the sizes stay. Answers an account of it in words.
+settleTo :: Random -> Bool -> Mark -> FileData -> IO (FileData, String)
+settleTo random isCrash upTo file = do
   let (covered, left) = splitAtMark upTo file
       sizes = length (filter (not . wasPageWrite) (toList covered))
-  surviving <- if sizes == 0 then pure 0 else outcomeOfSizes outcomes sizes
-  let certain = onDisk file
-  (content, told) <- go certain surviving (onDisk file) [] (toList covered)
-  pure (left {onDisk = content}, told, sizes - surviving)
+  surviving <- if isCrash && sizes > 0 then below random (sizes + 1) else pure sizes
+  (content, told) <- go surviving certain [] (toList covered)
+  pure (left {onDisk = content}, account told (sizes - surviving))
   where
-    go _ _ content told [] = pure (content, reverse told)
-    go certain sizes content told (c : rest)
+    certain = onDisk file
+    go _ content told [] = pure (content, reverse told)
+    go sizes content told (c : rest)
       | PageWritten n new <- c = do
-          outcome <- outcomeOfPage outcomes (appended certain content n new)
-          go certain sizes (enact certain content outcome c) (outcome : told) rest
-      | sizes > 0 = go certain (sizes - 1 :: Int) (enact certain content Survives c) told rest
-      | otherwise = go certain sizes content told rest
+          outcome <- pageOutcome random (appended certain content n new)
+          go sizes (enact certain content outcome c) (outcome : told) rest
+      | sizes > 0 = go (sizes - 1 :: Int) (enact certain content Survives c) told rest
+      | otherwise = go sizes content told rest
+
+account :: [PageOutcome] -> Int -> String
+account outcomes sizes =
+  "of " <> counted (length outcomes) "unsynced page write" "unsynced page writes" <> " " <> intercalate ", " (pages <> [counted sizes "change" "changes" <> " of the size lost" | sizes > 0])
+  where
+    pages = [show (count (== Lost)) <> " lost", show (count torn) <> " torn"]
+    count p = length (filter p outcomes)
+    torn = \case
+      Torn {} -> True
+      Ragged {} -> True
+      _ -> False
+
+counted :: Int -> String -> String -> String
+counted 1 one _ = "1 " <> one
+counted n _ several = show n <> " " <> several
 
 wasPageWrite :: DataChange -> Bool
 wasPageWrite = \case

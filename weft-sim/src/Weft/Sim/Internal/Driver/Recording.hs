@@ -10,12 +10,11 @@
 module Weft.Sim.Internal.Driver.Recording (record, finishRecord, moment, observe, audited, stuckThreads) where
 
 import Control.Exception (IOException, try)
-import Control.Monad (forM, forM_, unless, when)
-import Data.Foldable (for_)
+import Control.Monad (forM_, unless, when)
+import Data.Foldable (for_, toList)
 import Data.IORef
 import Data.List (intercalate, isSuffixOf, sortOn, (\\))
 import Data.Maybe (fromMaybe)
-import Data.Primitive.Array
 import System.Posix.Directory qualified as Posix
 import System.Posix.Files (readSymbolicLink)
 import Weft.Internal.Core.SystemCall (Reason (..), SystemCall (..))
@@ -23,7 +22,6 @@ import Weft.Internal.Core.Trace
 import Weft.Internal.Os.Sys (monotonicNow)
 import Weft.Sim.Internal.Driver.State
 import Weft.Sim.Internal.Events
-import Weft.Sim.Internal.Homes
 import Weft.Sim.Internal.Kernel
 import Weft.Sim.Internal.Network (describeWait)
 import Weft.Sim.Internal.Race
@@ -34,7 +32,7 @@ import Weft.Sim.Internal.World
 
 -- | The step that follows is by this one; its line, if it has one.
 record :: Driver -> Who -> Maybe String -> IO ()
-record d who line = for_ (planRecord (driverPlan d)) $ \ref -> do
+record d who line = for_ (driverRecord d) $ \ref -> do
   writeIORef (driverTouches d) []
   for_ line $ \text -> do
     m <- moment d who text
@@ -43,13 +41,13 @@ record d who line = for_ (planRecord (driverPlan d)) $ \ref -> do
 
 moment :: Driver -> Who -> String -> IO Moment
 moment d who text = do
-  now <- clock (worldEvents (simWorld (planSim (driverPlan d))))
+  now <- clock (worldEvents (driverWorld d))
   step <- wordOf (driverWords d) Steps
-  pure (Moment step (now - driverStart d) who text)
+  pure (Moment step (now - worldStart) who text)
 
 -- | The objects that were touched belong to the line of the step. The flag: its thread waits now.
 finishRecord :: Driver -> Bool -> IO ()
-finishRecord d waits = for_ (planRecord (driverPlan d)) $ \ref -> do
+finishRecord d waits = for_ (driverRecord d) $ \ref -> do
   touches <- reverse <$> readIORef (driverTouches d)
   step <- wordOf (driverWords d) Steps
   let did text = case [t | Did t <- touches] of
@@ -59,8 +57,8 @@ finishRecord d waits = for_ (planRecord (driverPlan d)) $ \ref -> do
   modifyIORef' ref (amend step (\text -> intercalate ", " (did text <> caused)))
 {-# INLINE finishRecord #-}
 
--- | The world may have noted something after the line, which is left out if it says nothing.
--- A step without a line is noticed at the line before it: not at the end of all lines.
+-- | The world may have noted something after the line, which is left out if it says nothing. A step
+-- without a line is noticed at the line before it.
 amend :: Int -> (String -> String) -> [Moment] -> [Moment]
 amend step change moments = case span ((== ByWorld) . momentWho) moments of
   (after', m : before) | momentStep m == step -> after' <> [m {momentText = text} | text <- [change (momentText m)], not (null text)] <> before
@@ -80,8 +78,7 @@ observe detector number step = \case
   Call {} -> touched detector number TheWorld
   _ -> pure ()
 
--- | Run an effect, and measure it from outside: how long it takes by the real clock, and which
--- descriptors of the operating system it leaves open.
+-- | Run an effect, and measure its real time and the real descriptors that it leaves open.
 audited :: (String -> IO ()) -> IO () -> IO ()
 audited tell step = do
   before <- openDescriptors
@@ -97,8 +94,8 @@ audited tell step = do
   where
     tolerated = 20
 
--- | The open descriptors and what they are, without the one that this listing opens. Empty where
--- the system does not tell.
+-- | The open descriptors and what they are, without that of this listing. Empty where the system
+-- does not tell.
 openDescriptors :: IO [(String, FilePath)]
 openDescriptors = either (\(_ :: IOException) -> []) id <$> try listing
   where
@@ -114,36 +111,30 @@ openDescriptors = either (\(_ :: IOException) -> []) id <$> try listing
       Posix.closeDirStream stream
       pure [(n, to) | (n, to) <- everything, not ("/fd" `isSuffixOf` to)]
 
--- | All threads that have not ended: what each waits for, on which machine, and the thread that
--- holds that.
+-- | All threads that have not ended.
 stuckThreads :: Driver -> Workers -> IO [Stuck]
 stuckThreads d workers = do
   ready <- map (\e -> (entryTcb e, Nothing)) <$> entries (driverReady d)
-  waiting <- fmap concat . forM [0 .. planWorkers (driverPlan d) - 1] $ \w -> do
-    let home = indexArray (workerHomes workers) w
-    homeVisit home collect [] >>= \inTables -> pure (reverse inTables)
-  let world = simWorld sim
-  all' <- mapM (describeStuck world) (ready <> waiting)
-  pure (sortOn stuckThread (concat all'))
+  waiting <- concat <$> mapM (\home -> reverse <$> homeVisit home collect []) (toList (workerHomes workers))
+  sortOn stuckThread . concat <$> mapM describeStuck (ready <> waiting)
   where
-    sim = planSim (driverPlan d)
     collect seen acc = pure $ case seen of
       SeenWaiting wait -> (waitTcb wait, Just wait) : acc
       _ -> acc
-    describeStuck world (tcb, wait) = do
-      alive <- isAlive world tcb
+    describeStuck (tcb, wait) = do
+      alive <- isAlive (driverWorld d) tcb
       if not alive
         then pure []
         else do
-          machine <- machineOf world tcb
+          machine <- machineOf (driverWorld d) tcb
           (text, holder) <- case wait of
             Nothing -> pure (Nothing, 0)
             Just (Wait _ request _) -> do
-              peer <- describeWait (simNetwork sim) request
+              peer <- describeWait (simNetwork (driverSim d)) request
               held <- case request of
                 Suspend reason _ -> reasonHolder reason
                 _ -> pure 0
-              pure (Just (describeCall (driverStart d) request <> fromMaybe "" peer), held)
+              pure (Just (describeCall request <> fromMaybe "" peer), held)
           let context = stateContext (tcbState tcb)
           pure
             [ Stuck

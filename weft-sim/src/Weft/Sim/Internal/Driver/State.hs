@@ -4,21 +4,20 @@
 -- |
 -- Description : The state of the driver of a simulated run
 --
--- The plan of a run, what comes of it, and the state between two steps, with the small
+-- What is given to a run, its state between two steps, and what comes of it, with the small
 -- things that are done to it. Used by "Weft.Sim.Internal.Driver" and its parts.
 module Weft.Sim.Internal.Driver.State
-  ( -- * Before and after
-    Plan (..),
-    Conclusion (..),
-    Outcome (..),
+  ( Outcome (..),
+    Uncaught (..),
     Stuck (..),
-
-    -- * In between
     Driver (..),
+    Workers (..),
     Actor (..),
     Touch (..),
     DriverWord (..),
-    newStreaks,
+    newDriver,
+    driverWorld,
+    driverWorkerCount,
     endless,
     isTiring,
     bumpStep,
@@ -34,19 +33,20 @@ import Control.Monad.Primitive (RealWorld)
 import Data.Bits (shiftR, xor, (.&.))
 import Data.Foldable (for_)
 import Data.IORef
-import Data.Int (Int64)
 import Data.IntSet qualified as IntSet
+import Data.Maybe (isJust)
 import Data.Primitive.Array
 import Data.Primitive.PrimArray
 import Data.Primitive.PrimVar
 import Data.Sequence (Seq)
+import Data.Sequence qualified as Seq
 import Weft.Internal.Core.Cancel (endFate)
-import Weft.Internal.Core.Retries (Retries)
+import Weft.Internal.Core.Retries (Retries, newRetries)
 import Weft.Internal.Core.Scheduler
 import Weft.Internal.Core.Trace
-import Weft.Internal.Kernel (Kernel)
+import Weft.Internal.Kernel (Instance)
 import Weft.Sim.Internal.Choices
-import Weft.Sim.Internal.Homes
+import Weft.Sim.Internal.Config
 import Weft.Sim.Internal.Interrupts
 import Weft.Sim.Internal.Kernel
 import Weft.Sim.Internal.Race
@@ -54,43 +54,6 @@ import Weft.Sim.Internal.Ready
 import Weft.Sim.Internal.Timeline
 import Weft.Sim.Internal.Words
 import Weft.Sim.Internal.World
-
--- | The program's world, and how to run it.
-data Plan = Plan
-  { planSim :: !Sim,
-    planKernel :: !Kernel,
-    planChooser :: !Chooser,
-    planWorkers :: !Int,
-    -- | Steps and virtual nanoseconds after which the run is ended.
-    planMaxSteps :: !Int,
-    planMaxTime :: !Int64,
-    -- | For the threads that are left when the main thread has ended.
-    planGrace :: !Int64,
-    -- | Where to record what happens.
-    planRecord :: !(Maybe (IORef [Moment])),
-    planDetector :: !(Maybe Detector),
-    planInterrupts :: !(Maybe Interrupts),
-    -- | Told that a thread was left by an exception.
-    planUncaught :: !(Tcb -> SomeException -> IO ()),
-    planReport :: !(String -> IO ()),
-    -- | Told what a step did outside of the simulation, as far as that can be seen: looking costs
-    -- some microseconds for each effect.
-    planAudit :: !(Maybe (String -> IO ())),
-    -- | Is it time to give up? Asked now and then.
-    planStop :: !(IO Bool)
-  }
-
--- | How a run has ended.
-data Conclusion a = Conclusion
-  { endedHow :: !(Outcome a),
-    endedSteps :: !Int,
-    -- | Virtual nanoseconds since the start.
-    endedTime :: !Int64,
-    -- | Threads that had not ended, where their end was asked for or nothing could run.
-    endedStuck :: [Stuck],
-    -- | Of all steps, which thread did what: two runs that differ have other numbers, most likely.
-    endedDigest :: !Int
-  }
 
 -- | The end of the main thread.
 data Outcome a
@@ -105,6 +68,18 @@ data Outcome a
   | -- | 'Weft.Sim.configMaxTime' was not enough.
     TimeLimit
   deriving stock (Show, Functor)
+
+-- | An unhandled exception.
+data Uncaught = Uncaught
+  { -- | The number of the thread.
+    uncaughtThread :: !Int,
+    -- | Its label ('Weft.label').
+    uncaughtLabel :: !Label,
+    -- | Of the machine it was on.
+    uncaughtMachine :: !String,
+    uncaughtException :: SomeException
+  }
+  deriving stock (Show)
 
 -- | A thread that waits.
 data Stuck = Stuck
@@ -130,23 +105,44 @@ data Actor
     Message !Int !Clock
   | TheWorldItself
 
+-- | The workers of a run, by their numbers.
+data Workers = Workers
+  { workerHomes :: !(Array Home),
+    workerInstances :: !(Array Instance),
+    workerSchedulers :: !(Array Scheduler)
+  }
+
 data Driver = Driver
-  { driverPlan :: !Plan,
+  { driverConfig :: !Config,
+    driverSim :: !Sim,
+    driverChooser :: !Chooser,
+    driverDetector :: !(Maybe Detector),
+    driverInterrupts :: !(Maybe Interrupts),
+    -- | What happens, latest first, if it is recorded.
+    driverRecord :: !(Maybe (IORef [Moment])),
+    -- | Told what a step did outside of the simulation, as far as that can be seen: looking costs
+    -- some microseconds for each effect.
+    driverAudit :: !(Maybe (String -> IO ())),
+    -- | Is it time to give up? Asked now and then.
+    driverStop :: !(IO Bool),
+    -- | Is the run recorded, or looked through for races?
+    driverSees :: !Bool,
+    -- | Latest first, as the lines to the operator.
+    driverUncaught :: !(IORef [Uncaught]),
+    driverReports :: !(IORef [String]),
     -- | Known a little later than the rest.
     driverWorkers :: !(IORef (Maybe Workers)),
     driverReady :: !ReadyList,
     -- | Chosen in the middle of a slice, to run after it.
     driverNext :: !(IORef (Maybe Entry)),
     driverActor :: !(IORef Actor),
+    -- | By worker.
     driverInboxes :: !(Array (IORef (Seq (Clock, IO ())))),
     driverMessages :: !(PrimVar RealWorld Int),
     driverBell :: !(MVar ()),
     driverWords :: !(Words DriverWord),
     -- | By thread (modulo their number here), how many nodes since its last system call.
     driverStreaks :: !(MutablePrimArray RealWorld Int),
-    -- | Is the run recorded, or looked through for races?
-    driverSees :: !Bool,
-    driverStart :: !Int64,
     -- | Transactions that wait.
     driverRetries :: !Retries,
     -- | Threads of machines that have crashed, which were counted as ended.
@@ -157,7 +153,8 @@ data Driver = Driver
 
 data DriverWord
   = Steps
-  | Digest
+  | -- | Of all steps, which thread did what.
+    Digest
   | -- | A flag: an effect has run since transactions that wait were last tried.
     Stirred
   | -- | A flag: the main thread has ended.
@@ -173,12 +170,36 @@ data Touch
   | -- | What came of it.
     Caused String
 
-newStreaks :: IO (MutablePrimArray RealWorld Int)
-newStreaks = do
+-- | A driver before the first step, of what its first fields say.
+newDriver :: Config -> Sim -> Chooser -> Maybe Detector -> Maybe Interrupts -> Maybe (IORef [Moment]) -> Maybe (String -> IO ()) -> IO Bool -> IO Driver
+newDriver config sim chooser detector interrupts moments tell stop = do
+  numbers <- newWords
+  setWord numbers Digest 5381
   streaks <- newPrimArray streakCount
-  streaks <$ setPrimArray streaks 0 streakCount 0
+  setPrimArray streaks 0 streakCount 0
+  Driver config sim chooser detector interrupts moments tell stop (isJust detector || isJust moments)
+    <$> newIORef []
+    <*> newIORef []
+    <*> newIORef Nothing
+    <*> newReadyList
+    <*> newIORef Nothing
+    <*> newIORef NoActor
+    <*> (arrayFromList <$> mapM (const (newIORef Seq.empty)) [1 .. max 1 (configWorkers config)])
+    <*> newPrimVar 0
+    <*> newEmptyMVar
+    <*> pure numbers
+    <*> pure streaks
+    <*> newRetries False
+    <*> newIORef IntSet.empty
+    <*> newIORef []
 
--- A power of two.
+driverWorld :: Driver -> World
+driverWorld = simWorld . driverSim
+
+driverWorkerCount :: Driver -> Int
+driverWorkerCount = sizeofArray . driverInboxes
+
+-- | A power of two.
 streakCount :: Int
 streakCount = 64
 
@@ -203,7 +224,7 @@ endless d number calls
 
 -- | The answer of 'endless', without counting a step.
 isTiring :: Driver -> Int -> Trace -> IO Bool
-isTiring d number trace = (\n -> n >= tiringSteps && not (isSystemCall trace)) <$> readPrimArray (driverStreaks d) (streakOf number)
+isTiring d number trace = (\n -> n >= tiringSteps && not (isSystemCall (traitsOf trace))) <$> readPrimArray (driverStreaks d) (streakOf number)
 
 bumpStep :: Driver -> IO ()
 bumpStep d = addTo (driverWords d) Steps 1
@@ -221,5 +242,5 @@ bury d workers w tcb = do
   unless (IntSet.member (tcbNumber tcb) dead) $ do
     writeIORef (driverDead d) (IntSet.insert (tcbNumber tcb) dead)
     threadDropped (indexArray (workerSchedulers workers) w)
-    for_ (planDetector (driverPlan d)) (`ended` tcbNumber tcb)
+    for_ (driverDetector d) (`ended` tcbNumber tcb)
     endFate (tcbIdentity tcb)

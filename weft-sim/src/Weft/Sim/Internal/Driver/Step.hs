@@ -24,18 +24,16 @@ import Weft.Internal.Core.Retries (lookAgain, someWait)
 import Weft.Internal.Core.Scheduler
 import Weft.Internal.Core.Trace
 import Weft.Sim.Internal.Choices
+import Weft.Sim.Internal.Config
 import Weft.Sim.Internal.Driver.Recording
 import Weft.Sim.Internal.Driver.State
-import Weft.Sim.Internal.Homes
 import Weft.Sim.Internal.Interrupts
-import Weft.Sim.Internal.Kernel
 import Weft.Sim.Internal.Race
 import Weft.Sim.Internal.Ready
 import Weft.Sim.Internal.Timeline
 import Weft.Sim.Internal.Words
 import Weft.Sim.Internal.World
 
--- | The result of a step.
 data Ran
   = -- | Nothing can run.
     NothingCan
@@ -43,8 +41,8 @@ data Ran
     GoesOn
   | GaveWay
 
--- | One step, if anything can run. The flag: the last of the ready threads is the one that ran,
--- and may go on.
+-- | One step, if anything can run. The flag: the last of the ready threads is the one that ran, and
+-- may go on.
 advance :: Driver -> Workers -> Bool -> IO Ran
 advance d workers goesOn = do
   n <- count (driverReady d)
@@ -75,7 +73,7 @@ decideAmong d workers current n m = do
   choice <-
     if options <= 1
       then pure 0
-      else chooseThread (planChooser (driverPlan d)) (mine == 1) options threadOf
+      else chooseThread (driverChooser d) (mine == 1) options threadOf
   case current of
     Just (entry, trace) | choice < mine -> runKnown d workers entry trace
     _ | choice < mine + messages -> interrupted >> runMessage d (boxes !! (choice - mine)) >> pure GaveWay
@@ -89,7 +87,7 @@ decideAmong d workers current n m = do
 {-# OPAQUE decideAmong #-}
 
 waitingBoxes :: Driver -> IO [Int]
-waitingBoxes d = filterM waits [0 .. planWorkers (driverPlan d) - 1]
+waitingBoxes d = filterM waits [0 .. driverWorkerCount d - 1]
   where
     waits w = not . Seq.null <$> readIORef (indexArray (driverInboxes d) w)
 
@@ -104,9 +102,7 @@ runMessage d w = do
   record d (ByMessage w) (Just "message")
   act
   finishRecord d False
-{-# OPAQUE runMessage #-}
 
--- | Run the next node of a thread.
 runThread :: Driver -> Workers -> Entry -> IO Ran
 runThread d workers entry = unlessDead d workers entry (forced entry >>= runAlive d workers entry)
 
@@ -116,13 +112,13 @@ runKnown d workers entry trace = unlessDead d workers entry (runAlive d workers 
 
 unlessDead :: Driver -> Workers -> Entry -> IO Ran -> IO Ran
 unlessDead d workers entry act = do
-  alive <- isAlive (simWorld (planSim (driverPlan d))) (entryTcb entry)
+  alive <- isAlive (driverWorld d) (entryTcb entry)
   if alive then act else GaveWay <$ bury d workers (entryWorker entry) (entryTcb entry)
 {-# INLINE unlessDead #-}
 
 runAlive :: Driver -> Workers -> Entry -> Trace -> IO Ran
 runAlive d workers entry trace = do
-  for_ (planInterrupts (driverPlan d)) $ \i -> strikeBefore d workers i entry trace
+  for_ (driverInterrupts d) $ \i -> strikeBefore d workers i entry trace
   tired <- begin d (entryTcb entry) trace
   slice d (indexArray (workerSchedulers workers) (entryWorker entry)) (entryTcb entry) trace tired
   readIORef (driverNext d) >>= \case
@@ -130,7 +126,6 @@ runAlive d workers entry trace = do
     Nothing -> runPaused d workers entry
 {-# OPAQUE runAlive #-}
 
--- | A thread has run, waits or is ready.
 runPaused :: Driver -> Workers -> Entry -> IO Ran
 runPaused d workers entry = do
   same <- wentOn d number
@@ -138,28 +133,23 @@ runPaused d workers entry = do
     -- Its latest node.
     Running _ trace -> do
       when (driverSees d) (seenAfter d number trace same)
-      unless same $ for_ (planInterrupts (driverPlan d)) $ \i -> strikeWaiting d workers i entry trace
-      pure $! if same && not (isYield trace) then GoesOn else GaveWay
+      unless same $ for_ (driverInterrupts d) $ \i -> strikeWaiting d workers i entry trace
+      pure $! if same && not (isYield (traitsOf trace)) then GoesOn else GaveWay
     _ -> pure GaveWay
   where
     !number = tcbNumber (entryTcb entry)
 
--- | Between two nodes of a thread: does it go on at once with the next? So it mostly does where
--- nothing else can run, or the chooser says so. The loop need not look around before every 16th step.
---
--- Called by the scheduler in the middle of a slice. If not, the thread becomes ready, and what
--- the chooser has chosen instead is the driver's next.
---
--- Out of line, and the arguments are evaluated before the driver: what GHC has read of that it
--- would save around each test of whether something is evaluated.
+-- | Between two nodes of a thread, in the middle of a slice of the scheduler: does it go on at once
+-- with the next? If not, it becomes ready, and what the chooser has chosen instead is the driver's
+-- next. The loop need not look around before every 16th step.
 mayGoOn :: Driver -> Tcb -> Trace -> IO Bool
 mayGoOn d !tcb !trace = do
   steps <- wordOf (driverWords d) Steps
   over <- wordOf (driverWords d) Over
   gaveWay <- wordOf (driverWords d) GivesWay
-  alive <- isAlive (simWorld (planSim (driverPlan d))) tcb
+  alive <- isAlive (driverWorld d) tcb
   tiring <- isTiring d (tcbNumber tcb) trace
-  if steps .&. 15 == 15 || steps >= planMaxSteps (driverPlan d) || over + gaveWay > 0 || not alive || tiring
+  if steps .&. 15 == 15 || steps >= configMaxSteps (driverConfig d) || over + gaveWay > 0 || not alive || tiring
     then pure False
     else do
       n <- count (driverReady d)
@@ -170,10 +160,9 @@ mayGoOn d !tcb !trace = do
         | otherwise -> mayGoFirst d tcb trace n
 {-# OPAQUE mayGoOn #-}
 
--- | 'mayGoOn' where this number of others could run instead.
 mayGoFirst :: Driver -> Tcb -> Trace -> Int -> IO Bool
 mayGoFirst d tcb trace n =
-  chooseThread (planChooser (driverPlan d)) True (n + 1) thread >>= \case
+  chooseThread (driverChooser d) True (n + 1) thread >>= \case
     0 -> True <$ onward d tcb trace
     choice -> do
       when (driverSees d) (finishRecord d False)
@@ -183,7 +172,6 @@ mayGoFirst d tcb trace n =
     thread i = tcbNumber <$> if i == 0 then pure tcb else entryTcb <$> entryAt (driverReady d) (i - 1)
 {-# OPAQUE mayGoFirst #-}
 
--- | A step of a thread has ended, and the next begins.
 onward :: Driver -> Tcb -> Trace -> IO ()
 onward d tcb trace = do
   when (driverSees d) (finishRecord d False)
@@ -199,14 +187,13 @@ begin d !tcb !trace = do
       !number = tcbNumber tcb
   writeIORef (driverActor d) (Running tcb trace)
   bumpStep d
-  setFlag (driverWords d) GivesWay (yields traits)
+  setFlag (driverWords d) GivesWay (isYield traits)
   digest d number tag
-  when (acts traits) $ setFlag (driverWords d) Stirred True
-  tired <- endless d number (calls traits)
+  when (isEffect traits) $ setFlag (driverWords d) Stirred True
+  tired <- endless d number (isSystemCall traits)
   tired <$ when (driverSees d) (seen d tcb trace)
 {-# OPAQUE begin #-}
 
--- | Does the thread with this number go on? Then it is the last that is ready.
 wentOn :: Driver -> Int -> IO Bool
 wentOn d number = do
   n <- count (driverReady d)
@@ -216,8 +203,8 @@ wentOn d number = do
 {-# OPAQUE wentOn #-}
 
 slice :: Driver -> Scheduler -> Tcb -> Trace -> Bool -> IO ()
-slice d scheduler tcb trace tired = case planAudit (driverPlan d) of
-  Just tell | isEffect trace -> do
+slice d scheduler tcb trace tired = case driverAudit d of
+  Just tell | isEffect (traitsOf trace) -> do
     step <- wordOf (driverWords d) Steps
     audited (tell . ((named <> ", step " <> show step <> ": ") <>)) act
   _ -> act
@@ -230,8 +217,8 @@ slice d scheduler tcb trace tired = case planAudit (driverPlan d) of
 seen :: Driver -> Tcb -> Trace -> IO ()
 seen d tcb trace = do
   step <- wordOf (driverWords d) Steps
-  for_ (planDetector (driverPlan d)) $ \detector -> observe detector (tcbNumber tcb) step trace
-  record d (ByThread (tcbNumber tcb) (tcbLabel tcb)) (describeNode (driverStart d) trace)
+  for_ (driverDetector d) $ \detector -> observe detector (tcbNumber tcb) step trace
+  record d (ByThread (tcbNumber tcb) (tcbLabel tcb)) (describeNode trace)
 {-# OPAQUE seen #-}
 
 -- | The step is over. The flag: the thread may go on.
@@ -239,7 +226,7 @@ seenAfter :: Driver -> Int -> Trace -> Bool -> IO ()
 seenAfter d number trace same = do
   finishRecord d (not same && mayWait trace)
   case trace of
-    Done -> for_ (planDetector (driverPlan d)) (`ended` number)
+    Done -> for_ (driverDetector d) (`ended` number)
     _ -> pure ()
 {-# OPAQUE seenAfter #-}
 
@@ -247,28 +234,26 @@ seenAfter d number trace same = do
 strikeBefore :: Driver -> Workers -> Interrupts -> Entry -> Trace -> IO ()
 strikeBefore d workers i entry trace = do
   passed i (tcbNumber (entryTcb entry))
-  when (isSystemCall trace && masking entry == Unmasked) $ do
+  when (isSystemCall (traitsOf trace) && masking entry == Unmasked) $ do
     ways <- strikes d workers i entry
     unless (null ways) $ do
-      choice <- decideStrike i (planChooser (driverPlan d)) (length ways)
+      choice <- decideStrike i (driverChooser d) (length ways)
       for_ (take 1 (drop (choice - 1) ways)) $ \way ->
         when (choice > 0) (carryOut d workers i entry (before trace) way)
   where
-    before = maybe "" (", before it does this: " <>) . describeNode (driverStart d)
-{-# OPAQUE strikeBefore #-}
+    before = maybe "" (", before it does this: " <>) . describeNode
 
 strikeWaiting :: Driver -> Workers -> Interrupts -> Entry -> Trace -> IO ()
-strikeWaiting d workers i entry trace = when mayWaitHere $ do
+strikeWaiting d workers i entry trace = when (isSystemCall traits && not (isYield traits) && masking entry /= MaskedUninterruptible) $ do
   ways <- strikes d workers i entry
   unless (null ways) $ do
-    choice <- decideStrike i (planChooser (driverPlan d)) (2 * length ways)
+    choice <- decideStrike i (driverChooser d) (2 * length ways)
     let (late, n) = (choice - 1) `divMod` length ways
     for_ (take 1 (drop n ways)) $ \way -> when (choice > 0) $ do
       let act = carryOut d workers i entry ", while it waits" way
       if late == 0 then act else ambush i (tcbNumber (entryTcb entry)) act
   where
-    mayWaitHere = isSystemCall trace && not (isYield trace) && masking entry /= MaskedUninterruptible
-{-# OPAQUE strikeWaiting #-}
+    traits = traitsOf trace
 
 masking :: Entry -> Masking
 masking = stateMasking . tcbState . entryTcb
@@ -276,7 +261,7 @@ masking = stateMasking . tcbState . entryTcb
 strikes :: Driver -> Workers -> Interrupts -> Entry -> IO [Strike]
 strikes d workers i entry = do
   closing <- readIORef (homeClosing home)
-  if closing then pure [] else strikesAt i (planSim (driverPlan d)) home (entryTcb entry)
+  if closing then pure [] else strikesAt i (driverSim d) home (entryTcb entry)
   where
     home = indexArray (workerHomes workers) (entryWorker entry)
 
@@ -285,7 +270,7 @@ carryOut d workers i entry when' way = do
   let tcb = entryTcb entry
   said <- moment d (ByThread (tcbNumber tcb) (tcbLabel tcb)) (strikeWhat way <> when')
   struck i said
-  note (simWorld (planSim (driverPlan d))) $
+  note (driverWorld d) $
     "fault: thread " <> show (tcbNumber tcb) <> labelBehind (tcbLabel tcb) <> " " <> momentText said
   writeIORef (driverActor d) TheWorldItself
   strikeNow way >>= mapM_ (toItsEnd (8 :: Int))
@@ -302,7 +287,6 @@ nextStrike d workers i = do
     Just act | not closing -> act >> hasReady d >>= \ready -> if ready then pure True else nextStrike d workers i
     _ -> pure False
 
--- | Is there a thread or a message that can run?
 hasReady :: Driver -> IO Bool
 hasReady d = do
   n <- count (driverReady d)
@@ -313,11 +297,9 @@ hasReady d = do
 quicken :: Driver -> Workers -> IO Bool
 quicken d workers = do
   again <- retryTransactions d
-  if again then pure True else maybe (pure False) (nextStrike d workers) (planInterrupts (driverPlan d))
-{-# OPAQUE quicken #-}
+  if again then pure True else maybe (pure False) (nextStrike d workers) (driverInterrupts d)
 
--- | Transactions that wait are tried again when a variable may have changed without
--- their knowing.
+-- | Transactions that wait are tried again when a variable may have changed without their knowing.
 retryTransactions :: Driver -> IO Bool
 retryTransactions d = do
   stirred <- isSet (driverWords d) Stirred

@@ -9,14 +9,10 @@
 module Weft.Sim.Internal.Network.Address
   ( IP (..),
     Port,
-
-    -- * From and to programs
     fromProgram,
     toProgram,
     unspecified,
     familyOf,
-
-    -- * Kinds of addresses
     isAny,
     isLoopback,
     loopbackOf,
@@ -37,7 +33,6 @@ data IP
   | V6 !HostAddress6
   deriving stock (Eq, Ord, Show)
 
--- | From 0 to 65,535.
 type Port = Int
 
 -- | An address, as a socket of this family understands it.
@@ -73,7 +68,6 @@ familyOf = \case
   SockAddrUnix _ -> AF_UNIX
   SockAddrInet {} -> AF_INET
 
--- | 0.0.0.0 or @::@.
 isAny :: IP -> Bool
 isAny = \case
   V4 0 -> True

@@ -1,20 +1,24 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- |
--- Description : A queue of bytes
+-- Description : Queues, and one of bytes
 --
--- The bytes that have arrived on a stream and were not read: pieces of memory in order, and how many bytes
+-- A queue for what mostly holds one thing, such as segments on their way. And the bytes that have
+-- arrived on a stream and were not read: pieces of memory in order, and how many bytes
 -- they are together. Bytes are copied into it and out of it, once each: the caller may use its
 -- memory again as soon as its call is answered.
 module Weft.Sim.Internal.Network.Bytes
-  ( Bytes,
+  ( Fifo,
+    emptyFifo,
+    snoc,
+    First (..),
+    first,
+    Bytes,
     newBytes,
     sizeOf,
     append,
     takeInto,
     clear,
-
-    -- * Memory of the caller
     roomOf,
     copyInto,
   )
@@ -29,15 +33,41 @@ import Foreign.Marshal.Utils (copyBytes)
 import Foreign.Ptr (Ptr, plusPtr)
 import GHC.ForeignPtr (unsafeWithForeignPtr)
 import Weft.Internal.Core.SystemCall (Buffer (..))
-import Weft.Sim.Internal.Network.Fifo (Fifo, First (..))
-import Weft.Sim.Internal.Network.Fifo qualified as Fifo
+
+-- | Two lists, of which the second is in reverse order (Okasaki): a 'Data.Sequence.Seq' takes four times
+-- the instructions for one element. Only an empty queue has no first ones.
+data Fifo a = Fifo ![a] ![a]
+
+emptyFifo :: Fifo a
+emptyFifo = Fifo [] []
+
+-- | One more at the end.
+snoc :: Fifo a -> a -> Fifo a
+snoc (Fifo front back) !a = case front of
+  [] -> Fifo [a] []
+  _ -> Fifo front (a : back)
+
+-- | One more at the beginning.
+cons :: a -> Fifo a -> Fifo a
+cons !a (Fifo front back) = Fifo (a : front) back
+
+data First a
+  = NoFirst
+  | -- | The first, and the others.
+    First !a !(Fifo a)
+
+first :: Fifo a -> First a
+first (Fifo front back) = case front of
+  [] -> NoFirst
+  a : rest@(_ : _) -> First a (Fifo rest back)
+  [a] -> First a (case back of [] -> emptyFifo; _ -> Fifo (reverse back) [])
 
 newtype Bytes = Bytes (IORef Pieces)
 
 data Pieces = Pieces !Int !(Fifo ByteString)
 
 newBytes :: IO Bytes
-newBytes = Bytes <$> newIORef (Pieces 0 Fifo.empty)
+newBytes = Bytes <$> newIORef (Pieces 0 emptyFifo)
 
 sizeOf :: Bytes -> IO Int
 sizeOf (Bytes ref) = readIORef ref >>= \(Pieces n _) -> pure n
@@ -46,10 +76,10 @@ sizeOf (Bytes ref) = readIORef ref >>= \(Pieces n _) -> pure n
 append :: Bytes -> ByteString -> IO ()
 append (Bytes ref) bytes
   | ByteString.null bytes = pure ()
-  | otherwise = modifyIORef' ref (\(Pieces n pieces) -> Pieces (n + ByteString.length bytes) (Fifo.snoc pieces bytes))
+  | otherwise = modifyIORef' ref (\(Pieces n pieces) -> Pieces (n + ByteString.length bytes) (snoc pieces bytes))
 
 clear :: Bytes -> IO ()
-clear (Bytes ref) = writeIORef ref (Pieces 0 Fifo.empty)
+clear (Bytes ref) = writeIORef ref (Pieces 0 emptyFifo)
 
 -- | Move at most the given number of bytes from the beginning into a buffer, from an offset: how many
 -- they were.
@@ -66,13 +96,13 @@ takeInto (Bytes ref) (Buffer memory _) offset wanted = do
     move :: Ptr Word8 -> Int -> Fifo ByteString -> IO (Fifo ByteString)
     move !to !n pieces
       | n <= 0 = pure pieces
-      | otherwise = case Fifo.first pieces of
+      | otherwise = case first pieces of
           First piece rest
             | n >= ByteString.length piece -> do
                 copyTo to piece
                 let !next = to `plusPtr` ByteString.length piece
                 move next (n - ByteString.length piece) rest
-            | otherwise -> copyTo to (ByteString.take n piece) >> pure (Fifo.cons (ByteString.drop n piece) rest)
+            | otherwise -> copyTo to (ByteString.take n piece) >> pure (cons (ByteString.drop n piece) rest)
           NoFirst -> pure pieces
 
 copyTo :: Ptr Word8 -> ByteString -> IO ()
@@ -87,6 +117,5 @@ roomOf buffer offset count = (from, room)
     !room = max 0 (min (bufferSize buffer - from) count)
 {-# INLINE roomOf #-}
 
--- | Copy a piece to an offset of a buffer, where there is room.
 copyInto :: Buffer -> Int -> ByteString -> IO ()
 copyInto (Buffer memory _) offset bytes = unsafeWithForeignPtr memory (\base -> copyTo (base `plusPtr` offset) bytes)

@@ -7,12 +7,9 @@
 -- order. A slow receiver loses what no longer fits into its socket's memory; in the Unix domain
 -- the sender waits instead.
 module Weft.Sim.Internal.Network.Datagrams
-  ( -- * Attempts
-    receiveDatagram,
+  ( receiveDatagram,
     boxReadable,
     sendDatagram,
-
-    -- * Correspondents
     connectBox,
     shutBox,
     closeBox,
@@ -39,7 +36,6 @@ import Weft.Sim.Internal.Network.Bytes (copyInto, roomOf)
 import Weft.Sim.Internal.Network.Descriptors
 import Weft.Sim.Internal.Network.Line
 import Weft.Sim.Internal.Network.Links
-import Weft.Sim.Internal.Network.Paths
 import Weft.Sim.Internal.Network.Ports
 import Weft.Sim.Internal.Network.Types
 import Weft.Sim.Internal.Random
@@ -76,7 +72,6 @@ boxReadable box = do
 weight :: ByteString -> Int
 weight bytes = ByteString.length bytes + 256
 
--- How much a socket holds.
 boxRoom :: Int
 boxRoom = 212_992
 
@@ -252,7 +247,6 @@ connectBox net s box address
       writeIORef (boxQueue box) mine
       writeIORef (boxHeld box) (sum (weight . fst <$> mine))
 
--- | End a direction of a socket that has a correspondent.
 shutBox :: Box -> ShutdownHow -> IO (Either Errno ())
 shutBox box how = do
   peer <- readIORef (boxPeer box)

@@ -6,13 +6,10 @@
 -- From a descriptor to what it stands for: only if it is of this machine and is not closed. A
 -- number is used again as soon as it is closed, so an entry is good for one serial.
 module Weft.Sim.Internal.Network.Descriptors
-  ( -- * Opening and closing
-    enlist,
+  ( enlist,
     strike,
     isOpenSock,
     thingAt,
-
-    -- * Using
     withThing,
     withSocket,
     withRole,
@@ -32,7 +29,6 @@ import Weft.Sim.Internal.Network.Types
 import Weft.Sim.Internal.Ticket
 import Weft.Sim.Internal.World
 
--- | A descriptor stands for this from now on.
 enlist :: Network -> Machine -> Descriptor -> Thing -> IO ()
 enlist net machine d thing =
   modifyIORef' (netEntries net) (IntMap.insert (fromIntegral (descriptorNumber d)) (DescriptorEntry (descriptorSerial d) machine thing))

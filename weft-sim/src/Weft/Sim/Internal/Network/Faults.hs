@@ -7,20 +7,15 @@
 -- The network as the steering of a simulation sees it: links that are cut and heal, machines that
 -- lose their power, and what a thread waits for on the network.
 module Weft.Sim.Internal.Network.Faults
-  ( -- * Links
-    setLink,
+  ( setLink,
     linkBetween,
     LinkSettings (..),
     goodLink,
     cut,
     cutOneWay,
     heal,
-
-    -- * Machines
     resetConnections,
     crashMachine,
-
-    -- * Reports
     describeWait,
   )
 where
@@ -36,7 +31,6 @@ import Weft.Sim.Internal.Network.Descriptors (thingAt)
 import Weft.Sim.Internal.Network.Line
 import Weft.Sim.Internal.Network.Links hiding (setLink)
 import Weft.Sim.Internal.Network.Links qualified as Links
-import Weft.Sim.Internal.Network.Paths
 import Weft.Sim.Internal.Network.Ports
 import Weft.Sim.Internal.Network.Segments (cancelAlarm, die)
 import Weft.Sim.Internal.Network.Types
@@ -50,7 +44,6 @@ setLink net = Links.setLink (netWorld net) (netLinks net)
 linkBetween :: Network -> Machine -> Machine -> IO LinkSettings
 linkBetween net = linkSettings (netLinks net)
 
--- | Nothing passes between the machines of two groups, in either direction.
 cut :: Network -> [Machine] -> [Machine] -> IO ()
 cut net as bs = cutOneWay net as bs >> cutOneWay net bs as
 
@@ -58,14 +51,13 @@ cut net as bs = cutOneWay net as bs >> cutOneWay net bs as
 cutOneWay :: Network -> [Machine] -> [Machine] -> IO ()
 cutOneWay net as bs = for_ [(a, b) | a <- as, b <- bs, a /= b] $ \(a, b) -> setLink net a b (\l -> l {linkCut = True})
 
--- | Everything passes again between the machines of two groups.
 heal :: Network -> [Machine] -> [Machine] -> IO ()
 heal net as bs = for_ [(a, b) | a <- as, b <- bs, a /= b] $ \(a, b) -> do
   setLink net a b (\l -> l {linkCut = False})
   setLink net b a (\l -> l {linkCut = False})
 
--- | Every connection of a machine is reset, as by a firewall that has forgotten them: both
--- ends fail with @ECONNRESET@.
+-- | Every connection of a machine is reset, as by a firewall that has forgotten them: both ends
+-- fail.
 resetConnections :: Network -> Machine -> IO ()
 resetConnections net machine = do
   entries <- readIORef (netEntries net)
@@ -77,9 +69,8 @@ resetConnections net machine = do
             _ -> pure ()
     _ -> pure ()
 
--- | A machine has lost its power: its sockets and pipes are gone, and no peer is told. A thread that
--- waits on one is not answered. Whether the machine is up, and in which life, is for the caller
--- to say.
+-- | A machine has lost its power: its sockets and pipes are gone, no peer is told, no thread that
+-- waits is answered. Whether the machine is up is for the caller to say.
 crashMachine :: Network -> Machine -> IO ()
 crashMachine net machine = do
   entries <- readIORef (netEntries net)

@@ -8,13 +8,10 @@
 -- a 'Line', again whenever the line is served. So bytes move at the moment in which their receiver
 -- is answered, and one whose wait was cancelled before has moved none.
 module Weft.Sim.Internal.Network.Line
-  ( -- * Attempts
-    Attempt,
+  ( Attempt,
     blocked,
     success,
     refusal,
-
-    -- * Lines
     Line,
     newLine,
     isDeserted,
@@ -52,7 +49,6 @@ success a = pure (Just (Right a))
 refusal :: String -> Errno -> Attempt a
 refusal what e = pure (Just (Left (failure what Nothing e)))
 
--- | The threads that wait, in the order in which they came.
 newtype Line = Line (IORef Queue)
 
 -- The number of the next to come, and the threads that wait.
@@ -118,35 +114,31 @@ enterLine (Line ref) w = do
 leave :: Line -> Int -> IO ()
 leave (Line ref) key = modifyIORef' ref (\(Queue n ws) -> Queue n (IntMap.delete key ws))
 
+-- | Try a thread that waits. It is not in the line meanwhile: an attempt that succeeds may make this
+-- line be served again before it is answered, and must not be tried twice.
+tryNow :: Line -> Int -> Waiting -> IO Bool
+tryNow line@(Line ref) key w = do
+  leave line key
+  done <- waitingTry w
+  done <$ unless done (modifyIORef' ref (\(Queue n ws) -> Queue n (IntMap.insert key w ws)))
+
 -- | Something has changed: try the threads that wait, in order, up to the first that must go on
 -- waiting.
---
--- A thread that is tried is not in the line meanwhile: an attempt that succeeds may make this line
--- be served again before it is answered, and must not be tried twice.
 serve :: Line -> IO ()
 serve line@(Line ref) = do
-  Queue n ws <- readIORef ref
-  case IntMap.minViewWithKey ws of
-    Nothing -> pure ()
-    Just ((key, w), !others) -> do
-      writeIORef ref (Queue n others)
-      done <- waitingTry w
-      if done
-        then serve line
-        else modifyIORef' ref (\(Queue n' ws') -> Queue n' (IntMap.insert key w ws'))
+  Queue _ ws <- readIORef ref
+  for_ (IntMap.lookupMin ws) $ \(key, w) -> do
+    done <- tryNow line key w
+    when done (serve line)
 
 -- | Try every thread that waits, in order: they wait for different things.
 sweep :: Line -> IO ()
-sweep (Line ref) = do
+sweep line@(Line ref) = do
   Queue _ ws <- readIORef ref
   for_ (IntMap.toList ws) $ \(key, w) -> do
-    Queue n now <- readIORef ref
-    when (IntMap.member key now) $ do
-      writeIORef ref (Queue n (IntMap.delete key now))
-      done <- waitingTry w
-      unless done $ modifyIORef' ref (\(Queue n' ws') -> Queue n' (IntMap.insert key w ws'))
+    Queue _ now <- readIORef ref
+    when (IntMap.member key now) (void (tryNow line key w))
 
--- | Answer every thread that waits with this error.
 dismiss :: Line -> Errno -> IO ()
 dismiss (Line ref) e = do
   Queue n ws <- readIORef ref
@@ -154,6 +146,5 @@ dismiss (Line ref) e = do
     writeIORef ref (Queue n IntMap.empty)
     for_ ws (`waitingRefuse` e)
 
--- | Forget every thread that waits.
 desert :: Line -> IO ()
 desert (Line ref) = modifyIORef' ref (\(Queue n _) -> Queue n IntMap.empty)

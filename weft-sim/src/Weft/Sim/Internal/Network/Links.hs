@@ -6,16 +6,13 @@
 -- A link leads from one machine to another, in one direction: how long what is sent takes, and
 -- whether it arrives. Its settings may be changed while the simulation runs.
 module Weft.Sim.Internal.Network.Links
-  ( -- * Links
-    LinkSettings (..),
+  ( LinkSettings (..),
     goodLink,
     Links,
     newLinks,
     Link,
     setLink,
     linkSettings,
-
-    -- * Travelling
     Path (..),
     pathFrom,
     arrivalOver,
@@ -54,7 +51,6 @@ data LinkSettings = LinkSettings
 goodLink :: LinkSettings
 goodLink = LinkSettings False 0 0 Nothing
 
--- | One direction between two machines.
 data Link = Link
   { linkNow :: !(IORef LinkSettings),
     -- | Until when it transmits what was given to it.
@@ -105,7 +101,6 @@ data Path
   | Over !Link
   deriving stock (Eq)
 
--- | How to get from one machine to another.
 pathFrom :: Links -> Machine -> Machine -> IO Path
 pathFrom links a b
   | a == b = pure Loopback

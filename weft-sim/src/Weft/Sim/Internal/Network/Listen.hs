@@ -6,15 +6,10 @@
 -- Listening, connecting and accepting, for TCP and for stream sockets of the Unix domain. TCP's
 -- handshake takes its three steps over the network; any of them may be lost, and is then repeated.
 module Weft.Sim.Internal.Network.Listen
-  ( -- * Listening
-    startListening,
+  ( startListening,
     stopListening,
-
-    -- * Connecting
     connectInet,
     connectUnix,
-
-    -- * Accepting
     acceptFrom,
     listenerReady,
     listenerGone,
@@ -44,7 +39,6 @@ import Weft.Sim.Internal.Network.Address
 import Weft.Sim.Internal.Network.Descriptors
 import Weft.Sim.Internal.Network.Line
 import Weft.Sim.Internal.Network.Links
-import Weft.Sim.Internal.Network.Paths
 import Weft.Sim.Internal.Network.Ports
 import Weft.Sim.Internal.Network.Segments
 import Weft.Sim.Internal.Network.Types
@@ -95,7 +89,6 @@ bufferOf net s = do
   where
     optionKey (SockOpt level name) = (level, name)
 
--- | Connect to an address of the internet, from a socket that is not connected.
 connectInet :: Network -> Sock -> SockAddr -> IP -> Port -> Maybe Int64 -> Answering ()
 connectInet net s address to port limit ask k = do
   let here = sockMachine s
@@ -149,8 +142,8 @@ connectInet net s address to port limit ask k = do
         Unconnected -> takeError (endError end) >>= refusal what . fromMaybe eCONNABORTED
         _ -> success ()
 
--- | Ask for the connection, now and, if that is lost or not heard, again after a pause, and
--- then after twice of it.
+-- | Ask for the connection and, if that is lost or not heard, again after a pause, and then after
+-- twice of it.
 knock :: Network -> End -> Machine -> Path -> IP -> Port -> Int64 -> IO ()
 knock net end there back ip port pause = do
   instant <- arrivalOver world path 0
@@ -207,7 +200,6 @@ knock net end there back ip port pause = do
         _ -> again "is lost"
     sameIn family address = either (const address) (uncurry (toProgram family)) (fromProgram (familyOf address) address)
 
--- | Connect to a path, where a socket listens and there is room, which may take waiting.
 connectUnix :: Network -> Sock -> String -> Maybe Int64 -> Answering ()
 connectUnix net s path limit ask k = do
   socketAt net here path >>= \case

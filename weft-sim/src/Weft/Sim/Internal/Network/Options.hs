@@ -20,7 +20,6 @@ import Weft.Sim.Internal.Network.Types
 import Weft.Sim.Internal.Words
 import Weft.Sim.Internal.World
 
--- | The value of an option, as @getsockopt@ has it.
 readOption :: Network -> Sock -> SocketOption -> IO (Either Errno Int)
 readOption net s (SockOpt level name) = case (level, name) of
   (1, 3) -> pure . Right $ case sockType s of
@@ -80,7 +79,6 @@ reno, cubic :: Int
 reno = 0x6f6e6572
 cubic = 0x6369627563
 
--- | Set an option, as @setsockopt@ does.
 writeOption :: Sock -> SocketOption -> Int -> IO (Either Errno ())
 writeOption s (SockOpt level name) value = case (level, name) of
   _ | not (knows s level) -> pure (Left (if sockFamily s == AF_UNIX then eOPNOTSUPP else eNOPROTOOPT))

@@ -4,7 +4,10 @@
 -- Description : Which socket has which address
 --
 -- The ports of every machine: the sockets that are bound to them, which may be bound together, and which
--- receives what is sent to one. And the owner of each address.
+-- receives what is sent to one; the owner of each address; and the names of the Unix domain. Binding
+-- makes a name in the file system of the socket's machine ("Weft.Sim.Internal.Disk.Names"), which may be
+-- renamed and removed there and outlives the socket: a crash leaves it as it leaves names of files, and
+-- no socket bound to it. A name that begins with a NUL is in no file system and ends with its socket.
 module Weft.Sim.Internal.Network.Ports
   ( -- * Machines
     destination,
@@ -24,10 +27,18 @@ module Weft.Sim.Internal.Network.Ports
     boxesAt,
     isTaken,
     localName,
+
+    -- * Paths
+    bindPath,
+    socketAt,
+    forgetPaths,
+    pathName,
   )
 where
 
 import Control.Monad (filterM)
+import Data.ByteString.Char8 qualified as Char8
+import Data.Foldable (for_)
 import Data.IORef
 import Data.IntMap.Strict qualified as IntMap
 import Data.List (find)
@@ -35,8 +46,8 @@ import Data.Map.Strict qualified as Map
 import Data.Maybe (fromMaybe)
 import Foreign.C.Error
 import Network.Socket (Family (..), SockAddr (..), SocketOption (..), SocketType (..), tupleToHostAddress)
+import Weft.Sim.Internal.Disk.Names (findSocket, nameSocket)
 import Weft.Sim.Internal.Network.Address
-import Weft.Sim.Internal.Network.Paths
 import Weft.Sim.Internal.Network.Types
 import Weft.Sim.Internal.World
 
@@ -66,7 +77,6 @@ data Destination
     ToNobody
   | NoRoute
 
--- | Where an address leads from a machine.
 destination :: Network -> Machine -> IP -> IO Destination
 destination net here ip =
   ownerOf net here ip >>= \case
@@ -89,7 +99,6 @@ sourceFor here to
   where
     own = machineAddresses here
 
--- | The local address of a socket, as the program sees it.
 localName :: Sock -> IO SockAddr
 localName s =
   readIORef (sockBound s) >>= \case
@@ -207,12 +216,12 @@ release net s = do
   case bound of
     BoundInet _ port -> modifyIORef' (netPorts net) (IntMap.update (nonEmpty . filter (/= s)) (socketKey s port))
     BoundWith _ port -> countAccepted net s port (-1)
-    BoundPath _ place -> mapM_ (releasePath net) place
+    -- A name in a file system stays.
+    BoundPath _ place -> for_ place $ \p -> modifyIORef' (netPaths net) (Map.delete p)
     Unbound -> pure ()
   where
     nonEmpty others = if null others then Nothing else Just others
 
--- | A port has one more accepted connection, or one less.
 countAccepted :: Network -> Sock -> Port -> Int -> IO ()
 countAccepted net s port change = modifyIORef' (netAccepted net) (IntMap.alter by (socketKey s port))
   where
@@ -232,3 +241,47 @@ boundAt net machine kind ip port = do
   socks <- IntMap.findWithDefault [] (portKey machine kind port) <$> readIORef (netPorts net)
   exact <- filterM (fmap (maybe False ((== ip) . fst)) . inetOf) socks
   if null exact then filterM (fmap (maybe False (`covers` ip)) . inetOf) socks else pure exact
+
+-- | Bind a socket, once, to a name that nothing has.
+bindPath :: Network -> Sock -> SockAddr -> IO (Either Errno ())
+bindPath net s address =
+  readIORef (sockBound s) >>= \case
+    Unbound -> case address of
+      SockAddrUnix path@(c : _)
+        | c == '\0' -> do
+            taken <- Map.member (Abstract here path) <$> readIORef (netPaths net)
+            if taken then pure (Left eADDRINUSE) else Right <$> name path (Abstract here path)
+        | otherwise ->
+            nameSocket (netDisks net) (sockMachine s) (Char8.pack path) >>= traverse (name path . InFile here)
+      _ -> pure (Left eINVAL)
+    _ -> pure (Left eINVAL)
+  where
+    here = machineNumber (sockMachine s)
+    name path place = do
+      modifyIORef' (netPaths net) (Map.insert place s)
+      writeIORef (sockBound s) (BoundPath path (Just place))
+
+-- | The socket that a path leads to, on this machine. @ECONNREFUSED@ if no socket is bound to
+-- the file there.
+socketAt :: Network -> Machine -> String -> IO (Either Errno Sock)
+socketAt net machine path = case path of
+  '\0' : _ -> bound (Abstract here path)
+  _ -> findSocket (netDisks net) machine (Char8.pack path) >>= either (pure . Left) (bound . InFile here)
+  where
+    here = machineNumber machine
+    bound place = maybe (Left eCONNREFUSED) Right . Map.lookup place <$> readIORef (netPaths net)
+
+-- | A machine has lost its power: no socket there is bound to anything.
+forgetPaths :: Network -> Machine -> IO ()
+forgetPaths net machine = modifyIORef' (netPaths net) (Map.filterWithKey (\place _ -> placeMachine place /= machineNumber machine))
+  where
+    placeMachine = \case
+      InFile m _ -> m
+      Abstract m _ -> m
+
+-- | The name of a socket, as its peers see it; perhaps none.
+pathName :: Sock -> IO SockAddr
+pathName s =
+  readIORef (sockBound s) >>= \case
+    BoundPath path _ -> pure (SockAddrUnix path)
+    _ -> pure (SockAddrUnix "")

@@ -9,15 +9,7 @@
 -- what TCP's state machine would do.
 --
 -- See Note [One event for a flow].
-module Weft.Sim.Internal.Network.Segments
-  ( push,
-    pushBytes,
-    roomFreed,
-    die,
-    cancelAlarm,
-    isThere,
-  )
-where
+module Weft.Sim.Internal.Network.Segments (push, pushBytes, roomFreed, die, cancelAlarm, isThere) where
 
 import Control.Monad (unless, void, when)
 import Data.ByteString (ByteString)
@@ -32,8 +24,6 @@ import Weft.Internal.Data.Time (Duration (..))
 import Weft.Sim.Internal.Conditions
 import Weft.Sim.Internal.Events
 import Weft.Sim.Internal.Network.Bytes
-import Weft.Sim.Internal.Network.Fifo (First (..))
-import Weft.Sim.Internal.Network.Fifo qualified as Fifo
 import Weft.Sim.Internal.Network.Line
 import Weft.Sim.Internal.Network.Links
 import Weft.Sim.Internal.Network.Types
@@ -60,7 +50,6 @@ import Weft.Sim.Internal.World
 -- evaluated, which was half of what `pump` did. So it is in "Weft.Sim.Internal.Network.Streams".
 -- GHC leaves these functions whole by itself (decision 120).
 
--- | Send a segment from an end to its peer.
 push :: Network -> End -> Segment -> IO ()
 push net from segment =
   readIORef (endPeer from) >>= \case
@@ -82,7 +71,7 @@ travel net from to segment arrival = do
   if due <= now && not pumping && flowPath flow == Loopback
     then arrive net from to segment
     else do
-      modifyIORef' (flowFlight flow) (`Fifo.snoc` Flying due segment)
+      modifyIORef' (flowFlight flow) (`snoc` Flying due segment)
       unless pumping (schedule net from to due)
   where
     flow = endOut from
@@ -115,11 +104,10 @@ schedule net from to instant = do
   setFlag (flowWords (endOut from)) Pumping True
   void (at (worldEvents (netWorld net)) instant (pump net from to))
 
--- | Deliver what is due.
 pump :: Network -> End -> End -> IO ()
 pump net from to = do
   flight <- readIORef (flowFlight flow)
-  case Fifo.first flight of
+  case first flight of
     NoFirst -> setFlag (flowWords flow) Pumping False
     First (Flying due segment) rest -> do
       now <- clock (worldEvents (netWorld net))
@@ -182,10 +170,9 @@ stall net from to segment = do
     flow = endOut from
     lost what = note world (endName from <> " -> " <> endName to <> ": " <> describe segment <> " " <> what)
 
--- | Nothing is on its way any more.
 stopFlow :: Flow -> IO ()
 stopFlow flow = do
-  writeIORef (flowFlight flow) Fifo.empty
+  writeIORef (flowFlight flow) emptyFifo
   setFlag (flowWords flow) Pumping False
   writeIORef (flowStalled flow) Nothing
 
@@ -225,7 +212,6 @@ told :: Network -> End -> End -> Segment -> IO ()
 told net from to segment = for_ (worldNote (netWorld net)) $ \_ ->
   note (netWorld net) (endName from <> " -> " <> endName to <> ": " <> describe segment)
 
--- | There is no such connection.
 answerReset :: Network -> End -> End -> Segment -> IO ()
 answerReset net from to = \case
   Reset -> pure ()
@@ -289,7 +275,6 @@ arriveElse net from to segment = do
     flow = endIn to
     reset = answerReset net from to segment
 
--- | The attempt to connect is over.
 cancelAlarm :: Network -> End -> IO ()
 cancelAlarm net end = do
   readIORef (endAlarm end) >>= mapM_ (revoke (worldEvents (netWorld net)))
@@ -310,7 +295,7 @@ die net end e = do
     writeIORef (endError end) (Just e)
     -- Bytes that were sent and not acknowledged are not sent again.
     stalled <- readIORef (flowStalled (endOut end))
-    for_ stalled $ \_ -> writeIORef (flowFlight (endOut end)) Fifo.empty
+    for_ stalled $ \_ -> writeIORef (flowFlight (endOut end)) emptyFifo
     serve (endReaders end)
     serve (endWriters end)
 

@@ -1,21 +1,24 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- |
--- Description : A program's operations on a connection
+-- Description : A program's operations on a connection or a pipe
 --
 -- To receive, to send, to end a direction, to close: each is an 'Attempt' at an 'End', for TCP and
--- for stream sockets of the Unix domain.
+-- for stream sockets of the Unix domain; and at a pipe, which holds 65,536 bytes unless it is told
+-- otherwise, and keeps the bytes of one write of at most 4,096 (@PIPE_BUF@) together.
 module Weft.Sim.Internal.Network.Streams
-  ( -- * Attempts
-    receiveFromEnd,
+  ( receiveFromEnd,
     sendToEnd,
     sendFileToEnd,
     endReadable,
     endWritable,
-
-    -- * Ending
     shutEnd,
     closeEnd,
+    newPipe,
+    readFrom,
+    writeTo,
+    capacityOf,
+    closePipeEnd,
   )
 where
 
@@ -29,7 +32,6 @@ import Data.Maybe (isJust)
 import Foreign.C.Error
 import Weft.Internal.Core.SystemCall (Buffer, ShutdownHow (..))
 import Weft.Sim.Internal.Network.Bytes
-import Weft.Sim.Internal.Network.Fifo qualified as Fifo
 import Weft.Sim.Internal.Network.Line
 import Weft.Sim.Internal.Network.Links
 import Weft.Sim.Internal.Network.Segments
@@ -51,7 +53,6 @@ takeArrived net end buffer offset count = do
   when (n > 0) (roomFreed net end n)
   success n
 
--- | There is nothing to receive.
 receiveEnding :: End -> String -> Attempt Int
 receiveEnding end what = do
   -- An end that has come is not taken back by an error.
@@ -161,7 +162,6 @@ endWritable end = do
         Room room | room <= 0 -> blocked
         _ -> success ()
 
--- | End one direction, or both.
 shutEnd :: Network -> End -> ShutdownHow -> IO (Either Errno ())
 shutEnd net end how =
   readIORef (endPhase end) >>= \case
@@ -197,7 +197,7 @@ closeEnd net end abruptly = do
       | abruptly || unread > 0 -> do
           -- Bytes that could not be delivered yet are given up.
           stalled <- readIORef (flowStalled (endOut end))
-          for_ stalled $ \_ -> writeIORef (flowFlight (endOut end)) Fifo.empty
+          for_ stalled $ \_ -> writeIORef (flowFlight (endOut end)) emptyFifo
           push net end Reset
       | shut -> pure ()
       | otherwise -> push net end Finished
@@ -205,3 +205,77 @@ closeEnd net end abruptly = do
   dismiss (endWriters end) canceled
   -- A thread that waits for room there learns that the peer is gone.
   when (flowPath (endOut end) == Through) $ readIORef (endPeer end) >>= mapM_ (serve . endWriters)
+
+newPipe :: IO PipeBuffer
+newPipe = PipeBuffer <$> newBytes <*> newIORef 65_536 <*> newIORef True <*> newIORef True <*> newLine <*> newLine
+
+-- | Take bytes; 0 when there are none and no writer is left.
+readFrom :: PipeBuffer -> Buffer -> Int -> Int -> Attempt Int
+readFrom pipe buffer offset count
+  | room == 0 = success 0
+  | otherwise = do
+      there <- sizeOf (pipeBytes pipe)
+      open <- readIORef (pipeHasWriter pipe)
+      if
+        | there > 0 -> do
+            n <- takeInto (pipeBytes pipe) buffer from room
+            serve (pipeWriters pipe)
+            success n
+        | open -> blocked
+        | otherwise -> success 0
+  where
+    (from, room) = roomOf buffer offset count
+
+-- | Put as many of the bytes as there is room for; a small piece as a whole.
+writeTo :: Network -> PipeBuffer -> ByteString -> Attempt Int
+writeTo net pipe bytes = do
+  open <- readIORef (pipeHasReader pipe)
+  there <- sizeOf (pipeBytes pipe)
+  capacity <- readIORef (pipeRoom pipe)
+  let room = capacity - there
+  if
+    | not open -> refusal "write" ePIPE
+    | size == 0 -> success 0
+    | size <= atomic -> if size <= room then put size else blocked
+    | room <= 0 -> blocked
+    | otherwise -> shortened net (min room size) >>= put
+  where
+    size = ByteString.length bytes
+    atomic = 4_096
+    put n = do
+      -- A copy: the caller may write to this memory as soon as it is answered.
+      append (pipeBytes pipe) (ByteString.copy (ByteString.take n bytes))
+      serve (pipeReaders pipe)
+      success n
+
+-- | How many bytes it holds, after it was told to hold others. As Linux has it: whole pages,
+-- a power of two of them, and at most 1 MiB for processes that are not privileged.
+capacityOf :: PipeBuffer -> Maybe Int -> IO (Either Errno Int)
+capacityOf pipe = \case
+  Nothing -> Right <$> readIORef (pipeRoom pipe)
+  Just n
+    | n < 1 || n > 2_147_483_647 -> pure (Left eINVAL)
+    | n > 1_048_576 -> pure (Left ePERM)
+    | otherwise -> do
+        there <- sizeOf (pipeBytes pipe)
+        let size = until (>= n) (* 2) 4_096
+        if there > size
+          then pure (Left eBUSY)
+          else do
+            writeIORef (pipeRoom pipe) size
+            serve (pipeWriters pipe)
+            pure (Right size)
+
+-- | One end is closed: those that wait there are told so, and those at the other end
+-- learn of it.
+closePipeEnd :: PipeEnd -> IO ()
+closePipeEnd = \case
+  ReadEnd pipe -> do
+    writeIORef (pipeHasReader pipe) False
+    clear (pipeBytes pipe)
+    dismiss (pipeReaders pipe) canceled
+    serve (pipeWriters pipe)
+  WriteEnd pipe -> do
+    writeIORef (pipeHasWriter pipe) False
+    dismiss (pipeWriters pipe) canceled
+    serve (pipeReaders pipe)

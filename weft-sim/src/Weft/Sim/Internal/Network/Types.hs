@@ -68,12 +68,10 @@ import Foreign.C.Types (CInt)
 import Network.Socket (Family, SockAddr, SocketType)
 import Weft.Internal.Os.Descriptor (Descriptor (..))
 import Weft.Sim.Internal.Conditions
-import Weft.Sim.Internal.Disk (Disks)
+import Weft.Sim.Internal.Disk.Device (Disks)
 import Weft.Sim.Internal.Events
 import Weft.Sim.Internal.Network.Address
 import Weft.Sim.Internal.Network.Bytes
-import Weft.Sim.Internal.Network.Fifo (Fifo)
-import Weft.Sim.Internal.Network.Fifo qualified as Fifo
 import Weft.Sim.Internal.Network.Line
 import Weft.Sim.Internal.Network.Links
 import Weft.Sim.Internal.Random
@@ -102,7 +100,6 @@ data Network = Network
     netStarved :: !(IORef (IntMap [IO ()]))
   }
 
--- | A network of machines with these disks, on which nothing has happened.
 newNetwork :: World -> Disks -> IO Network
 newNetwork world disks =
   Network world
@@ -243,12 +240,11 @@ data Segment
   | -- | Something between the two has broken the connection for both.
     Broken
 
--- | Nothing on its way.
 newFlow :: Path -> Int -> IO Flow
 newFlow path limit = do
   numbers <- newWords
   setWord numbers Capacity limit
-  Flow path numbers <$> newBytes <*> newIORef Fifo.empty <*> newIORef Nothing
+  Flow path numbers <$> newBytes <*> newIORef emptyFifo <*> newIORef Nothing
 
 -- | An end between two flows, the incoming and the outgoing.
 newEnd :: Machine -> SockAddr -> SockAddr -> Flow -> Flow -> Maybe End -> Phase -> IO End
