@@ -21,9 +21,7 @@ import Options.Applicative
 import Weft
 import Weft.Cli.Options
 import Weft.Cli.Succession
-import Weft.Http.Request
 import Weft.Http.Server.Types
-import Weft.Http.Status
 import Weft.Kernel (Kernel)
 import Weft.Tcp.Device
 import Weft.Tcp.Device.Capture
