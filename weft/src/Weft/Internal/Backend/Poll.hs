@@ -1,15 +1,11 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : The poll backend
+-- | The poll backend.
 --
--- @poll(2)@ as a poller: level-triggered, and there on every Unix. It hands the
--- kernel the whole set at every wait, so a wait costs time proportional to the
--- number of descriptors on which something waits: fine for hundreds, the wrong
--- choice for thousands. It is the fallback, and the second opinion that the
--- conformance suite compares epoll with. @select(2)@, which is asked in the same way and
--- knows the first 1,024 numbers only, is the other one on the same set. The front end for
--- workers is "Weft.Internal.Backend.Readiness", that for plain @IO@ "Weft.EventManager".
+-- Level-triggered, and there on every Unix. It hands the kernel the whole set at every wait: fine for
+-- hundreds, the wrong choice for thousands. It is the fallback, and the second opinion that the
+-- conformance suite compares epoll with.
+-- @select(2)@, on the same set, is asked in the same way and knows the first 1,024 numbers only.
 module Weft.Internal.Backend.Poll (newPoll, poll, select) where
 
 import Control.Monad (when)
@@ -32,8 +28,7 @@ import Weft.Internal.Os.Pool (Pool)
 import Weft.Internal.Os.Sys (Result)
 import Weft.Internal.Os.Sys qualified as Sys
 
--- | The set of watched descriptors: a dense array for the kernel, and where in
--- it each number is.
+-- | The watched descriptors: a dense array for the kernel, and where in it each number is.
 data WatchSet = WatchSet
   { -- | @struct pollfd@: number (32 bits), events, returned events (16 each).
     setEntries :: !(Ptr Word8),
@@ -45,8 +40,7 @@ data WatchSet = WatchSet
     setIndex :: !(MutableByteArray RealWorld)
   }
 
--- | An event source on @poll(2)@. Files go to the pool; a result comes back
--- through the post.
+-- | An event source on @poll(2)@. Files go to the pool; a result comes back through the post.
 newPoll :: Pool -> Post -> IO (Backend w)
 newPoll = newReadiness poll
 
@@ -54,9 +48,9 @@ newPoll = newReadiness poll
 poll :: IO Poller
 poll = onSet "poll" (\_ _ -> pure 0) Sys.pollWait Sys.pollWaitNoBlock
 
--- | @select@: as 'poll', for descriptors below 1,024. A larger one is refused with @EINVAL@,
--- 'toSeePeerClose' alone with @EOPNOTSUPP@. Of what has happened it knows 'readable' and
--- 'writable' only; what other sources call 'peerClosed' and 'failed' is one of these.
+-- | @select@: as 'poll', for descriptors below 1,024; a larger one is refused with @EINVAL@,
+-- 'toSeePeerClose' alone with
+-- @EOPNOTSUPP@. It knows 'readable' and 'writable' only; other sources' 'peerClosed' and 'failed' are one of these.
 select :: IO Poller
 select = onSet "select (descriptors below 1,024)" check Sys.selectWait Sys.selectWaitNoBlock
   where
