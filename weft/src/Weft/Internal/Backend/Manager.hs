@@ -19,6 +19,7 @@ import Data.Foldable (for_)
 import Data.IORef
 import Data.Int (Int64)
 import Data.IntSet qualified as IntSet
+import Data.Sequence qualified as Seq
 import Foreign.Marshal.Alloc (free)
 import Foreign.Storable (peekElemOff)
 import Weft.Internal.Backend.Manager.State
@@ -46,7 +47,7 @@ newEventManager source = mask_ do
         <*> Timers.new
         <*> newMVar ()
         <*> newIORef Nothing
-        <*> newIORef noCallbacks
+        <*> newIORef Seq.empty
         <*> newIORef IntSet.empty
         <*> (newBuffer 256 >>= newIORef)
         <*> newIORef 0

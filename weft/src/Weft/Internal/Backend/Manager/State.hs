@@ -24,8 +24,6 @@ module Weft.Internal.Backend.Manager.State
     refuseWhenFree,
 
     -- * Callbacks
-    CallbackQueue,
-    noCallbacks,
     enqueue,
     runPending,
     runPendingToTheEnd,
@@ -35,13 +33,14 @@ where
 import Control.Concurrent (ThreadId, myThreadId)
 import Control.Concurrent.MVar (MVar)
 import Control.Exception (SomeException, finally, mask, throwIO, try)
-import Control.Monad (unless)
 import Control.Monad.Primitive (RealWorld)
 import Data.IORef
 import Data.IntMap.Strict (IntMap)
 import Data.IntSet (IntSet)
 import Data.Primitive.PrimVar (PrimVar)
 import Data.Primitive.SmallArray (SmallArray, indexSmallArray, sizeofSmallArray)
+import Data.Sequence (Seq (..))
+import Data.Sequence qualified as Seq
 import Data.Word (Word32)
 import Foreign.C.Types (CInt)
 import System.IO.Error (illegalOperationErrorType, ioeSetErrorString, mkIOError)
@@ -65,7 +64,7 @@ data EventManager = EventManager
     managerStepping :: !(MVar ()),
     managerStepper :: !(IORef (Maybe ThreadId)),
     -- | Callbacks that are to run, first come first: Note [Exceptions of callbacks]. The stepper's.
-    managerPending :: !(IORef CallbackQueue),
+    managerPending :: !(IORef (Seq (IO Bool))),
     -- | Numbers that are always ready, regular files. The stepper's.
     managerAlways :: !(IORef IntSet),
     -- | Where the poller puts events, which is the next to handle, and how many there are.
@@ -179,33 +178,23 @@ illegal place reason =
 -- Whether a callback still is to run is asked when its turn has come, since one before it may have
 -- unregistered it, cancelled it or put it off. It answers whether it has run.
 
--- | Callbacks that are to run, the first first, and those that came after them, the last first.
-data CallbackQueue = CallbackQueue [IO Bool] [[IO Bool]]
-
-noCallbacks :: CallbackQueue
-noCallbacks = CallbackQueue [] []
-
 -- | Have callbacks run after those that are to run already. On the stepper.
 enqueue :: EventManager -> [IO Bool] -> IO ()
-enqueue m actions =
-  unless (null actions) . modifyIORef' (managerPending m) $ \case
-    CallbackQueue [] [] -> CallbackQueue actions []
-    CallbackQueue first later -> CallbackQueue first (actions : later)
+enqueue m actions = modifyIORef' (managerPending m) (<> Seq.fromList actions)
 
--- | Run the callbacks that are to run, each by the first argument; answers how many have run. On the
--- stepper, masked.
+-- | Run the callbacks that are to run, each by the first argument; answers how many have run. On the stepper,
+-- masked.
 runPending :: (forall a. IO a -> IO a) -> EventManager -> IO Int
 runPending restore m = go 0
   where
     go !count =
       readIORef (managerPending m) >>= \case
-        CallbackQueue (action : rest) later -> do
+        Empty -> pure count
+        action :<| rest -> do
           -- First, so that an exception does not have it run twice.
-          writeIORef (managerPending m) (CallbackQueue rest later)
+          writeIORef (managerPending m) rest
           ran <- restore action
           go (if ran then count + 1 else count)
-        CallbackQueue [] [] -> pure count
-        CallbackQueue [] later -> writeIORef (managerPending m) (CallbackQueue (concat (reverse later)) []) >> go count
 
 -- | Run them all, whatever they throw; then throw the first of it. On the stepper.
 runPendingToTheEnd :: EventManager -> IO ()
