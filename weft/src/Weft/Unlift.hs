@@ -25,11 +25,11 @@
 --
 -- == Why a class, and not MonadUnliftIO
 --
--- @MonadUnliftIO@ promises to run an action of the monad from any 'IO', and libraries use this in threads of @forkIO@. An action of 'Thread' has its
--- masking state, its local state and its cancellation from the thread that it is a part of. So the
--- promise made here is another one: to run it in a thread of Weft. Monads with a state of their own
--- ('StateT', 'ExceptT', 'WriterT') can be lifted to, but not run elsewhere: of two parts at once, whose
--- state would be the one that counts?
+-- @MonadUnliftIO@ promises to run an action of the monad from any 'IO', and libraries use this in threads
+-- of @forkIO@. An action of 'Thread' has its masking state, its local state and its cancellation from the
+-- thread that it is a part of. So the promise made here is another one: to run it in a thread of Weft.
+-- Monads with a state of their own ('StateT', 'ExceptT', 'WriterT') can be lifted to, but not run
+-- elsewhere: of two parts at once, whose state would be the one that counts?
 module Weft.Unlift
   ( -- * Monads on threads
     MonadThread (..),

@@ -130,10 +130,10 @@ data SystemCall a where
   -- | An application's own request, for a kernel that was extended for its type @e@ ('Weft.Kernel.extend').
   Extend :: (Typeable e, Show (e a)) => e a -> SystemCall a
 
--- | The calls that a kernel answers at once or not at all, as functions in plain 'IO' for any OS
--- thread, good on all workers for as long as the run lasts. Each answers a count, or a negated @errno@:
--- @EAGAIN@ where it would have to wait, and
--- @ESHUTDOWN@ where the socket was closed, also when its number is another's by now. Programs use "Weft.Attempt".
+-- | The calls that a kernel answers at once or not at all, as functions in plain 'IO' for any OS thread,
+-- good on all workers for as long as the run lasts. Each answers a count, or a negated @errno@: @EAGAIN@
+-- where it would have to wait, and @ESHUTDOWN@ where the socket was closed, also when its number is
+-- another's by now. Programs use "Weft.Attempt".
 data Attempts = Attempts
   { -- | How many bytes the socket has taken.
     attemptSend :: !(Socket -> More -> ByteString -> IO Int),

@@ -3,11 +3,10 @@
 
 -- | Thin bindings to the system calls.
 --
--- Bindings to @cbits/weft_sys.c@, for any thread, to be imported qualified, as @Sys@. Every call
--- answers a number, or the negated
--- @errno@. One that cannot block is an @unsafe@ foreign call: some ten nanoseconds. It holds its capability, and every collection waits
--- for it, so what can block is a @safe@ one and belongs on a pool thread, or is the one wait of an idle
--- worker.
+-- Bindings to @cbits/weft_sys.c@, for any thread, to be imported qualified, as @Sys@. Every call answers
+-- a number, or the negated @errno@. One that cannot block is an @unsafe@ foreign call: some ten
+-- nanoseconds. It holds its capability, and every collection waits for it, so what can block is a @safe@
+-- one and belongs on a pool thread, or is the one wait of an idle worker.
 module Weft.Internal.Os.Sys
   ( -- * Answers
     Result,

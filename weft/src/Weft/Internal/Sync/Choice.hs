@@ -21,6 +21,7 @@ import Weft.Internal.Sync (attempt)
 -- one, a thread claims the first, in the usual atomic step. So exactly one choice happens, and a
 -- value has one receiver: if the claim fails, the value stays where it was, as after a
 -- cancellation.
+--
 -- `select` tries the choices in the order of the list, parks and joins the queues in that order, and
 -- once answered first leaves the others, in one node without user code in between. The races:
 --

@@ -206,7 +206,7 @@ doom :: Home -> ThreadId -> IO ()
 doom home t = condemnFrom home t (Cancellation (toException Cancelled) Nothing)
 
 -- | Cancel every thread of a scope, and let no more in. Does not wait for their end, and leaves the
--- owner's body alone ('awaitAll' there waits). From any thread; again it does nothing.
+-- owner's body alone ('awaitAll' there waits). From any thread; again, or after its end, it does nothing.
 cancelScope :: Scope -> Thread ()
 cancelScope scope = internal (\home _ -> close home scope)
 

@@ -102,17 +102,7 @@ defaultUringSettings = UringSettings {submissionEntries = 256, completionEntries
 data SetupFailure = SetupFailure {failedStep :: !SetupStep, _failedErrno :: !Errno}
 
 -- | The steps of setting up that can fail, in the order of @weft_uring.h@.
-data SetupStep
-  = -- | @io_uring_setup@: forbidden, absent, too old, or no memory.
-    CreatingRing
-  | -- | The kernel lacks a feature.
-    CheckingFeatures
-  | -- | Mapping the memory that is shared with the kernel.
-    MappingRing
-  | -- | The kernel lacks an operation.
-    ProbingOperations
-  | -- | The eventfd for wake-ups.
-    CreatingEventfd
+data SetupStep = CreatingRing | CheckingFeatures | MappingRing | ProbingOperations | CreatingEventfd
   deriving stock (Eq, Show, Enum)
 
 -- | One line: what could not be done, and why.

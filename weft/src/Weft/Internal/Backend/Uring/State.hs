@@ -117,10 +117,10 @@ queue u q push =
 
 -- Note [Closing a descriptor]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~~
--- @close@ cancels nothing, and the kernel gives the number to the next descriptor at once. 'forget' therefore marks the
--- descriptor, cancels everything on it, and runs its action when the last operation on it has retired.
--- From the mark on nothing new is submitted: 'submit' answers @-EBADF@, and an operation between two
--- stages ends with @-ECANCELED@.
+-- @close@ cancels nothing, and the kernel gives the number to the next descriptor at once. 'forget'
+-- therefore marks the descriptor, cancels everything on it, and runs its action when the last operation
+-- on it has retired. From the mark on nothing new is submitted: 'submit' answers @-EBADF@, and an
+-- operation between two stages ends with @-ECANCELED@.
 --
 -- One request cancels all that the kernel finds on a descriptor, and says how many. If more are
 -- pending, the kernel may have been about to try some again (Note [Life of an operation] in
