@@ -1,12 +1,9 @@
 -- |
 -- Threads for massively concurrent network services.
 --
--- A client session is written as a plain sequential 'Thread'. What runs is an
--- event-driven program: a thread is a value, the lazy trace of its system calls
--- ("Weft.Trace"), and a scheduler on each worker runs traces and answers their
--- calls from an event source (Li & Zdancewic 2007).
---
--- An echo server:
+-- A client session is written as a plain sequential 'Thread'. What runs is an event-driven program: a
+-- thread is a value, the lazy trace of its system calls ("Weft.Trace"), and a scheduler on each worker
+-- runs traces and answers their calls from an event source (Li & Zdancewic 2007). An echo server:
 --
 -- @
 -- import Control.Monad (unless)
@@ -139,13 +136,12 @@ import Weft.Time
 run :: Thread a -> IO a
 run = runWith defaultSettings
 
--- | The operating system as kernel, its event source chosen by @WEFT_BACKEND@ or
--- by measurement; one worker for each capability; first in, first out.
+-- | The operating system as kernel, one worker for each capability; first in, first out.
 defaultSettings :: Settings
 defaultSettings = Runtime.defaultSettings (systemKernel defaultSystemSettings)
 
--- | Start a thread and go on; the new thread runs soon, and not before this one
--- yields or waits. It inherits the label, the priority and the masking state.
+-- | Start a thread and go on; it runs not before this one yields or waits, and inherits the label, the
+-- priority and the masking state.
 --
 -- >>> run $ do { _ <- fork (liftIO (putStrLn "child")); liftIO (putStrLn "parent"); yield }
 -- parent
@@ -154,9 +150,8 @@ fork :: Thread () -> Thread ThreadId
 fork = forkWith defaultForkOptions
 {-# INLINE fork #-}
 
--- | Start an anonymous thread. It is lighter than 'fork' by 64 bytes: it
--- gets a number only when it is asked for ('myThreadId', a report), or when it waits
--- for another thread.
+-- | Start an anonymous thread, lighter than 'fork' by 64 bytes: it gets a number only when it is asked
+-- for ('myThreadId', a report), or when it waits for another thread.
 fork_ :: Thread () -> Thread ()
 fork_ child = Thread (\k -> Fork Nothing (\_ -> toTrace child) (\_ -> k ()))
 {-# INLINE fork_ #-}
@@ -171,22 +166,17 @@ yield :: Thread ()
 yield = Thread Yield
 {-# INLINE yield #-}
 
--- | End this thread now, after its finalizers. In the main thread: end the run,
--- which raises in 'run'.
+-- | End this thread now, after its finalizers. In the main thread: end the run, which raises.
 exit :: Thread a
 exit = Thread (\_ -> Throw (toException ThreadExit))
 
--- | Ask a thread to end: 'Cancelled' is raised in it, at its next system call or in
--- the one that it waits in, as soon as its masking state allows ('mask'). Does not
--- wait for that. Cancelling an ended thread does nothing.
---
--- The result of a cancelled system call is not lost: when the call had succeeded,
--- it returns, and the exception is raised at the next.
+-- | Ask a thread to end: 'Cancelled' is raised in it, at its next system call or in the one that it waits
+-- in, as soon as its masking state allows ('mask'). Does not wait for that; an ended thread is left alone.
+-- When a cancelled system call had succeeded, it returns, and the exception is raised at the next.
 cancel :: ThreadId -> Thread ()
 cancel t = cancelWith t Cancelled
 
--- | 'cancel' with an exception of your own; one that its thread does not handle is
--- reported.
+-- | 'cancel' with an exception of your own; one that its thread does not handle is reported.
 cancelWith :: (Exception e) => ThreadId -> e -> Thread ()
 cancelWith t e = do
   -- Evaluated here, in code of the user's.
@@ -207,8 +197,7 @@ label text = Thread $ \k ->
 myLabel :: Thread Label
 myLabel = tcbLabel <$> self
 
--- | Change the priority of this thread; smaller runs sooner, under policies that
--- look at it.
+-- | Change the priority of this thread; smaller runs sooner, under policies that look at it.
 setPriority :: Priority -> Thread ()
 setPriority p = Thread (\k -> p `seq` unThread (changeContext (\c -> c {contextPriority = p})) k)
 
@@ -216,17 +205,14 @@ setPriority p = Thread (\k -> p `seq` unThread (changeContext (\c -> c {contextP
 myPriority :: Thread Priority
 myPriority = tcbPriority <$> self
 
--- | Run an 'IO' action that may block, on an OS thread of the kernel's pool, and
--- wait for its result. Its exceptions are raised here.
+-- | Run an 'IO' action that may block, on an OS thread of the kernel's pool, in the masking state of this
+-- thread, and wait for its result. Its exceptions are raised here.
 --
--- The action runs in the masking state of this thread, as an effect does.
---
--- Cancellable: an action that has not begun is withdrawn, and in one that runs an
--- asynchronous exception is raised, so that it ends where 'IO' can be interrupted: not in
--- a foreign call, and not where it is masked and does not block. This waits for that
--- end; an action that had succeeded has its result delivered. So a @bracket@ whose
--- acquisition is a blocking action loses nothing. An action that is not masked may, as in
--- GHC's threads, be interrupted between its last act and its return.
+-- Cancellable: an action that has not begun is withdrawn, and in one that runs an asynchronous exception
+-- is raised, so that it ends where 'IO' can be interrupted: not in a foreign call, and not where it is
+-- masked and does not block. This waits for that end, and delivers the result of an action that had
+-- succeeded: a @bracket@ whose acquisition is a blocking action loses nothing. An action that is not
+-- masked may, as in GHC's threads, be interrupted between its last act and its return.
 blocking :: IO a -> Thread a
 blocking = call . Blocking
 

@@ -1,10 +1,9 @@
 -- |
 -- Sending and receiving at once or not at all, in plain 'IO'.
 --
--- An operation of "Weft.Socket" may wait, and so only a thread can perform it. An attempt does
--- not wait: what a socket takes, or has, in this moment is the whole answer, and plain 'IO' on
--- any OS thread can make it. A server tries first and waits only for the rest, which costs its
--- thread no system call where nothing is left:
+-- An operation of "Weft.Socket" may wait, and so only a thread can perform it. An attempt does not:
+-- what a socket takes, or has, in this moment is the whole answer, and plain 'IO' on any OS thread can
+-- make it. A server tries first and waits for the rest:
 --
 -- > sendQuickly :: Attempts -> Socket -> ByteString -> Thread ()
 -- > sendQuickly tries socket bytes = do
@@ -21,13 +20,11 @@ import Foreign.C.Error (Errno (..), eAGAIN, eBUSY, eINVAL, errnoToIOError)
 import Weft.Internal.Core.SystemCall
 import Weft.Internal.Core.Trace (Thread, call)
 
--- | The attempts of this run's kernel, which are good on all workers and OS threads until the
--- run ends.
+-- | The attempts of this run's kernel, for all workers and OS threads until the run ends.
 attempts :: Thread Attempts
 attempts = call KernelAttempts
 
--- | How many bytes the socket has taken: none, if it would have to wait, was closed, or has
--- failed; a 'Weft.Socket.send' then waits or raises the error.
+-- | How many bytes the socket has taken: none, if it would have to wait, was closed, or has failed.
 trySend :: Attempts -> Socket -> ByteString -> IO Int
 trySend tries !socket !bytes = max 0 <$> attemptSend tries socket NothingMore bytes
 {-# INLINE trySend #-}

@@ -20,15 +20,12 @@
 --
 -- == Slow subscribers
 --
--- Publishing never waits, and memory is bounded: the last messages are kept, as many as
--- 'newBroadcast' says, and a subscriber that is further back misses the oldest and is told how
--- many ('Missed'). If the publisher waited instead, the slowest subscriber would set the pace of all,
--- and one that is stuck would stop them. Where no subscriber may miss anything, use a channel for each
--- subscriber: @mapM_ (\`'Weft.Channel.send'\` message) subscribers@.
+-- Publishing never waits, and memory is bounded: the last messages are kept, as many as 'newBroadcast'
+-- says, and a subscriber that is further back misses the oldest and is told how many ('Missed'). Where
+-- none may miss anything, use a channel for each:
+-- @mapM_ (\`'Weft.Channel.send'\` message) subscribers@.
 --
--- Messages are kept for later subscribers to be slow, too: the memory of a broadcast is that of
--- its last messages, with or without listeners. A subscription costs a word there, and is dropped
--- at once. A broadcast belongs to one run.
+-- Messages are kept with or without listeners. A subscription costs a word. A broadcast belongs to one run.
 module Weft.Broadcast
   ( Broadcast,
     newBroadcast,
@@ -58,14 +55,14 @@ import Data.Text (Text)
 import Weft.Internal.Core.Atomic hiding (publish)
 import Weft.Internal.Core.Park
 import Weft.Internal.Core.Trace
+import Weft.Internal.Data.Conditional
 import Weft.Internal.Sync
 import Weft.Internal.Sync.Channel (ChannelClosed (..))
 import Weft.Internal.Sync.Choice
 import Weft.Internal.Sync.WaitQueue
 
--- The kept messages and the waiting subscribers are one state, changed atomically
--- (Note [Synchronization] in "Weft.Internal.Sync"). A broadcast does not know its subscribers: a
--- subscription is the number of its next message, so dropping one needs no clean-up.
+-- A broadcast does not know its subscribers: a subscription is the number of its next message, so
+-- dropping one needs no clean-up.
 
 -- | Sends every message to all that have subscribed.
 data Broadcast a = Broadcast
@@ -85,7 +82,7 @@ data BroadcastState a
   | Closed !Int !(Seq a)
 
 -- | The next message of a subscriber, 'Nothing' within for the end; 'Nothing' for "look again", which
--- is all that waiting threads are told.
+-- is what waiters are told.
 type NextMessage a = Maybe (Maybe (Message a))
 
 -- | The number of the message that comes next.
@@ -94,16 +91,14 @@ upcoming = \case
   Open first kept _ -> first + Seq.length kept
   Closed first kept -> first + Seq.length kept
 
--- | The view of one thread on a broadcast. It is for one thread at a time; each that
--- listens subscribes for itself.
+-- | The view of one thread on a broadcast, for one thread at a time.
 data Subscription a = Subscription !(Broadcast a) {-# UNPACK #-} !(PrimVar RealWorld Int)
 
 -- | A message, for a subscriber.
 data Message a
   = -- | The next message.
     Message a
-  | -- | The number of messages dropped because this subscriber was slower than that; what comes
-    -- next is the oldest that is kept.
+  | -- | So many messages were dropped because this subscriber was slower; next comes the oldest that is kept.
     Missed !Int
   deriving stock (Eq, Show, Functor)
 
@@ -122,8 +117,7 @@ newBroadcastNamed text room = do
     state <- newShared (Open 0 Seq.empty emptyQueue)
     pure (Broadcast state room name (waiting "broadcast" name "for the next message"))
 
--- | Send a message to all that have subscribed. Never waits: a subscriber that has not
--- read what was kept for it misses the oldest message. The message is not evaluated.
+-- | Send a message to all that have subscribed. Never waits. The message is not evaluated.
 --
 -- Throws 'ChannelClosed' if the broadcast is closed.
 publish :: Broadcast a -> a -> Thread ()
@@ -135,11 +129,10 @@ publish (Broadcast var room name blockedOn) a = attempt (using "publish to" bloc
         let new = case viewl kept of
               _ :< rest | Seq.length kept >= room -> Open (first + 1) (rest |> a) emptyQueue
               _ -> Open first (kept |> a) emptyQueue
-        ours <- swapFor here var seen new
-        if ours then Got () <$ wakeAll here Nothing waiters else go here
+        ifM (swapFor here var seen new) (Got () <$ wakeAll here Nothing waiters) (go here)
 
--- | Close it. Subscribers get what was published before, and then the end, those that
--- wait at once. Closing again does nothing. Neither waits nor notices a cancellation.
+-- | Close it. Subscribers get what was published before, and then the end, those that wait at once.
+-- Closing again does nothing. Neither waits nor notices a cancellation.
 close :: Broadcast a -> Thread ()
 close (Broadcast var _ _ blockedOn) = immediate (using "close" blockedOn) $ \here ->
   changing here var shut >>= wakeAll here Nothing
@@ -154,23 +147,16 @@ subscribe b = immediate (using "subscribe to" (broadcastBlockedOn b)) $ \_ -> do
   state <- readMutVar (broadcastState b)
   Subscription b <$> newPrimVar (upcoming state)
 
--- | The next message, or how many were missed; wait until there is one. 'Nothing' when
--- the broadcast is closed and all was read. Cancellable; a thread that is cancelled has read
--- nothing.
+-- | The next message, or how many were missed; wait until there is one. 'Nothing' when the broadcast is
+-- closed and all was read. Cancellable; a thread that is cancelled has read nothing.
 nextMessage :: Subscription a -> Thread (Maybe (Message a))
 nextMessage subscription = select [onMessage subscription]
 
 -- | To get the next message, as 'nextMessage' does.
 onMessage :: Subscription a -> Choice (Maybe (Message a))
 onMessage subscription@(Subscription (Broadcast var _ _ blockedOn) position) =
-  Choice
-    blockedOn
-    "listen to"
-    (const now)
-    ()
-    join
-    -- It is there, unless the subscription is shared against the rule.
-    (maybe (nextMessage subscription) pure)
+  -- It is there, unless the subscription is shared against the rule.
+  Choice blockedOn "listen to" (const now) () join (maybe (nextMessage subscription) pure)
   where
     -- Only the subscriber changes its position.
     now = do
@@ -186,9 +172,8 @@ onMessage subscription@(Subscription (Broadcast var _ _ blockedOn) position) =
       mine <- readPrimVar position
       look var $ \seen -> \case
         Open first kept waiters
-          | mine == first + Seq.length kept -> do
-              ours <- swapFor home var seen (Open first kept (enqueue waiter waiters))
-              pure (if ours then Just leave else Nothing)
+          | mine == first + Seq.length kept ->
+              ifM (swapFor home var seen (Open first kept (enqueue waiter waiters))) (pure (Just leave)) (pure Nothing)
         _ -> pure Nothing
     leave here = change here var $ \case
       Open first kept waiters -> Open first kept <$> afterRemoval waiters

@@ -7,10 +7,9 @@
 -- let worker = 'receive' jobs >>= maybe (pure ()) (\\job -> run job >> worker)
 -- @
 --
--- Values come out in the order in which they went in; threads that wait, to send or
--- to receive, are served in the order in which they came. A thread that waits holds
--- up no worker. A channel belongs to one run; "Weft.Outside" is the way to it from
--- other OS threads.
+-- Values come out in the order in which they went in; threads that wait are served in the order in
+-- which they came, and hold up no worker. A channel belongs to one run; "Weft.Outside" is the way to it
+-- from other OS threads.
 module Weft.Channel
   ( Channel,
     newChannel,

@@ -2,15 +2,13 @@
 -- Several things at once, as one call: both of two, the first of two, one for each
 -- element.
 --
--- Everything here is made of scopes ("Weft.Scope"): when a call returns or raises, no
--- thread of it is left, finalizers included. The first exception of a part cancels
--- the other parts and is raised as it was. Parts inherit what children of 'Weft.fork'
--- inherit. All of it can be cancelled, which cancels the parts and waits for them.
+-- Everything here is made of scopes ("Weft.Scope"): when a call returns or raises, no thread of it is left,
+-- finalizers included. The first exception of a part cancels the other parts and is raised as it was. Parts
+-- inherit what children of 'Weft.fork' inherit. A cancellation cancels the parts and waits for them.
 --
--- A part that another thread cancelled, or that left with 'Weft.exit', has no result. Where
--- one is needed, 'ChildFailed' is raised: raised as it was, its exception would end this
--- thread without a word. Where none is needed ('concurrently_' and the like) such a part
--- is over, and the others go on.
+-- A part that another thread cancelled, or that left with 'Weft.exit', has no result. Where one is
+-- needed, 'ChildFailed' is raised: its own exception would end this thread without a word. Elsewhere
+-- ('concurrently_' and the like) the others go on.
 --
 -- >>> import Weft
 -- >>> run (concurrently (pure 1) (yield >> pure 'x'))
@@ -79,10 +77,9 @@ concurrently_ left right = asOneCall $ \scope -> do
 -- | Run both until one of them has ended; cancel the other, and wait for its end.
 -- The one that ends first decides, by its result or by its exception.
 --
--- The result of the other one is dropped, even if it had ended, too. So
--- @race ('Weft.Channel.receive' a) ('Weft.Channel.receive' b)@ loses a value whenever both have
--- received one: for the first of several operations there is "Weft.Select", and for a time
--- limit "Weft.Timeout", which lose nothing.
+-- The result of the other one is dropped, even if it had ended, too: a race of two
+-- 'Weft.Channel.receive's may lose a value. For the first of several operations there is "Weft.Select",
+-- and for a time limit "Weft.Timeout", which lose nothing.
 race :: Thread a -> Thread b -> Thread (Either a b)
 race left right = asOneCall $ \scope -> do
   first <- effect newResultVar
@@ -117,10 +114,9 @@ forConcurrently_ = flip mapConcurrently_
 mapConcurrentlyN :: (Traversable t) => Int -> (a -> Thread b) -> t a -> Thread (t b)
 mapConcurrentlyN n f xs = forConcurrentlyN n xs f
 
--- | Run the function on every element, on at most the given number at a time (1 if the number
--- is less); the results are in the order of the elements. There are never more
--- threads than that: each takes the next element when it is done with one, and what
--- is not taken yet is not evaluated.
+-- | Run the function on every element, on at most the given number at a time (at least 1); the results
+-- are in the order of the elements. There are never more threads than that, and what is not taken yet
+-- is not evaluated.
 forConcurrentlyN :: (Traversable t) => Int -> t a -> (a -> Thread b) -> Thread (t b)
 forConcurrentlyN n xs f = do
   feed <- effect (newShared (Feed 0 (toList xs)))
@@ -150,9 +146,8 @@ forConcurrentlyN_ n xs f = do
 -- >>> run (runConcurrently (liftA2 (,) (Concurrently (pure 1)) (Concurrently (yield >> pure 'x'))))
 -- (1,'x')
 --
--- Results, exceptions and cancellation are as there: the first exception of a
--- part cancels the others and is raised as it was, and none is left when 'runConcurrently' has
--- returned or raised. It is no monad, because the second part would have to wait for the first.
+-- Results, exceptions and cancellation are as there. It is no monad, because the second part would have
+-- to wait for the first.
 newtype Concurrently a = Concurrently {runConcurrently :: Thread a}
   deriving newtype (Functor)
 
@@ -183,8 +178,8 @@ nextOf feed = effect . atomicModifyMutVar' feed $ \case
   Feed i (x : rest) -> (Feed (i + 1) rest, Just (i, x))
   done -> (done, Nothing)
 
--- | A scope whose failures are raised as they were. One that could be taken for a
--- cancellation of this thread, or would end it as if it had left, stays wrapped.
+-- | A scope whose failures are raised as they were, but for one that would end this thread as if it was
+-- cancelled or had left.
 asOneCall :: (Scope -> Thread a) -> Thread a
 asOneCall body =
   withScope body `catch` \failure -> case failedWith failure of

@@ -8,8 +8,8 @@
 --   ...
 -- @
 --
--- Between the signal and the moment when the woken thread holds the mutex others may
--- have held it: look at the condition again. A condition belongs to one run.
+-- Others may have held the mutex between the signal and the moment when the woken thread holds it: look
+-- at the condition again. A condition belongs to one run.
 module Weft.Condition (Condition, newCondition, newConditionNamed, wait, signal, broadcast) where
 
 import Weft.Internal.Sync.Condition

@@ -1,9 +1,8 @@
 -- |
 -- The counters of a run: threads, dispatches, polls, sleeps, timers, operations.
 --
--- The workers count anyway, once for each slice or poll; looking at it costs them
--- nothing. Reading takes no lock and stops no thread, and it works while a worker is
--- stuck. The numbers of one reading are from nearly the same moment.
+-- The workers count anyway, once for each slice or poll. Reading takes no lock and stops no thread, and
+-- works while a worker is stuck. The numbers of one reading are from nearly the same moment.
 --
 -- >>> import Weft
 -- >>> run (threadsAlive . total <$> counters)
@@ -30,7 +29,6 @@ import Weft.Internal.Data.Counters
 counters :: Thread Counters
 counters = internal (\home _ -> homeCounters home)
 
--- | 'counters' as an action for any OS thread, such as one that answers a monitoring
--- system. After the end of the run it answers what was counted last.
+-- | 'counters' for any OS thread. After the end of the run it answers what was counted last.
 counterReader :: Thread (IO Counters)
 counterReader = internal (\home _ -> pure (homeCounters home))

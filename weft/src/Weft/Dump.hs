@@ -1,11 +1,7 @@
--- |
--- The state of every thread of a run at this moment.
---
--- A dump names each thread by number and label, says which thread forked it, which scope owns
--- it, how old it is, and what it waits for and since when; thousands that are alike
--- take one line. It never takes a lock and never stops a scheduler: each worker tells
--- of its own threads between two slices. It works while a thread holds up its worker,
--- and says that it does.
+-- | The state of every thread of a run at this moment. A dump names each thread by number and label, says
+-- which thread forked it, which scope owns it, how old it is, and what it waits for and since when; thousands
+-- that are alike take one line. It takes no lock and stops no scheduler: each worker tells of its own threads
+-- between two slices. It works while a thread holds up its worker, and says that it does.
 --
 -- >>> import qualified Data.Text as Text
 -- >>> import Weft
@@ -25,11 +21,9 @@ import Weft.Internal.Core.SystemCall
 import Weft.Internal.Core.Trace
 import Weft.Internal.Observe.Dump
 
--- | All threads, for people to read. Takes some microseconds for each thread, in
--- parts between two slices of each worker; a worker that does not answer within a
--- second is named as missing. Cancellable.
---
--- The format is not stable: do not parse it.
+-- | All threads, for people to read; the format is not stable. Takes some microseconds for each thread,
+-- in parts between two slices of each worker; one that does not answer within a second is named as
+-- missing. Cancellable.
 dumpThreads :: Thread Text
 dumpThreads = do
   homes <- internal (\home _ -> pure (toList (homePeers home)))

@@ -1,20 +1,15 @@
--- |
--- An event manager for plain 'IO' programs, with no threads of Weft's in them: it tells when
--- descriptors are ready and when times have come. After the public interface of O'Sullivan
--- and Tibell's event manager (2010); what differs is in @docs\/events.md@.
+-- An event manager for plain 'IO' programs, with no threads of Weft's in them. After the public
+-- interface of O'Sullivan and Tibell's event manager (2010); what differs is in @docs\/events.md@.
 --
--- A manager does nothing by itself. A thread calls 'step', again and again, or 'loop': the
--- /stepper/. All callbacks run inside of that call, one after the other, and nowhere else;
--- one that takes long holds up the others. What one throws is thrown to the stepper at once; what
--- was to run after it runs in the next step, first. An asynchronous exception ends the callback
--- that runs, and no other. Everything but 'step', 'loop' and
--- 'freeEventManager' may be called by any thread, callbacks included, and does not block.
--- The calls that block ('waitReadable', 'waitWritable', 'delay') are for other threads than the
--- stepper, and refuse to be called from a callback.
+-- A manager does nothing by itself. A thread calls 'step', again and again, or 'loop': the /stepper/.
+-- All callbacks run inside of that call, one after the other; one that takes long holds up the others.
+-- What one throws is thrown to the stepper at once; what was to run after it runs first in the next
+-- step. An asynchronous exception ends the callback that runs, and no other. Everything but 'step',
+-- 'loop' and 'freeEventManager' may be called by any thread, callbacks included, and does not block;
+-- 'waitReadable', 'waitWritable' and 'delay', which block, refuse to be called from a callback.
 --
--- A program links with @-threaded@ if other threads are to run while the stepper waits.
--- A wait is one foreign call: an exception that is thrown to the stepper arrives when it
--- ends, which 'wake' and 'stop' bring about.
+-- Link with @-threaded@ if other threads are to run while the stepper waits. A wait is one foreign call: an
+-- exception that is thrown to the stepper arrives when it ends, which 'wake' and 'stop' bring about.
 --
 -- > withLoop epoll \manager -> do
 -- >   events <- waitReadable manager fd
@@ -97,14 +92,15 @@ import Weft.Internal.Os.Sys (canceled, resultErrno)
 withEventManager :: IO Poller -> (EventManager -> IO a) -> IO a
 withEventManager source = bracket (newEventManager source) freeEventManager
 
--- | A manager that a thread of its own steps for the time of an action. An exception of a
--- callback ends that thread, and is thrown to the one that called 'withLoop': into the action, or if that has
--- ended, or is masked uninterruptibly, at its end.
+-- | A manager that a thread of its own steps for the time of an action. An exception of a callback ends
+-- that thread, and is thrown to the caller: into the action, or if that has ended, or is masked
+-- uninterruptibly, at its end.
 withLoop :: IO Poller -> (EventManager -> IO a) -> IO a
 withLoop source body = withEventManager source \m -> do
   caller <- myThreadId
   ended <- newEmptyMVar
-  -- The first to take it decides: the loop, which then throws, or the caller, at which nothing is thrown any more.
+  -- The first to take it decides: the loop, which then throws, or the caller, at which nothing is
+  -- thrown then.
   within <- getMaskingState >>= \s -> if s == MaskedUninterruptible then newEmptyMVar else newMVar ()
   mask \restore -> do
     _ <- forkIOWithUnmask \unmask ->
@@ -116,16 +112,15 @@ withLoop source body = withEventManager source \m -> do
             Nothing -> putMVar ended (throwIO (e :: SomeException))
     restore (body m) `finally` (tryTakeMVar within >> stop m >> join (readMVar ended))
 
--- | Have a callback run, in a step, when this much time has passed: never sooner, and never
--- inside of 'setTimeout', even for no time at all. Callbacks run in the order in which they
--- are due. There is no lock; to set a timeout costs an atomic step and, if the stepper
--- waits, its wake-up.
+-- | Have a callback run, in a step, when this much time has passed: never sooner, and never inside of
+-- 'setTimeout'. Callbacks run in the order in which they are due. To set a timeout costs an atomic step
+-- and, if the stepper waits, its wake-up.
 setTimeout :: EventManager -> Duration -> IO () -> IO Timeout
 setTimeout m d action = setTimeoutOr m d action (pure ())
 
--- | Block until a read would not block. Answers 'readable' with what else has happened.
--- Throws an 'IOError': @EBADF@ when the descriptor is not open, or is closed by 'closeWith'
--- meanwhile, @EINVAL@ when the source refuses it. Interruptible; then no registration is left.
+-- | Block until a read would not block. Answers 'readable' with what else has happened. Throws an
+-- 'IOError': @EBADF@ when the descriptor is not open, or is closed by 'closeWith' meanwhile, @EINVAL@
+-- when the source refuses it. Interruptible.
 waitReadable :: EventManager -> Fd -> IO Events
 waitReadable m fd = waitFor "waitReadable" m fd toRead
 
@@ -144,8 +139,8 @@ waitFor place m fd interest = mask_ do
     ioError (errnoToIOError place eINVAL Nothing Nothing `ioeSetErrorString` (pollerName (managerPoller m) <> " cannot watch descriptor " <> show fd))
   pure events
 
--- | Block for this long, never shorter. Interruptible; then no timeout is left. Throws
--- an 'IOError' (@ECANCELED@) when the manager is freed meanwhile.
+-- | Block for this long, never shorter. Interruptible. Throws an 'IOError' (@ECANCELED@) when the
+-- manager is freed meanwhile.
 delay :: EventManager -> Duration -> IO ()
 delay m d = mask_ do
   refuseInCallback m "delay"

@@ -1,11 +1,7 @@
--- |
--- Files and directories. No operation holds up a worker: io_uring carries it out
--- where the worker has one, a bounded pool of OS threads elsewhere.
---
--- Paths are bytes, as the system has them, without NUL; 'System.FilePath' strings
--- are encoded with 'Data.ByteString.Char8.pack' or a better-suited encoder.
--- A refusal of the system is an 'IOError' with the operation, the path and the
--- @errno@.
+-- Files and directories. No operation holds up a worker: io_uring carries it out where the worker has
+-- one, a bounded pool of OS threads elsewhere. Paths are bytes, as the system has them, without NUL
+-- ('Data.ByteString.Char8.pack' or a better-suited encoder). A refusal of the system is an 'IOError'
+-- with the operation, the path and the @errno@.
 module Weft.File
   ( -- * Opening
     File,
@@ -61,14 +57,7 @@ import Weft.Internal.Core.Trace
 
 -- | No truncation, not exclusive, cached, anywhere, permissions 0666.
 defaultOpenFlags :: OpenFlags
-defaultOpenFlags =
-  OpenFlags
-    { openTruncate = False,
-      openExclusive = False,
-      openDirect = False,
-      openBeneath = Anywhere,
-      openPermissions = 0o666
-    }
+defaultOpenFlags = OpenFlags False False False Anywhere 0o666
 
 -- | Open a file while the body runs.
 withFile :: ByteString -> OpenMode -> (File -> Thread a) -> Thread a
@@ -82,13 +71,11 @@ openFile path mode = openFileAt CurrentDirectory path mode defaultOpenFlags
 openFileAt :: Where -> ByteString -> OpenMode -> OpenFlags -> Thread File
 openFileAt place path mode flags = call (OpenFile place path mode flags)
 
--- | Close a file. Threads that wait on it get their result or @ECANCELED@. Closing
--- it again does nothing.
+-- | Close a file. Threads that wait on it get their result or @ECANCELED@. Closing it again does nothing.
 closeFile :: File -> Thread ()
 closeFile = call . CloseFile
 
--- | Read at most the given number of bytes from an offset. Fewer come at the end of the file
--- only; none beyond it.
+-- | Read at most the given number of bytes from an offset. Fewer come at the end of the file only.
 readAt :: File -> Int64 -> Int -> Thread ByteString
 readAt file offset count = do
   buffer <- liftIO (newBuffer count)
@@ -101,13 +88,11 @@ readAt file offset count = do
           n <- readAtInto file (offset + fromIntegral got) buffer got (bufferSize buffer - got)
           if n == 0 then pure got else fill buffer (got + n)
 
--- | One read into a part of a buffer (offset in the buffer, at most the given number of bytes):
--- how many bytes came, 0 at the end of the file.
+-- | One read into a part of a buffer (offset, size): how many bytes came, 0 at the end of the file.
 readAtInto :: File -> Int64 -> Buffer -> Int -> Int -> Thread Int
 readAtInto file at buffer offset count = call (ReadFile file buffer offset count at)
 
--- | All of a file, which may grow or shrink meanwhile: the bytes that were there when it was
--- read. Fails with an 'IOError' beyond the given number of bytes.
+-- | All bytes of a file. Fails with an 'IOError' beyond the given number of bytes.
 readWhole :: Int -> ByteString -> Thread ByteString
 readWhole limit path = withFile path ReadOnly $ \file -> do
   status <- fileStatus file
@@ -124,14 +109,13 @@ writeAt file at bytes
       n <- call (WriteFile file bytes at)
       writeAt file (at + fromIntegral n) (ByteString.drop n bytes)
 
--- | One write of a part of a buffer at an offset of the file: how many bytes were
--- written. For direct I/O: everything is a multiple of the block size.
+-- | One write of a part of a buffer at an offset of the file: how many bytes. For direct I/O all is in
+-- multiples of the block size.
 writeBufferAt :: File -> Int64 -> Buffer -> Int -> Int -> Thread Int
 writeBufferAt file at buffer offset count = call (WriteBuffer file buffer offset count at)
 
--- | Write all bytes at the end of a file opened with 'Append'. One system call
--- writes them where the system allows it, so that lines of several threads do not
--- mix; the rest after a short write follows in another.
+-- | Write all bytes at the end of a file opened with 'Append', in one system call where the system
+-- allows it, so that lines of several threads do not mix.
 append :: File -> ByteString -> Thread ()
 append file bytes
   | ByteString.null bytes = pure ()
@@ -163,8 +147,7 @@ pathStatus = pathStatusAt CurrentDirectory
 pathStatusAt :: Where -> ByteString -> Thread FileStatus
 pathStatusAt place path = call (PathStatus place path)
 
--- | The names in a directory opened with 'Directory', without @.@ and @..@, in no
--- particular order.
+-- | The names in a directory opened with 'Directory', without @.@ and @..@, in no particular order.
 listDirectory :: File -> Thread [ByteString]
 listDirectory = call . ListDirectory
 

@@ -3,12 +3,10 @@
 --
 -- = Two styles
 --
--- A thread can be written in two ways. The monad 'Weft.Thread' is one. The other
--- is plain 'IO', with everything that belongs to it: 'Control.Exception.bracket' and
--- 'Control.Exception.mask', a transformer over 'IO', a library that calls back. 'direct'
--- makes a thread of such an action, and 'await' performs any operation of a thread
--- in its midst. It does not hold up the worker: the rest of the action is set
--- aside and goes on when the operation is done.
+-- A thread can be written in the monad 'Weft.Thread', or in plain 'IO', with everything that belongs to
+-- it: 'Control.Exception.bracket', a transformer over 'IO', a library that calls back. 'direct' makes a
+-- thread of such an action, and 'await' performs any operation of a thread in its midst: the rest of
+-- the action is set aside and goes on when the operation is done.
 --
 -- >>> import Control.Exception (finally)
 -- >>> import qualified Weft
@@ -26,33 +24,28 @@
 -- monadic: meanwhile
 -- direct: cleans up
 --
--- This module holds the everyday operations, each 'await' before the operation of the
--- same name in "Weft", "Weft.Scope", "Weft.Concurrently", "Weft.Timeout", "Weft.Socket",
--- "Weft.File", "Weft.Pipe", "Weft.Signal" or "Weft.Time", where it is described; import
--- it qualified, or instead of those. Scopes and time limits are for @ReaderT@ over 'IO' too: they come
--- from "Weft.Unlift". Any other operation is one word longer:
--- @await ('Weft.Channel.receive' jobs)@. One that takes a thread as argument and is not
--- here is two words longer: @await ('Weft.Semaphore.withPermit' s (direct body))@.
+-- This module holds the everyday operations, each 'await' before the operation of the same name in
+-- "Weft", "Weft.Scope", "Weft.Concurrently", "Weft.Timeout", "Weft.Socket", "Weft.File", "Weft.Pipe",
+-- "Weft.Signal" or "Weft.Time", where it is described; import it qualified, or instead of those. Any
+-- other operation is one word longer: @await ('Weft.Channel.receive' jobs)@. One that takes a thread as
+-- argument is two words longer: @await ('Weft.Semaphore.withPermit' s (direct body))@.
 --
--- The styles mix: 'await' may perform a thread that uses 'direct', and so on. The
--- monadic one is lighter: its continuation is a closure, where that of the direct style
--- is a copy of a piece of stack: some 50 nanoseconds when the call of 'await' lies
--- near 'direct', 10 microseconds under a thousand calls, and in proportion beyond.
+-- The styles mix: 'await' may perform a thread that uses 'direct', and so on. The monadic one is
+-- lighter: its continuation is a closure, and not a copy of a piece of stack (50 nanoseconds when
+-- 'await' lies near 'direct', 10 microseconds under a thousand calls).
 --
 -- == What to observe
 --
--- * The code between two operations runs on a worker, as in 'Weft.liftIO': code that blocks
---   belongs into 'blocking'.
--- * GHC's masking state is the thread's, and exceptions pass in both directions: that
---   of an operation is raised at its 'await', that of the action ends the thread.
--- * What GHC must finish in one go cannot be suspended: @unsafePerformIO@
---   and everything evaluated lazily, @atomically@, a callback
---   from foreign code. There, and outside of 'direct', 'await' raises
---   'CannotSuspend'. Other GHC threads ('Control.Concurrent.forkIO') are outside.
--- * GHC's 'Control.Concurrent.myThreadId' is that of the worker, not of this thread, and
---   may be another one after each operation: nothing that throws to it
---   ('Control.Concurrent.throwTo', 'System.Timeout.timeout') and nothing that is keyed
---   by it (OS thread local state) works here.
+-- * The code between two operations runs on a worker, as in 'Weft.liftIO': what blocks belongs into
+--   'blocking'.
+-- * GHC's masking state is the thread's, and exceptions pass in both directions: that of an operation
+--   is raised at its 'await', that of the action ends the thread.
+-- * What GHC must finish in one go cannot be suspended: @unsafePerformIO@ and everything evaluated
+--   lazily, @atomically@, a callback from foreign code. There, and outside of 'direct', as in threads
+--   of 'Control.Concurrent.forkIO', 'await' raises 'CannotSuspend'.
+-- * GHC's 'Control.Concurrent.myThreadId' is that of the worker, and may be another one after each
+--   operation: nothing that throws to it ('Control.Concurrent.throwTo', 'System.Timeout.timeout') or is
+--   keyed by it (OS thread local state) works here.
 module Weft.IO
   ( -- * Between the styles
     direct,
@@ -137,8 +130,7 @@ import Weft.Time qualified as Time
 import Weft.Timeout qualified as Timeout
 import Weft.Unlift hiding (Thread)
 
--- | Run an 'IO' action as the main thread, with the default settings, until it ends. See
--- 'Weft.run'.
+-- | Run an 'IO' action as the main thread, with the default settings, until it ends. See 'Weft.run'.
 --
 -- >>> import qualified Weft.IO as IO
 -- >>> IO.run (IO.yield >> pure 42)

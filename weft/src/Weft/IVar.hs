@@ -1,7 +1,5 @@
--- |
--- Variables that are filled once: a result, handed over from one thread to any number of
--- others (the I-structures of Arvind, Nikhil and Pingali 1989; a one-shot channel if one
--- thread reads).
+-- | Variables that are filled once: a result, handed over from one thread to any number of others (the
+-- I-structures of Arvind, Nikhil and Pingali 1989).
 --
 -- >>> import Weft
 -- >>> import Weft.Scope
@@ -16,9 +14,8 @@
 -- If the result is that of a whole thread, 'Weft.Scope.forkIn' and
 -- 'Weft.Scope.awaitChild' need no variable.
 --
--- A thread that waits for an 'IVar' that is never filled waits for ever. 'fillWithin' makes the
--- end of a part the latest time: a variable that is not filled then fails its readers with
--- 'Abandoned'. An 'IVar' belongs to one run.
+-- A thread that waits for an 'IVar' that is never filled waits for ever. 'fillWithin' makes the end of a part
+-- the latest time: then the readers of an empty variable fail with 'Abandoned'. An 'IVar' belongs to one run.
 module Weft.IVar
   ( IVar,
     newIVar,
@@ -67,8 +64,8 @@ newIVar = IVar <$> newEmptyMVar
 newIVarNamed :: Text -> Thread (IVar a)
 newIVarNamed text = IVar <$> newEmptyMVarNamed text
 
--- | Fill it and wake all that wait for it; false if it had been filled, which then stays
--- as it was. Never waits, and is not cancelled. The value is not evaluated.
+-- | Fill it and wake all that wait for it; false if it had been filled. Never waits, and is not
+-- cancelled. The value is not evaluated.
 fill :: IVar a -> a -> Thread Bool
 fill (IVar var) a = mask_ (tryPutMVar var (Right a))
 
@@ -80,13 +77,11 @@ fill_ var a = void (fill var a)
 failIVar :: (Exception e) => IVar a -> e -> Thread Bool
 failIVar (IVar var) e = mask_ (tryPutMVar var (Left (toException e)))
 
--- | Run a part of a thread which is to fill the variable. However the part ends, by its
--- result, an exception or a cancellation: if the variable is empty then, it fails with
--- 'Abandoned'.
+-- | Run a part of a thread which is to fill the variable. However the part ends: if the variable is
+-- empty then, it fails with 'Abandoned'.
 --
--- In a thread that is forked into a scope this is the whole body, so that there is no time at
--- which it could end without. A child that was cancelled before it began runs no body; a thread that
--- must know of that, too, has 'Weft.Scope.awaitChild'.
+-- In a thread that is forked into a scope this is the whole body. A child that was cancelled before it
+-- began runs no body: for that, too, there is 'Weft.Scope.awaitChild'.
 fillWithin :: IVar a -> Thread b -> Thread b
 fillWithin var body = body `finally` failIVar var Abandoned
 

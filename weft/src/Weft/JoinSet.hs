@@ -14,9 +14,8 @@
 -- :}
 -- [1,10,20]
 --
--- Children can be added at any time, by a child too, so that the set is one way to keep
--- some work under way: take a result, fork what follows from it, until there is none.
--- (After the @JoinSet@ of tokio.)
+-- Children can be added at any time, by a child too: take a result, fork what follows from it, until
+-- there is none. (After the @JoinSet@ of tokio.)
 module Weft.JoinSet (JoinSet, newJoinSet, forkInSet, joinNext) where
 
 import Control.Monad (when)
@@ -30,8 +29,7 @@ import Weft.Scope
 -- | Children of a scope whose results are taken one after the other.
 data JoinSet a = JoinSet
   { joinScope :: !Scope,
-    -- | Results; and 'Nothing' for a child whose result a thread waits for and that was refused
-    -- by the scope.
+    -- | Results; and 'Nothing' for a child that the scope refused when a thread waited for its result.
     joinEnded :: !(Channel (Maybe (Either ChildFailed a))),
     -- | Children whose result no thread has taken or waits for. Each of these sends one.
     joinLeft :: !(IORef Int)
@@ -58,12 +56,12 @@ forkInSet set body = mask_ $ do
         failed <- internal (\_ tcb -> pure (ChildFailed (ThreadId (tcbIdentity tcb)) (tcbLabel tcb) e))
         Failing e <$ send (joinEnded set) (Just (Left failed))
 
--- | Take the result of the child that has ended first, of those whose result was not taken
--- yet; wait for one. 'Nothing' if there is no child whose result no other thread has taken or waits
--- for. Cancellable; a thread that is cancelled has taken nothing.
+-- | Take the result of the child that has ended first, of those whose result was not taken yet; wait
+-- for one. 'Nothing' if there is no child whose result no other thread has taken or waits for.
+-- Cancellable; a thread that is cancelled has taken nothing.
 --
--- Raises 'ChildFailed' if the child has failed or was cancelled. A failure also ends the
--- scope, as always; where it is expected, the body makes it a result (@'Weft.try' body@).
+-- Raises 'ChildFailed' if the child has failed or was cancelled. A failure also ends the scope; where
+-- it is expected, the body makes it a result (@'Weft.try' body@).
 joinNext :: JoinSet a -> Thread (Maybe a)
 joinNext set = mask_ $ do
   claimed <- effect . atomicModifyIORef' (joinLeft set) $ \n -> if n > 0 then (n - 1, True) else (n, False)

@@ -10,10 +10,9 @@
 -- :}
 -- "alice"
 --
--- Reading and writing take constant time, whatever the number of keys that exist (the
--- number that a thread has set counts, logarithmically), and nothing is shared: no
--- other thread, on any worker, can see or change the value. What a child inherits it
--- inherits when it is forked; later changes in either are not seen by the other.
+-- Reading and writing take constant time (logarithmic in the number of keys that a thread has set), and
+-- no other thread can see or change the value. What a child inherits it inherits when it is forked;
+-- later changes in either are not seen by the other.
 module Weft.Local
   ( Local,
     newLocal,
@@ -38,8 +37,7 @@ import Weft.Internal.Core.Trace
 
 -- | A key for values of one type, with the value of threads that have set none.
 --
--- The number is the key's own in the process, and only values of its type are ever
--- stored under it; that is what makes the coercions here right.
+-- Only values of the key's type are ever stored under its number: so the coercions here are right.
 data Local a = Local
   { localNumber :: {-# UNPACK #-} !Int,
     localInherited :: !Bool,
@@ -58,9 +56,7 @@ newInheritedLocal :: (MonadIO m) => a -> m (Local a)
 newInheritedLocal = newKey True
 
 newKey :: (MonadIO m) => Bool -> a -> m (Local a)
-newKey inherited value = liftIO $ do
-  number <- fetchAddInt numbers 1
-  pure (Local number inherited value)
+newKey inherited value = liftIO ((\number -> Local number inherited value) <$> fetchAddInt numbers 1)
 
 numbers :: PrimVar RealWorld Int
 numbers = unsafePerformIO (newPrimVar 0)
@@ -78,9 +74,8 @@ setLocal key !a = put key (Just (unsafeCoerce a))
 modifyLocal :: Local a -> (a -> a) -> Thread ()
 modifyLocal key f = getLocal key >>= setLocal key . f
 
--- | Run a part of this thread with another value; the former one is back afterwards,
--- whatever happens. Children that the part forks inherit the value, if the key's are
--- inherited, and keep it.
+-- | Run a part of this thread with another value; the former one is back afterwards. Children that the
+-- part forks inherit the value, if the key's are inherited, and keep it.
 withLocal :: Local a -> a -> Thread b -> Thread b
 withLocal key a body = bracket exchange (put key) (const body)
   where
@@ -91,14 +86,13 @@ withLocal key a body = bracket exchange (put key) (const body)
 found :: Local a -> Context -> Maybe Any
 found key context = IntMap.lookup (localNumber key) (contextLocals context)
 
--- The change is made outside user code, so it must be short: the map is lazy in its
--- values, and these are evaluated already.
+-- The change is made outside user code, so it must be short: the map is lazy in its values, which are
+-- evaluated already.
 put :: Local a -> Maybe Any -> Thread ()
-put key value = changeContext change
+put key value = changeContext $ \context ->
+  context
+    { contextLocals = alter (contextLocals context),
+      contextInherited = if localInherited key then alter (contextInherited context) else contextInherited context
+    }
   where
-    change context =
-      context
-        { contextLocals = alter (contextLocals context),
-          contextInherited = if localInherited key then alter (contextInherited context) else contextInherited context
-        }
     alter = IntMap.alter (const value) (localNumber key)

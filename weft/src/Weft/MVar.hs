@@ -1,11 +1,9 @@
 -- |
 -- Variables that are full or empty: 'Control.Concurrent.MVar' for threads of Weft.
 --
--- The semantics are those of GHC's: a take or a put waits in a queue, first come
--- first served, and wakes one; a read takes nothing, and comes before all takes that
--- wait. A thread that waits holds up no worker. An 'MVar' belongs to one run.
---
--- This module is meant to be imported qualified, or instead of
+-- The semantics are those of GHC's: a take or a put waits in a queue, first come first served, and
+-- wakes one; a read takes nothing, and comes before all takes that wait. A thread that waits holds up
+-- no worker. An 'MVar' belongs to one run. Import it qualified, or instead of
 -- "Control.Concurrent.MVar".
 module Weft.MVar
   ( MVar,
@@ -42,8 +40,7 @@ withMVar :: MVar a -> (a -> Thread b) -> Thread b
 withMVar mvar use = takeMVar mvar >>= \a -> andFinally (use a) (putBack mvar a)
 {-# INLINE withMVar #-}
 
--- | Take the value, run a thread with it, and put its result; if it fails, the old
--- value. Atomic with respect to threads that take before they put.
+-- | Take the value, run a thread with it, and put its result; if it fails, the old value.
 modifyMVar_ :: MVar a -> (a -> Thread a) -> Thread ()
 modifyMVar_ mvar f = takeMVar mvar >>= \a -> orElseRestore (f a) (putBack mvar a) >>= putBack mvar
 {-# INLINE modifyMVar_ #-}

@@ -1,17 +1,16 @@
 -- |
 -- Masking: when a thread may be interrupted.
 --
--- A cancellation, a timeout or the failure of a child interrupts a thread at a system
--- call, where the thread's masking state allows. The three states are GHC's: unmasked,
--- at every system call; masked, only in one that waits; uninterruptible, not at all.
--- 'Control.Monad.Catch.mask' and its relatives work as in 'IO'.
+-- A cancellation, a timeout or the failure of a child interrupts a thread at a system call, where its
+-- masking state allows. The three states are GHC's: unmasked, at every system call; masked, only in one
+-- that waits; uninterruptible, not at all.
 --
 -- >>> import Weft (run)
 -- >>> run (mask $ \restore -> (,) <$> getMaskingState <*> restore getMaskingState)
 -- (MaskedInterruptible,Unmasked)
 --
--- One thing differs from 'IO': leaving a masked region is no system call. A cancellation that has
--- arrived meanwhile is raised at the next one.
+-- One thing differs from 'IO': leaving a masked region is no system call. What has arrived meanwhile is
+-- raised at the next one.
 module Weft.Mask
   ( MaskingState (..),
     getMaskingState,
@@ -39,15 +38,14 @@ getMaskingState =
     Trace.MaskedInterruptible -> MaskedInterruptible
     Trace.MaskedUninterruptible -> MaskedUninterruptible
 
--- | Run a part of a masked region unmasked. In an uninterruptible one it changes
--- nothing (as 'Control.Exception.interruptible').
+-- | Run a part of a masked region unmasked. In an uninterruptible one it changes nothing.
 interruptible :: Thread a -> Thread a
 interruptible body =
   self >>= \tcb -> case stateMasking (tcbState tcb) of
     Trace.MaskedInterruptible -> under Trace.Unmasked body
     _ -> body
 
--- | In a masked region: raise what is waiting to be raised, if the region is not
--- uninterruptible. Does not block, and lets no other thread run.
+-- | Raise what is waiting to be raised, unless this region is uninterruptible. Does not block, and lets
+-- no other thread run.
 allowInterrupt :: Thread ()
 allowInterrupt = interruptible (void (call WorkerCount))

@@ -6,13 +6,10 @@
 -- 'withMutex' accounts $ ...
 -- @
 --
--- A thread that waits holds up no worker. The mutex is fair: a thread that unlocks it while
--- others wait hands it to the one that has waited longest, so no thread waits for more
--- turns than there were threads before it. The price of that: a mutex that is always
--- wanted makes a switch of threads at every turn, as 'Control.Concurrent.MVar' does;
--- do more under one lock, or less often.
---
--- A mutex belongs to one run ('Weft.run').
+-- A thread that waits holds up no worker. The mutex is fair: a thread that unlocks it while others wait
+-- hands it to the one that has waited longest. The price: a mutex that is always wanted makes a switch
+-- of threads at every turn, as 'Control.Concurrent.MVar' does; do more under one lock, or less often. A
+-- mutex belongs to one run ('Weft.run').
 module Weft.Mutex
   ( Mutex,
     newMutex,

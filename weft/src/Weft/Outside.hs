@@ -11,8 +11,7 @@
 --   'Weft.Channel.receive' jobs
 -- @
 --
--- Each call crosses to a worker and back: a message, and the wake-up of an OS thread
--- if either side sleeps (some microseconds).
+-- Each call crosses to a worker and back: a message, and the wake-up of an OS thread if either side sleeps.
 module Weft.Outside
   ( Runner,
     withRunner,
@@ -59,8 +58,7 @@ data Calls
     Open !Int !(IntMap (IO ()))
   | Closed
 
--- | The runner is closed: its 'withRunner' has ended. The requested action did not
--- happen, or was cancelled in the middle.
+-- | The 'withRunner' has ended. The requested action did not happen, or was cancelled in the middle.
 data RunnerClosed = RunnerClosed
   deriving stock (Eq)
 
@@ -69,13 +67,11 @@ instance Show RunnerClosed where
 
 instance Exception RunnerClosed
 
--- | Take in threads from outside while a thread runs; they start on this worker. When
--- it has ended, calls that are under way fail with 'RunnerClosed' and their threads
--- are cancelled.
+-- | Take in threads from outside while a thread runs; they start on this worker. When it has ended,
+-- calls that are under way fail with 'RunnerClosed' and their threads are cancelled.
 --
--- While it is open code outside the run may make a thread go on, so that threads that all
--- wait for each other are not reported as a deadlock. The end of the run closes it too,
--- even if the thread was dropped ('Weft.settingGrace').
+-- While it is open threads that all wait for each other are not reported as a deadlock. The end of the
+-- run closes it too, even if the thread was dropped ('Weft.settingGrace').
 withRunner :: (Runner -> Thread a) -> Thread a
 withRunner use = do
   (runner, end) <- internal $ \home _ -> do
@@ -96,11 +92,10 @@ shut (Runner _ calls) =
     Open _ underWay -> sequenceA_ underWay
     Closed -> pure ()
 
--- | Run a thread and wait for it, in the masking state of the caller; its exceptions are
--- raised here. An asynchronous exception in the caller cancels the thread and waits for its
--- end; a second one ends that wait, unless the caller is masked. If the thread had succeeded,
--- its result is returned and the exception is pending again, so that a masked caller loses
--- nothing; else the exception is raised.
+-- | Run a thread and wait for it, in the masking state of the caller; its exceptions are raised here.
+-- An asynchronous exception in the caller cancels the thread and waits for its end; a second one ends
+-- that wait, unless the caller is masked. If the thread had succeeded, its result is returned and the
+-- exception is pending again, so that a masked caller loses nothing; else the exception is raised.
 --
 -- Throws 'RunnerClosed'. Blocks the calling OS or GHC thread: not for use on a worker.
 runThread :: Runner -> Thread a -> IO a
@@ -155,10 +150,8 @@ runThread (Runner home calls) body = mask $ \restore -> do
 -- | Where the thread of a call is.
 data OutsideStage = NotStarted | Running !ThreadId | Dropped
 
--- | Start a thread and do not wait for it. An exception that leaves it is reported
--- like that of any thread.
---
--- Throws 'RunnerClosed'. A runner that is closed later does not cancel the thread.
+-- | Start a thread and do not wait for it. An exception that leaves it is reported like that of any
+-- thread. A runner that is closed later does not cancel it. Throws 'RunnerClosed'.
 startThread :: Runner -> Thread () -> IO ()
 startThread (Runner home calls) body =
   readIORef calls >>= \case
@@ -173,24 +166,21 @@ begin home body = homePost home (homeStart home (newTcb Nobody rootContext) (\_ 
 sendFrom :: Runner -> Channel a -> a -> IO ()
 sendFrom runner channel = runThread runner . send channel
 
--- | Receive a value from a channel; wait while there is none. Throws as 'runThread'
--- does; a value that was received when an asynchronous exception came is lost, unless the
--- caller is masked.
+-- | Receive a value from a channel; wait while there is none. Throws as 'runThread' does; a value that
+-- was received when an asynchronous exception came is lost, unless the caller is masked.
 receiveFrom :: Runner -> Channel a -> IO (Maybe a)
 receiveFrom runner = runThread runner . receive
 
--- | Perform plain 'IO' on a thread of GHC's own, and wait for its end. There it may do
--- whatever GHC's threads may: block, be thrown to, be cancelled by @System.Timeout.timeout@,
--- ask for its 'Control.Concurrent.myThreadId'. The thread is the action's until that ends; then it
--- may be given another one. It takes no OS thread while it blocks, and costs about a
--- kilobyte and, where the worker is busy, a microsecond; for what blocks in a foreign call
--- it is no better than 'Weft.blocking'. The function that it is given performs operations of
--- threads, as 'runThread' with this runner does, on this thread's worker; and so does
--- 'Weft.IO.await' there, so that all of "Weft.IO" can be used.
+-- | Perform plain 'IO' on a thread of GHC's own, and wait for its end. There it may do whatever GHC's threads
+-- may: block, be thrown to, be cancelled by @System.Timeout.timeout@, ask for its
+-- 'Control.Concurrent.myThreadId'. The thread is the action's until that ends. It takes no OS thread while it
+-- blocks, and costs about a kilobyte and, where the worker is busy, a microsecond; for what blocks in a
+-- foreign call it is no better than 'Weft.blocking'. The function that it is given performs operations of
+-- threads, as 'runThread' with this runner does, on this thread's worker, and so does 'Weft.IO.await' there.
 --
--- It runs in the masking state of this thread, and its exceptions are raised here. What
--- interrupts this thread is thrown to the action, and its end is awaited: an action that had
--- succeeded has its result delivered. If it has failed, what interrupts the thread is raised.
+-- It runs in the masking state of this thread, and its exceptions are raised here. What interrupts this
+-- thread is thrown to the action, and its end is awaited: a result is delivered; if the action has
+-- failed, what interrupts the thread is raised.
 onGhcThread :: forall a. Runner -> ((forall x. Thread x -> IO x) -> IO a) -> Thread a
 onGhcThread runner action = Thread $ \k -> unThread myself $ \_ -> internally $ \home tcb -> do
   control <- newJobControl

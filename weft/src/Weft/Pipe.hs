@@ -29,31 +29,28 @@ import Weft.Internal.Core.Trace
 openPipe :: Thread (Pipe, Pipe)
 openPipe = call OpenPipe
 
--- | Open an existing FIFO. Never waits for the other end: with 'WriteOnly' and no
--- reader it fails with @ENXIO@; with 'ReadOnly' and no writer it is at its end.
--- 'ReadWrite' always opens.
+-- | Open an existing FIFO. Never waits for the other end: with 'WriteOnly' and no reader it fails with
+-- @ENXIO@; with 'ReadOnly' and no writer it is at its end. 'ReadWrite' always opens.
 openFifo :: FilePath -> OpenMode -> Thread Pipe
 openFifo path mode = Thread (\k -> foldr seq (unThread (call (OpenFifo path mode)) k) path)
 
 -- | Wait for bytes and read at most the given number; empty at the end of the stream. Fails with
--- @EINVAL@ if that is none. Each call allocates as many bytes as it is asked for, however few
--- come: for a hot path use 'readPipeInto'.
+-- @EINVAL@ if that is none. Allocates as many bytes as it is asked for: for a hot path use
+-- 'readPipeInto'.
 readPipe :: Pipe -> Int -> Thread ByteString
 readPipe pipe count = do
   buffer <- liftIO (newBuffer count)
   n <- readPipeInto pipe buffer 0 (bufferSize buffer)
   unsafeFreeze buffer n
 
--- | Wait for bytes and read at most the given number into a buffer from an offset: how many came, 0 at
--- the end of the stream and only there: where there is no room for a single byte it fails with
--- @EINVAL@. The kernel owns that part of the buffer until then. A thread that is cancelled
--- while it waits has read nothing.
+-- | Wait for bytes and read at most the given number into a buffer from an offset: how many came, 0
+-- only at the end of the stream; without room it fails with @EINVAL@. The kernel owns that part of the
+-- buffer until then. A thread that is cancelled while it waits has read nothing.
 readPipeInto :: Pipe -> Buffer -> Int -> Int -> Thread Int
 readPipeInto pipe buffer offset count = call (ReadPipe pipe buffer offset count)
 {-# INLINE readPipeInto #-}
 
--- | Write all bytes, waiting as often as the pipe is full. Without a reader it
--- fails with @EPIPE@.
+-- | Write all bytes, waiting as often as the pipe is full. Without a reader it fails with @EPIPE@.
 writePipe :: Pipe -> ByteString -> Thread ()
 writePipe pipe bytes
   | ByteString.null bytes = pure ()
@@ -61,21 +58,19 @@ writePipe pipe bytes
       n <- call (WritePipe pipe bytes)
       writePipe pipe (ByteString.drop n bytes)
 
--- | How many bytes the pipe holds before a writer has to wait. Does not wait. Linux gives a
--- pipe 65,536. Fails with @ENOSYS@ on systems that do not tell.
+-- | How many bytes the pipe holds before a writer has to wait (on Linux 65,536). Does not wait.
+-- @ENOSYS@ on systems that do not tell.
 pipeCapacity :: Pipe -> Thread Int
 pipeCapacity pipe = call (PipeCapacity pipe Nothing)
 
--- | Change how many bytes the pipe holds, from either end, and answer how many these are now:
--- at least as many as were asked for. Linux rounds up to a power of two, and to a page. Does
--- not wait; a writer that waits goes on when there is room for it. Fails with @EBUSY@ where it
--- is to hold fewer bytes than are in it, with @EPERM@ above the limit of the system (1 MiB,
--- @\/proc\/sys\/fs\/pipe-max-size@), with @EINVAL@ for less than one byte, and with @ENOSYS@
--- on systems where that cannot be chosen.
+-- | Change how many bytes the pipe holds, from either end, and answer how many these are now: at least
+-- as many as were asked for. Does not wait; a writer that waits goes on when there is room. Fails with
+-- @EBUSY@ if more bytes are in it, with @EPERM@ above the limit of the system
+-- (@\/proc\/sys\/fs\/pipe-max-size@), with @EINVAL@ for less than one byte, and with @ENOSYS@ where
+-- that cannot be chosen.
 setPipeCapacity :: Pipe -> Int -> Thread Int
 setPipeCapacity pipe count = call (PipeCapacity pipe (Just count))
 
--- | Close one end. Threads that wait on it fail with @ECANCELED@. Closing it again
--- does nothing.
+-- | Close one end. Threads that wait on it fail with @ECANCELED@. Closing it again does nothing.
 closePipe :: Pipe -> Thread ()
 closePipe = call . ClosePipe

@@ -1,9 +1,8 @@
 -- |
 -- The order in which ready threads run, as a value.
 --
--- A policy makes the ready queue of each worker. Choose one in
--- 'Weft.settingPolicy', or write one: a 'Queue' is four functions. This one runs
--- the thread that became ready last (good for caches, unfair under load):
+-- A policy makes the ready queue of each worker. Choose one in 'Weft.settingPolicy', or write one: a
+-- 'Queue' is four functions. This one runs the thread that became ready last:
 --
 -- @
 -- lastInFirstOut :: 'Policy'

@@ -1,8 +1,7 @@
 -- |
 -- Reading a stream by lines, by numbers of bytes, or up to a delimiter.
 --
--- A stream of bytes has no borders: what one end sends in one call the other receives in any
--- pieces. A 'Reader' receives what comes, and gives out what was asked for:
+-- A stream of bytes has no borders. A 'Reader' receives what comes, and gives out what was asked for:
 --
 -- >>> :set -XOverloadedStrings
 -- >>> import Data.IORef
@@ -20,14 +19,14 @@
 -- :}
 -- (Just "HELLO alice",Just "DATA 5","abcde",Nothing)
 --
--- [Bounds] A peer that sends no end of line must not fill the memory: 'readLine' and
---   'readUntil' have a bound, and a reader holds little more than the largest that was asked for.
--- [What is given out] Every 'ByteString' is a copy that is never written to: it can be kept, and
---   keeps no more memory than it has bytes.
--- [Nothing is lost] A read that fails, is cancelled or meets a time limit has taken nothing: what
---   was received stays in the reader, and the next read begins with it.
--- [Threads] One reads at a time. Receiving from the socket past its reader takes bytes from
---   the middle of what the reader would give.
+-- [Bounds] 'readLine' and 'readUntil' have a bound: a peer that sends no end of line must not fill the
+--          memory.
+-- [What is given out] Every 'ByteString' is a copy that is never written to, and keeps no more memory
+--                     than it has bytes.
+-- [Nothing is lost] A read that fails, is cancelled or meets a time limit has taken nothing: what was
+--                   received stays in
+--   the reader, and the next read begins with it.
+-- [Threads] One reads at a time. Receiving from the socket past its reader takes bytes out of the middle.
 --
 -- All that waits here waits as 'Weft.Socket.receive' does, and fails as that does.
 module Weft.Reader
@@ -75,8 +74,7 @@ newReader socket = liftIO $ do
     n <- receiveInto socket buffer to (bufferSize buffer - to)
     n <$ liftIO (keep state n)
 
--- | A reader of anything that gives bytes, at most as many as it is asked for, and none at the
--- end: a connection with TLS, a pipe.
+-- | A reader of anything that gives bytes, at most as many as asked for, and none at the end: TLS, a pipe.
 newReaderFrom :: (Int -> Thread ByteString) -> Thread Reader
 newReaderFrom source = liftIO $ do
   state <- newState
@@ -117,20 +115,17 @@ instance Exception ReadError where
         Bytes n -> count n
         UpTo delimiter -> "what ends with " <> show delimiter
 
--- | The next line, without its end, of at most the given number of bytes; 'Nothing' when the stream has
--- ended. A line ends with LF; a CR before that belongs to the end and not to the line. Any
--- other CR is a byte like others.
---
--- The rest after the last LF is no line, for it may be a part of one: then it raises
--- 'EndedEarly'. For a longer line it raises 'TooLong', when this much has come.
+-- | The next line, without its end, of at most the given number of bytes; 'Nothing' at the end of the
+-- stream. A line ends with LF; a CR before that belongs to the end. The rest after the last LF is no
+-- line: it raises 'EndedEarly'. For a longer line it raises 'TooLong', when this much has come.
 readLine :: Reader -> Int -> Thread (Maybe ByteString)
 readLine reader bound = delimited reader Line bound 2 $ \bytes searched -> do
   i <- (+ searched) <$> Char8.elemIndex '\n' (ByteString.drop searched bytes)
   pure (if i > 0 && Char8.index bytes (i - 1) == '\r' then (i - 1, i + 1) else (i, i + 1))
 
--- | The bytes before the delimiter, at most the given number of bytes. The delimiter is taken too.
--- 'Nothing' when the stream has ended; 'EndedEarly' when it ends without a delimiter, 'TooLong' when
--- there is none where it should be. An empty delimiter is found at once.
+-- | The bytes before the delimiter, at most so many. The delimiter, which may be empty, is taken too.
+-- 'Nothing' at the end of the stream; 'EndedEarly' when it ends without a delimiter, 'TooLong' when
+-- there is none where it should be.
 readUntil :: Reader -> ByteString -> Int -> Thread (Maybe ByteString)
 readUntil reader delimiter bound = delimited reader (UpTo delimiter) bound size $ \bytes searched ->
   -- The delimiter may have begun in what was searched.
@@ -141,10 +136,9 @@ readUntil reader delimiter bound = delimited reader (UpTo delimiter) bound size 
   where
     size = ByteString.length delimiter
 
--- | The next of the stream that has an end: given its bound, the length of an end at most, and
--- how to find one in what was received, given how many of its bytes were searched before: how long
--- the content is, and how long it is with its end. Whether it is found does not depend on the
--- pieces in which the stream comes.
+-- | The next of the stream that has an end: given its bound, the length of an end at most, and how to
+-- find one in what was received, given how many of its bytes were searched before: the length of the
+-- content, and with its end. The pieces in which the stream comes do not matter.
 delimited :: Reader -> Wanted -> Int -> Int -> (ByteString -> Int -> Maybe (Int, Int)) -> Thread (Maybe ByteString)
 delimited reader wanted bound ending find = go 0
   where
@@ -171,20 +165,18 @@ delimited reader wanted bound ending find = go 0
         Just _ -> pure (Left most)
         Nothing -> pure (Left (to - from))
 
--- | The given number of bytes (none, if it is not positive). When the stream has fewer it raises
--- 'EndedEarly'. Memory is taken as bytes come, not ahead of them.
+-- | The given number of bytes. When the stream has fewer it raises 'EndedEarly'. Memory is taken as
+-- bytes come.
 readExactly :: Reader -> Int -> Thread ByteString
 readExactly reader n = do
   have <- awaitBytes reader n
   if have < n then throwM (EndedEarly (Bytes n) have) else liftIO (takeBytes reader n)
 
--- | At least one byte and at most the given number (at least 1), as soon as there are any; none at the
--- end of the stream.
+-- | At least one byte and at most the given number, as soon as there are any; none at the end of the stream.
 readSome :: Reader -> Int -> Thread ByteString
 readSome reader n = awaitBytes reader 1 *> liftIO (takeBytes reader (max 1 n))
 
--- | The next bytes, the given number, without taking them. Waits until they are there; fewer only where
--- the stream has ended.
+-- | The next bytes, without taking them. Waits until they are there; fewer only where the stream has ended.
 peek :: Reader -> Int -> Thread ByteString
 peek reader n = awaitBytes reader n *> liftIO (peekBytes reader n)
 
@@ -192,8 +184,7 @@ peek reader n = awaitBytes reader n *> liftIO (peekBytes reader n)
 atEnd :: Reader -> Thread Bool
 atEnd reader = (== 0) <$> awaitBytes reader 1
 
--- | Take what was received and not read, without waiting; perhaps nothing. It comes before all
--- that the socket receives next: for handing the socket on.
+-- | Take what was received and not read, without waiting, perhaps nothing: for handing the socket on.
 readReceived :: Reader -> Thread ByteString
 readReceived reader = liftIO (takeBytes reader maxBound)
 
@@ -207,14 +198,14 @@ awaitBytes reader n = do
       more <- receiveMore reader
       if more == 0 then pure have else awaitBytes reader n
 
--- The memory of a reader: a buffer and its received, unread part. It grows on demand and returns
--- to its first size when empty. Bytes are copied out, since the memory is reused.
+-- A buffer, which grows on demand and returns to its first size when empty. Bytes are copied out: it is
+-- reused.
 
 -- | A stream, and what was received of it and not read.
 data Reader = Reader
   { readerState :: !(IORef ReaderState),
-    -- | Wait for bytes and keep them: how many came, 0 at the end of the stream. Between
-    -- their arrival and the state no system call is made, so nothing interrupts there.
+    -- | Wait for bytes and keep them: how many came, 0 at the end. Nothing interrupts between arrival
+    -- and state.
     receiveMore :: !(Thread Int)
   }
 
@@ -236,8 +227,7 @@ newState = newBuffer usual >>= \buffer -> newIORef (ReaderState buffer 0 0)
 keep :: IORef ReaderState -> Int -> IO ()
 keep state n = modifyIORef' state (\st -> st {stateTo = stateTo st + n})
 
--- | Have room for the given number of bytes: move what is there to the beginning, or to a larger
--- buffer if it fills more than half of this one.
+-- | Have room for so many bytes: move what is there to the beginning, or to a larger buffer.
 makeRoom :: IORef ReaderState -> Int -> IO ReaderState
 makeRoom state n = do
   st@(ReaderState buffer from to) <- readIORef state
@@ -262,8 +252,7 @@ received reader = (\st -> stateTo st - stateFrom st) <$> readIORef (readerState 
 takeBytes :: Reader -> Int -> IO ByteString
 takeBytes reader n = do
   bytes <- peekBytes reader n
-  modifyIORef' (readerState reader) (\st -> st {stateFrom = stateFrom st + ByteString.length bytes})
-  pure bytes
+  bytes <$ modifyIORef' (readerState reader) (\st -> st {stateFrom = stateFrom st + ByteString.length bytes})
 
 -- | A copy of at most the given number of bytes of those.
 peekBytes :: Reader -> Int -> IO ByteString

@@ -1,14 +1,11 @@
 -- |
 -- Variables that threads of a run may share without a lock.
 --
--- A 'Ref' is an 'IORef' and costs what that costs. What it has beside is that a simulation
--- (package @weft-sim@) sees which threads read and write it: two threads that get at one variable,
--- at least one of them writing, with nothing that orders the two, are a /data race/, and the
--- report names both places. And every access is a point at which another thread may
--- come in between, so that lost updates are found.
---
--- Use 'atomicModifyRef', or what "Weft.Mutex", "Weft.MVar" and "Weft.STM" offer, for what
--- threads change together.
+-- A 'Ref' is an 'IORef' and costs what that costs. But a simulation (package @weft-sim@) sees which
+-- threads read and write it: two threads that get at one variable, at least one of them writing, with
+-- nothing that orders the two, are a /data race/, and the report names both places. Every access is a
+-- point at which another thread may come in between, so that lost updates are found. Use
+-- 'atomicModifyRef', "Weft.Mutex", "Weft.MVar" or "Weft.STM" for what threads change together.
 --
 -- >>> import Weft
 -- >>> import Weft.Concurrently
@@ -20,8 +17,7 @@
 -- :}
 -- 100
 --
--- Nothing here waits, and a thread is not cancelled here. Variables belong to no thread and no
--- run; one that is made outside of a simulation makes it depend on what was before.
+-- Nothing here waits, and a thread is not cancelled here. Variables belong to no thread and no run.
 module Weft.Ref
   ( Ref,
     newRef,
@@ -76,8 +72,7 @@ writeRef :: (HasCallStack) => Ref a -> a -> Thread ()
 writeRef ref@(Ref var _ _) a = atOnce callStack Writes ref (writeIORef var a)
 {-# INLINE writeRef #-}
 
--- | Read and then write: another thread may come in between, and then one of the two
--- changes is lost. The new value is not evaluated.
+-- | Read and then write: a change of another thread in between is lost. The new value is not evaluated.
 modifyRef :: (HasCallStack) => Ref a -> (a -> a) -> Thread ()
 modifyRef ref f = withFrozenCallStack (readRef ref >>= \a -> writeRef ref (f a))
 {-# INLINE modifyRef #-}
@@ -87,10 +82,8 @@ modifyRef' :: (HasCallStack) => Ref a -> (a -> a) -> Thread ()
 modifyRef' ref f = withFrozenCallStack (readRef ref >>= \a -> let !b = f a in writeRef ref b)
 {-# INLINE modifyRef' #-}
 
--- | Replace the value in one step, and answer something. The new value is evaluated.
---
--- Such steps order threads: what one did before its step is seen by the other after
--- its own.
+-- | Replace the value in one step, and answer something. The new value is evaluated. Such steps order
+-- threads: what one did before its step is seen by the other after its own.
 atomicModifyRef :: (HasCallStack) => Ref a -> (a -> (a, b)) -> Thread b
 atomicModifyRef ref@(Ref var _ _) f = modifying callStack ref (atomicModifyIORef' var f)
 {-# INLINE atomicModifyRef #-}

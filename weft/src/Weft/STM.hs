@@ -1,11 +1,9 @@
 -- |
 -- Transactions over ordinary 'TVar's, in threads of Weft.
 --
--- Everything that is made of 'STM', as the packages @stm@ and @stm-containers@ are,
--- works here, and between threads of Weft and GHC's own ('Control.Concurrent.forkIO').
--- Only 'atomically' is another: its 'retry' parks the thread and holds up no worker.
--- The library of Li & Zdancewic 2007 (section 4.3) leaves this out: GHC's 'retry' would
--- have blocked a worker there, so only transactions that do not wait could be used.
+-- Everything that is made of 'STM', as the packages @stm@ and @stm-containers@ are, works here, and
+-- between threads of Weft and GHC's own. Only 'atomically' is another: its 'retry' parks the thread and
+-- holds up no worker (Li & Zdancewic 2007, section 4.3, could only use transactions that do not wait).
 module Weft.STM
   ( atomically,
 
@@ -45,15 +43,14 @@ import Weft.Internal.Os.Masked (interruptiblyMasked)
 
 -- Note [Waiting in a transaction]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
--- A transaction is first tried where the thread runs, as an effect, with an
--- alternative that answers instead of blocking, and says what was read. If it must wait, it waits
--- twice: first with its worker, then with GHC.
+-- A transaction is first tried where the thread runs, as an effect, with an alternative that answers instead
+-- of blocking, and says what was read. If it must wait, it waits twice: first with its worker, then with GHC.
 --
--- With the worker ("Weft.Internal.Core.Retries"). The thread is parked as for a mutex, and runs the
--- transaction again when a variable holds another value than it had read. The worker looks after
--- each transaction of its own that commits, and after each slice of ready threads. So most waits for
--- threads of the same worker end here, at the price of a switch. Other workers and GHC's threads do not tell this
--- worker of their commits, so it must not sleep, nor look for ever:
+-- With the worker ("Weft.Internal.Core.Retries"). The thread is parked, and runs the transaction again
+-- when a variable holds another value than it had read. The worker looks after each transaction of its
+-- own that commits, and after each slice of ready threads, so most waits for threads of the same worker
+-- end here, at the price of a switch. Others do not tell this worker of their commits, so it must not
+-- sleep, nor look for ever:
 --
 --   A worker that sleeps has no transaction that waits with it. Before it sleeps, and when one call of
 --   `atomically` has cost it what a thread of GHC's costs, by looks and by tries that were in vain, it sends the
@@ -65,40 +62,32 @@ import Weft.Internal.Os.Masked (interruptiblyMasked)
 -- With GHC. Only its run-time system knows when others change a variable, so a GHC thread runs the
 -- transaction, and that thread's commit is the answer.
 --
--- Cancelling. With the worker, the cancellation takes the waiter away. With GHC, the
--- commit must decide: a transaction that has committed is answered,
--- so the usual way of `Suspend`, where the cancellation takes the waiter away, will
--- not do. The thread is parked under a mask that `Suspend` does not interrupt, and
--- the interruption is registered by us, under the thread's identity (which an anonymous
--- one gets first): it throws to the GHC thread, which is masked,
--- so that the exception arrives where it blocks, before a commit, or never. It
--- answers "interrupted", and then the cancellation is raised.
+-- Cancelling. With the worker, the cancellation takes the waiter away. With GHC, the commit must
+-- decide: so the thread is parked under a mask that `Suspend` does not interrupt, and the interruption
+-- is registered by us, under the thread's identity: it throws to the GHC thread, which is masked, so
+-- that the exception arrives where it blocks, before a commit, or never. It answers "interrupted", and
+-- then the cancellation is raised.
 --
--- Waiting for ever. GHC raises BlockedIndefinitelyOnSTM in a thread that blocks on
--- variables that nothing else can reach. The waiting thread must therefore not reach them: the
--- system call, which a table of the worker holds, forgets the transaction when that
--- has begun, and the interruption holds its thread by a weak pointer. The end of the run
--- interrupts too.
+-- Waiting for ever. GHC raises BlockedIndefinitelyOnSTM in a thread that blocks on variables that
+-- nothing else can reach. So the waiting thread must not reach them: the system call, which a table of
+-- the worker holds, forgets the transaction when that has begun, and the interruption holds its thread
+-- by a weak pointer. The end of the run interrupts too.
 --
 -- Simulated worlds have no GHC threads, and the transactions of all their workers wait together, until
--- any transaction commits, or an effect has run and nothing else can. There, to commit and to tell
--- of it are one node, and so are to fail and to ask to be told: a thread that came in between
--- would not know what it had learned, or its commit would wake no thread.
+-- any commits, or an effect has run and nothing else can. There, to commit and to tell of it are one
+-- node, and so are to fail and to ask to be told: a thread that came in between would not know what it
+-- had learned, or its commit would wake no thread.
 
--- | Run a transaction. When it calls 'retry', the thread waits until a variable that
--- it has read has changed. Cancellable then; when the transaction had committed, its
--- result is returned, and the cancellation comes at the next system call.
+-- | Run a transaction. When it calls 'retry', the thread waits until a variable that it has read has
+-- changed. Cancellable then; when the transaction had committed, its result is returned.
 --
--- The first try runs on the worker and may be long, as any effect may. A thread that
--- waits is woken by transactions of threads on its worker, while the worker has something
--- else to do. Where these do not wake it soon, or the worker has nothing ready, the wait
--- costs a GHC thread (about a kilobyte), and is over when GHC's scheduler gets to run that:
--- at once when a capability is idle, within its time slice (20 milliseconds) when the
--- workers are busy.
+-- The first try runs on the worker, as any effect does. A thread that waits is woken by transactions of
+-- threads on its worker, while the worker has something else to do. Otherwise the wait costs a GHC
+-- thread (about a kilobyte), and is over when GHC's scheduler gets to run that: at once when a
+-- capability is idle, within its time slice (20 milliseconds) when the workers are busy.
 --
--- Throws what the transaction throws, and
--- 'Control.Exception.BlockedIndefinitelyOnSTM' when nothing can ever change a
--- variable it waits for.
+-- Throws what the transaction throws, and 'Control.Exception.BlockedIndefinitelyOnSTM' when nothing can
+-- ever change a variable it waits for.
 atomically :: (HasCallStack) => STM a -> Thread a
 atomically = atomicallyAt callStack
 

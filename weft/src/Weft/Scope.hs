@@ -1,10 +1,8 @@
 -- |
 -- Scopes: lifetimes that own threads.
 --
--- A thread that is forked into a scope ends before the scope does. So no thread is
--- left over when its owner ends, is cancelled or fails, and no failure is lost: it
--- is raised in the owner of the scope (structured concurrency, after the libraries ki
--- and trio).
+-- A thread that is forked into a scope ends before the scope does: no thread is left over, and no failure is
+-- lost, which is raised in the owner of the scope (structured concurrency, after the libraries ki and trio).
 --
 -- >>> import Weft
 -- >>> :{
@@ -17,17 +15,13 @@
 --
 -- == Failures
 --
--- An exception that ends a thread of a scope cancels the others and is raised in the
--- owner as 'ChildFailed', which says which thread it was. It is wrapped, and not
--- raised as it was, because the owner did not make the call that failed: a handler
--- for 'IOError' around a scope would otherwise take the failure of some thread for
--- that of its own call, and the label of the thread would be lost. Where a failure is
--- a result that the owner expects, 'forkTryIn' makes it one: an exception of the
--- chosen type then is a value and disturbs no other thread. The functions of
+-- An exception that ends a thread of a scope cancels the others and is raised in the owner as
+-- 'ChildFailed', which says which thread it was. It is wrapped, because the owner did not make the call
+-- that failed: a handler for 'IOError' around a scope would otherwise take it for that of its own call.
+-- Where a failure is a result that the owner expects, 'forkTryIn' makes it one. The functions of
 -- "Weft.Concurrently", which look like one call, raise exceptions as they were.
 --
--- A thread that was cancelled ('Weft.Cancelled'), or left with 'Weft.exit', has not
--- failed.
+-- A thread that was cancelled ('Weft.Cancelled'), or left with 'Weft.exit', has not failed.
 module Weft.Scope
   ( -- * Scopes
     Scope,
@@ -82,9 +76,8 @@ instance Eq (Child a) where
 instance Show (Child a) where
   showsPrec _ c = showString "child " . shows (childThread c)
 
--- | Fork a thread into a scope, which waits for it. It inherits what a thread of
--- 'Weft.fork' inherits, the masking state too. Does not block. Raises 'ScopeEnded'
--- when the scope takes no threads any more.
+-- | Fork a thread into a scope, which waits for it. It inherits what a thread of 'Weft.fork' does. Does
+-- not block. Raises 'ScopeEnded' when the scope takes no threads any more.
 forkIn :: Scope -> Thread a -> Thread (Child a)
 forkIn scope = forkInWith scope defaultForkOptions
 
@@ -94,10 +87,9 @@ forkIn_ scope body = void (forkInto scope Awaited defaultForkOptions body (pure 
 
 -- | 'forkIn' with a label, a priority, or on a certain worker.
 forkInWith :: Scope -> ForkOptions -> Thread a -> Thread (Child a)
-forkInWith scope options body = started scope Awaited options body Failing
+forkInWith scope = started scope Awaited
 
--- | Fork a thread into a scope, for which an exception of the given type is a result
--- and no failure: the scope and its other threads go on.
+-- | Fork a thread into a scope, for which an exception of the given type is a result and no failure.
 forkTryIn :: (Exception e) => Scope -> Thread a -> Thread (Child (Either e a))
 forkTryIn scope body = do
   var <- effect newResultVar
@@ -108,21 +100,19 @@ forkTryIn scope body = do
       | otherwise -> failedIn var e
   pure (Child t var)
 
--- | Fork a thread that the scope does not wait for: it is cancelled when the body
--- and all children have ended, and the scope ends after it.
+-- | Fork a thread that the scope does not wait for: it is cancelled when the body and all children have
+-- ended.
 forkDaemonIn :: Scope -> Thread a -> Thread (Child a)
 forkDaemonIn scope = forkDaemonInWith scope defaultForkOptions
 
 -- | 'forkDaemonIn' with a label, a priority, or on a certain worker.
 forkDaemonInWith :: Scope -> ForkOptions -> Thread a -> Thread (Child a)
-forkDaemonInWith scope options body = started scope Daemon options body Failing
+forkDaemonInWith scope = started scope Daemon
 
-started :: Scope -> ChildKind -> ForkOptions -> Thread a -> (SomeException -> ScopeEnding) -> Thread (Child a)
-started scope kind options body ending = do
+started :: Scope -> ChildKind -> ForkOptions -> Thread a -> Thread (Child a)
+started scope kind options body = do
   var <- effect newResultVar
-  t <- forkInto scope kind options body $ \case
-    Right a -> Quiet <$ filled var (Right a)
-    Left e -> ending e <$ failedIn var e
+  t <- forkInto scope kind options body (either (failedIn var) (\a -> Quiet <$ filled var (Right a)))
   pure (Child t var)
 
 filled :: ResultVar (Either ChildFailed a) -> Either ChildFailed a -> Thread ()
@@ -133,31 +123,23 @@ failedIn var e = internal $ \home tcb -> do
   _ <- fillResult home var (Left (ChildFailed (ThreadId (tcbIdentity tcb)) (tcbLabel tcb) e))
   pure (Failing e)
 
--- | Wait for the end of a thread; its result, or 'ChildFailed'. A child that was
--- cancelled has no result either, and that is then what the exception says.
--- Cancellable. From any thread, also after the end of the scope.
+-- | Wait for the end of a thread; its result, or 'ChildFailed', also if it was cancelled. Cancellable.
+-- From any thread, also after the end of the scope.
 awaitChild :: Child a -> Thread a
 awaitChild child = awaitOutcome child >>= either throwM pure
 
--- | Wait for the end of a thread and tell how it ended. Cancellable.
---
--- In the owner of the scope, and when the child has failed, this is a race with the
--- exception that is on its way to the owner; to receive a failure as a value for
--- certain, use 'forkTryIn'.
+-- | Wait for the end of a thread and tell how it ended. Cancellable. In the owner of the scope this is
+-- a race with the exception of a failure; to receive that as a value for certain, use 'forkTryIn'.
 resultOf :: Child a -> Thread (Either SomeException a)
 resultOf child = either (Left . failedWith) Right <$> awaitOutcome child
 
--- | Wait for the end of the first of several children; which it was, and its result or
--- 'ChildFailed', as 'awaitChild'. If several have ended, the first in the list. Cancellable;
--- nothing is taken from a child, so the others, and the same one again, can be waited for
--- later. Of no children one waits for ever.
---
--- To get the results of many children in the order in which they end, see "Weft.JoinSet".
+-- | Wait for the end of the first of several children (the first in the list, if several have ended); which
+-- it was, and its result or 'ChildFailed', as 'awaitChild'. Cancellable; nothing is taken from a child. Of no
+-- children one waits for ever. For the results of many in the order in which they end, see "Weft.JoinSet".
 awaitAny :: [Child a] -> Thread (Child a, a)
 awaitAny children = select [(child,) <$> onChild child | child <- children]
 
--- | To find a child ended, as 'awaitChild' does: one of several things to wait for
--- ("Weft.Select").
+-- | To find a child ended, as 'awaitChild' does: for "Weft.Select".
 onChild :: Child a -> Choice a
 onChild (Child t result) = onResult (endOf t) result `andThen` either throwM pure
 

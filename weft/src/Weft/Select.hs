@@ -13,10 +13,8 @@
 -- :}
 -- (Nothing,2)
 --
--- This is what @select@ is in Go and @choose@ in Concurrent ML. In contrast to
--- 'Weft.Concurrently.race' it starts no threads, and loses nothing: a race of two
--- 'Weft.Channel.receive's may find that both have taken a value, of which one is dropped with
--- the loser.
+-- This is what @select@ is in Go and @choose@ in Concurrent ML. In contrast to 'Weft.Concurrently.race'
+-- it starts no threads, and loses nothing.
 --
 -- The action after a choice is joined to it by 'fmap', and done after the choice:
 --
@@ -24,14 +22,13 @@
 -- 'Control.Monad.join' ('select' [serve '<$>' 'onReceive' jobs, shutDown '<$' 'onSet' stop])
 -- @
 --
--- There is no choice for the passing of time, because 'Weft.Timeout.timeout' around 'select' does
--- the same: a limit loses nothing either. For variables of 'Weft.STM.STM' there is
--- 'Weft.STM.orElse'.
+-- There is no choice for the passing of time: 'Weft.Timeout.timeout' around 'select' does the same. For
+-- variables of 'Weft.STM.STM' there is 'Weft.STM.orElse'.
 --
 -- == Order
 --
--- If several things are there, the first in the list is taken, always: so put what is to end
--- a loop before what may keep it busy. Where two must share, let them take turns:
+-- If several things are there, the first in the list is taken: so put what is to end a loop first. Or
+-- let them take turns:
 --
 -- @
 -- merge a b = 'select' [(,) a '<$>' 'onReceive' a, (,) b '<$>' 'onReceive' b] >>= \\(from, value) -> use value >> if from == a then merge b a else merge a b

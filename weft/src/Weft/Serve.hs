@@ -14,16 +14,17 @@
 --   unless (ByteString.null bytes) $ 'Weft.Socket.sendAll' client bytes >> echo client
 -- @
 --
--- [Sessions] They are threads of a scope ("Weft.Scope") that ends with the server: none is
---   left over. A session's socket is closed when it ends, however it ends. Sessions are spread
---   over the workers in turn.
--- [Failures] A session that fails disturbs no other. Connections that were aborted before they
---   were accepted are passed over; when there is no descriptor left, accepting goes on when one is
---   free, and the operator is told once ('Weft.Socket.accept').
--- [The end] When 'serveUntil' has ended, the listening socket is closed, so that new clients are
---   refused; the sessions go on for at most 'serveGrace', and those that are left are cancelled. When the
---   server itself is cancelled, its sessions are cancelled at once. In both cases it ends after
---   their finalizers.
+-- [Sessions] They are threads of a scope ("Weft.Scope") that ends with the server, spread over the
+--            workers in turn. A session's
+--   socket is closed when it ends, however it ends.
+-- [Failures] A session that fails disturbs no other. Connections that were aborted before they were
+--            accepted are passed over; when
+--   there is no descriptor left, accepting goes on when one is free, and the operator is told once
+--   ('Weft.Socket.accept').
+-- [The end] When 'serveUntil' has ended, the listening socket is closed; the sessions go on for at most
+--           'serveGrace', and those that
+--   are left are cancelled, as all are when the server itself is cancelled. It ends after their
+--   finalizers.
 module Weft.Serve
   ( serveTcp,
     serveOn,
@@ -40,7 +41,7 @@ module Weft.Serve
 where
 
 import Control.Exception (SomeException, fromException)
-import Control.Monad (unless, void, when)
+import Control.Monad (void, when)
 import Data.Maybe (fromMaybe, isNothing)
 import Data.Text qualified as Text
 import Foreign.C.Error
@@ -49,6 +50,7 @@ import Weft
 import Weft.Concurrently (race_)
 import Weft.Internal.Core.Scheduler (ThreadExit (..))
 import Weft.Internal.Core.SystemCall (Socket (socketDescriptor))
+import Weft.Internal.Data.Conditional
 import Weft.Internal.Os.Descriptor (livesOn)
 import Weft.Mask (allowInterrupt, interruptible, mask_)
 import Weft.Reader (ReadError (..))
@@ -59,30 +61,26 @@ import Weft.Timeout (timeout)
 
 -- | How connections are served.
 data ServeSettings = ServeSettings
-  { -- | How many connections the system holds for a listening socket before they are accepted.
-    -- Default 1,024; the system has a limit of its own (@net.core.somaxconn@).
+  { -- | How many connections the system holds before they are accepted. Default 1,024; the system has a
+    -- limit of its own (@net.core.somaxconn@).
     serveBacklog :: !Int,
-    -- | Options of the listening socket, which are set before it has its address. Default
-    -- none ('listenTcpWith').
+    -- | Options of the listening socket, set before it has its address ('listenTcpWith'). Default none.
     serveOptions :: ![(SocketOption, Int)],
-    -- | Switch off TCP's waiting for more bytes to send together, for each connection that is
-    -- not of the Unix domain. Default true.
+    -- | Switch off TCP's waiting for more bytes to send together, but for sockets of the Unix domain.
+    -- Default true.
     serveNoDelay :: !Bool,
-    -- | How many sessions there may be at a time. Default 10,000; at least 1. At the limit
-    -- no client is accepted until a session ends: clients wait in the backlog.
+    -- | How many sessions there may be at a time, at least 1. Default 10,000. At the limit clients wait
+    -- in the backlog.
     serveMaxConnections :: !Int,
-    -- | Performed whenever that limit keeps the server from accepting, before it waits. It
-    -- should not block. Default: nothing.
+    -- | Performed whenever that limit keeps the server from accepting. It should not block. Default: nothing.
     serveAtLimit :: !(Thread ()),
     -- | Stop when this has ended. Default 'Nothing': serve until cancelled.
     serveUntil :: !(Maybe (Thread ())),
-    -- | How long the sessions may go on after that. Default 30 seconds. With 0 they are
-    -- cancelled at once.
+    -- | How long the sessions may go on after that. Default 30 seconds. With 0 they are cancelled at once.
     serveGrace :: !Duration,
-    -- | Handles an exception of a session whose client has this address, in the
-    -- session's thread, while its socket is still open. Cancellations do not come here. An
-    -- exception of this action itself ends the server, which raises it as 'ChildFailed'. Default
-    -- 'reportFailure'.
+    -- | Handles an exception of a session whose client has this address, in the session's thread, while
+    -- its socket is still open. Cancellations do not come here. An exception of this action itself ends
+    -- the server, which raises it as 'ChildFailed'. Default 'reportFailure'.
     serveFailed :: !(SockAddr -> SomeException -> Thread ())
   }
 
@@ -100,17 +98,15 @@ defaultServeSettings =
       serveFailed = reportFailure
     }
 
--- | Listen on a host (name or address; 'Nothing': every address) and a port as 'listenTcp' does,
--- and serve each connection with its socket and the address of its client. For the way in
--- which it ends see above. Fails with an 'IOError' if it cannot listen.
+-- | Listen on a host ('Nothing': every address) and a port as 'listenTcp' does, and serve each connection
+-- with its socket and the address of its client. Fails with an 'IOError' if it cannot listen.
 serveTcp :: ServeSettings -> Maybe HostName -> ServiceName -> (Socket -> SockAddr -> Thread ()) -> Thread ()
 serveTcp settings host port session =
   withSocket (listenTcpWith (serveOptions settings) host port (serveBacklog settings)) $ \listener ->
     serveOn settings listener session
 
--- | Serve the connections of a socket that listens already: one with a port that the system has
--- chosen, one that was inherited, one of the Unix domain. It is closed when this ends. An error
--- of that socket, such as that another thread closes it, is raised, and the sessions are cancelled.
+-- | Serve the connections of a socket that listens already, and close it at the end. An error of that
+-- socket, such as that another thread closes it, is raised, and the sessions are cancelled.
 serveOn :: ServeSettings -> Socket -> (Socket -> SockAddr -> Thread ()) -> Thread ()
 serveOn settings listener session = flip finally (closeSocket listener) $ do
   -- Accepted sockets inherit it. Sockets of the Unix domain have no such option.
@@ -118,8 +114,7 @@ serveOn settings listener session = flip finally (closeSocket listener) $ do
   places <- newSemaphoreNamed "places for connections" (max 1 (serveMaxConnections settings))
   withScope $ \sessions -> do
     let place = do
-          free <- tryAcquire places 1
-          unless free (serveAtLimit settings >> acquire places 1)
+          unlessM (tryAcquire places 1) (serveAtLimit settings >> acquire places 1)
           pure True
         begin worker client peer =
           void (forkInWith sessions defaultForkOptions {forkLabel = "session", forkWorker = worker} (attend client peer))
@@ -144,16 +139,15 @@ serveOn settings listener session = flip finally (closeSocket listener) $ do
       | otherwise = interruptible (serveFailed settings peer e)
 
 -- | Report an exception of a session as that of a thread that no other waits for
--- ('Weft.settingUncaught'), with the address of the client; say nothing of a client that has
--- gone away ('isDisconnection').
+-- ('Weft.settingUncaught'), with the address of the client, unless that has gone away
+-- ('isDisconnection').
 reportFailure :: SockAddr -> SomeException -> Thread ()
 reportFailure peer e
   | isDisconnection e = pure ()
   | otherwise = fork_ (label (Text.pack ("session of " <> show peer)) >> throwM e)
 
--- | Does this exception only say that the other end has gone away: that a connection was reset,
--- aborted or timed out, is not there any more, or has ended in the middle of what was to be
--- read ('EndedEarly')?
+-- | Does this exception only say that the other end has gone away: that a connection was reset, aborted or
+-- timed out, is not there any more, or has ended in the middle of what was to be read ('EndedEarly')?
 isDisconnection :: SomeException -> Bool
 isDisconnection e
   | Just failure <- fromException e = ioe_errno failure `elem` [Just code | Errno code <- gone]
@@ -162,12 +156,10 @@ isDisconnection e
   where
     gone = [eCONNRESET, ePIPE, eCONNABORTED, eTIMEDOUT, eNOTCONN, eHOSTUNREACH, eNETUNREACH, eNETDOWN, eHOSTDOWN]
 
--- | The loop of a server, for programs that need another one around it: wait until one more
--- connection is wanted; accept it; hand it over, with the worker on which its thread should live: the
--- socket's own, if it has one, or else so that all have their share. It ends when none is wanted, and raises what 'accept' raises.
---
--- The function is run masked, and nothing is raised between a connection's arrival and
--- the function: it must see to it that the socket is closed, and not wait.
+-- | The loop of a server: wait until one more connection is wanted; accept it; hand it over, with the
+-- worker on which its thread should live: the socket's own, if it has one, or else in turn. It ends
+-- when none is wanted, and raises what 'accept' raises. The function is run masked, and nothing is
+-- raised before it: it must see to it that the socket is closed, and not wait.
 acceptEach :: Thread Bool -> Socket -> (Maybe Int -> Socket -> SockAddr -> Thread ()) -> Thread ()
 acceptEach wanted listener begin = do
   workers <- workerCount

@@ -17,8 +17,7 @@ import Control.Monad.Catch (bracket)
 import Weft.Internal.Core.SystemCall
 import Weft.Internal.Core.Trace
 
--- | Subscribe while the body runs. The signals lose their default effect in the
--- whole process for that time, and have it again afterwards.
+-- | Subscribe while the body runs. The signals have no default effect in the whole process for that time.
 withSignals :: [SignalNumber] -> (Signals -> Thread a) -> Thread a
 withSignals wanted = bracket (openSignals wanted) closeSignals
 
@@ -26,12 +25,11 @@ withSignals wanted = bracket (openSignals wanted) closeSignals
 openSignals :: [SignalNumber] -> Thread Signals
 openSignals wanted = Thread (\k -> foldr seq (unThread (call (OpenSignals wanted)) k) wanted)
 
--- | Take the oldest signal that has arrived, or wait for the next one. Only one
--- thread at a time may wait: an earlier one fails with an 'IOError'.
+-- | Take the oldest signal that has arrived, or wait for the next one. An earlier thread that waits
+-- fails with an 'IOError'.
 nextSignal :: Signals -> Thread SignalNumber
 nextSignal = call . NextSignal
 
--- | Unsubscribe. A thread that waits fails with an 'IOError', and so does one that asks for
--- a signal afterwards.
+-- | Unsubscribe. A thread that waits for a signal, now or later, fails with an 'IOError'.
 closeSignals :: Signals -> Thread ()
 closeSignals = call . CloseSignals

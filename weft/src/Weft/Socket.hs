@@ -1,11 +1,9 @@
--- |
--- TCP, UDP and Unix-domain sockets for threads. Addresses, families and options
--- are those of the package @network@.
+-- TCP, UDP and Unix-domain sockets for threads. Addresses, families and options are those of the
+-- package @network@.
 --
--- An operation that would block parks the thread and lets others run. A closed
--- socket fails with @EBADF@, and one that is closed while a thread waits on it
--- with @ECANCELED@. Two threads may use one socket at a time, one to receive and
--- one to send; two that send must take turns, or their bytes mix.
+-- An operation that would block parks the thread. A closed socket fails with @EBADF@, and one that is
+-- closed while a thread waits on it with @ECANCELED@. Two threads may use one socket at a time, one to
+-- receive and one to send; two that send must take turns.
 module Weft.Socket
   ( -- * Sockets
     Socket,
@@ -105,12 +103,10 @@ import Weft.Time (now)
 openSocket :: Family -> SocketType -> Thread Socket
 openSocket family kind = call (OpenSocket family kind)
 
--- | Take over a descriptor that other code opened: one that was inherited, such as
--- a listening socket from the service manager. It is made non-blocking and closed on
--- exec, and belongs to the program from now on: 'closeSocket' closes it. No other code may
--- use the number any more. Fails with an 'IOError' where the number is not open
--- (@EBADF@) or no socket (@ENOTSOCK@). A simulated machine has no descriptors from
--- elsewhere: there every number is not open.
+-- | Take over a descriptor that other code opened, such as a listening socket from the service manager.
+-- It is made non-blocking and closed on exec; 'closeSocket' closes it, and no other code may use the
+-- number any more. Fails with an 'IOError' where the number is not open (@EBADF@, as always on a
+-- simulated machine) or no socket (@ENOTSOCK@).
 adoptSocket :: CInt -> Thread Socket
 adoptSocket = call . AdoptSocket
 
@@ -118,8 +114,8 @@ adoptSocket = call . AdoptSocket
 withSocket :: Thread Socket -> (Socket -> Thread a) -> Thread a
 withSocket open = bracket open closeSocket
 
--- | Close a socket. Threads that wait on it fail with @ECANCELED@, unless their
--- operation had succeeded. Closing it again does nothing.
+-- | Close a socket. Threads that wait on it fail with @ECANCELED@, unless they had succeeded. Again it
+-- does nothing.
 closeSocket :: Socket -> Thread ()
 closeSocket = call . CloseSocket
 
@@ -127,16 +123,15 @@ closeSocket = call . CloseSocket
 shutdown :: Socket -> ShutdownHow -> Thread ()
 shutdown s how = call (Shutdown s how)
 
--- | A socket that listens for TCP connections: on a host (name or address;
--- 'Nothing': every address, IPv6 and IPv4), a port (0: any free one, see
--- 'localAddress'), with a backlog. @SO_REUSEADDR@ is set. Fails with an 'IOError'
--- that names the address.
+-- | A socket that listens for TCP connections: on a host ('Nothing': every address, IPv6 and IPv4), a
+-- port (0: any free one, see 'localAddress'), with a backlog. @SO_REUSEADDR@ is set. Fails with an
+-- 'IOError' that names the address.
 listenTcp :: Maybe HostName -> ServiceName -> Int -> Thread Socket
 listenTcp = listenTcpWith []
 
--- | 'listenTcp' with further options, which are set before the socket has its address. With
--- @(ReusePort, 1)@ several sockets, also of several processes of one user, can have the
--- same address: the system spreads new connections over those that listen.
+-- | 'listenTcp' with further options, set before the socket has its address. With @(ReusePort, 1)@
+-- several sockets, also of several processes of one user, can have the same address: the system spreads
+-- new connections over them.
 listenTcpWith :: [(SocketOption, Int)] -> Maybe HostName -> ServiceName -> Int -> Thread Socket
 listenTcpWith options host port backlog = do
   addresses <- resolve (Just defaultHints {addrFlags = [AI_PASSIVE], addrSocketType = Stream}) host (Just port)
@@ -173,11 +168,9 @@ listen s backlog = call (Listen s backlog)
 isListening :: Socket -> Thread Bool
 isListening s = (/= 0) <$> getOption s Net.acceptConn
 
--- | Wait for a connection. Connections that were aborted while they waited are
--- passed over. When the process or the system has no descriptor left the call
--- keeps waiting until there is one; the operator is told once. A socket for both
--- families names an IPv4 client by its address mapped into IPv6; 'showAddress' shows
--- that as IPv4.
+-- | Wait for a connection. One that was aborted meanwhile is passed over. When the process or the system has
+-- no descriptor left it waits until there is one; the operator is told once. A socket for both families names
+-- an IPv4 client by its address mapped into IPv6, which 'showAddress' shows as IPv4.
 accept :: Socket -> Thread (Socket, SockAddr)
 accept s = call (Accept s Nothing)
 
@@ -193,24 +186,22 @@ acceptBefore limit s = do
   where
     Errno timedOut = eTIMEDOUT
 
--- | Connect, or set the peer of a datagram socket. Waits for as long as the
--- system tries (about two minutes for TCP).
+-- | Connect, or set the peer of a datagram socket. Waits for as long as the system tries (about two
+-- minutes for TCP).
 connect :: Socket -> SockAddr -> Thread ()
 connect s address = call (Connect s address Nothing)
 
--- | 'connect' with a time limit, after which it fails with @ETIMEDOUT@. The socket is of
--- no use then: close it.
+-- | 'connect' with a time limit, after which it fails with @ETIMEDOUT@. The socket is of no use then:
+-- close it.
 connectBefore :: Duration -> Socket -> SockAddr -> Thread ()
 connectBefore limit s address = do
   t <- now
   call (Connect s address (Just (after limit t)))
 
--- | Resolve a name and connect to the first of its addresses that answers, each
--- within the limit.
+-- | Resolve a name and connect to the first of its addresses that answers, each within the limit.
 connectTcp :: Duration -> HostName -> ServiceName -> Thread Socket
-connectTcp limit host port = do
-  addresses <- resolve (Just defaultHints {addrFlags = [AI_ADDRCONFIG], addrSocketType = Stream}) (Just host) (Just port)
-  go addresses
+connectTcp limit host port =
+  resolve (Just defaultHints {addrFlags = [AI_ADDRCONFIG], addrSocketType = Stream}) (Just host) (Just port) >>= go
   where
     go = \case
       [] -> throwM (userError ("no address for " <> host))
@@ -220,46 +211,41 @@ connectTcp limit host port = do
       s <- openSocket (addrFamily a) Stream
       (s <$ connectBefore limit s (addrAddress a)) `onException` closeSocket s
 
--- | Look a name up, as 'Network.Socket.getAddrInfo' does, without holding up the
--- worker.
+-- | Look a name up, as 'Network.Socket.getAddrInfo' does, without holding up the worker.
 resolve :: Maybe AddrInfo -> Maybe HostName -> Maybe ServiceName -> Thread [AddrInfo]
 resolve hints host service = call (Resolve hints host service)
 
--- | Wait for bytes and receive at most the given number; empty at the end of the stream. Fails with
--- @EINVAL@ if that is none. For a hot path use 'receiveInto'.
+-- | Wait for bytes and receive at most so many; empty at the end of the stream. @EINVAL@ if that is none.
 receive :: (HasCallStack) => Socket -> Int -> Thread ByteString
 receive s count = do
   buffer <- liftIO (newBuffer count)
   n <- withFrozenCallStack receiveInto s buffer 0 (bufferSize buffer)
   unsafeFreeze buffer n
 
--- | Wait for bytes and receive at most the given number into a buffer from an offset: how
--- many came, 0 at the end of the stream and only there: where there is no room for a single
--- byte it fails with @EINVAL@. The kernel owns that part of the buffer until then.
+-- | Wait for bytes and receive at most the given number into a buffer from an offset: how many came, 0
+-- only at the end of the stream; without room it fails with @EINVAL@. The kernel owns that part of the
+-- buffer until then.
 receiveInto :: (HasCallStack) => Socket -> Buffer -> Int -> Int -> Thread Int
 receiveInto s buffer offset count = callAt callStack (Receive s buffer offset count)
 {-# INLINE receiveInto #-}
 
--- | Receive at most the given number of bytes again and again, and do something with them, until that has
--- a result. At the end of the stream there are none, then and as often as one goes on. The loop of a
--- session: it makes one buffer, and a thread that waits in it again makes nothing at all, so it
--- costs less than a loop around 'receive', and means the same.
+-- | Receive at most so many bytes again and again, and do something with them, until that has a result.
+-- At the end of the stream there are none. The loop of a session: it makes one buffer, and a thread
+-- that waits in it again makes nothing at all.
 --
 -- > echo client = receiveEach client 4096 $ \bytes ->
 -- >   if ByteString.null bytes then pure (Just ()) else Nothing <$ sendAll client bytes
 --
--- Fails as 'receive', and with what the function throws; cancellable while it waits. While the
--- socket is open, what the loop refers to may be kept until the socket is received from in
--- another way.
+-- Fails as 'receive', and with what the function throws; cancellable while it waits. While the socket
+-- is open, what the loop refers to may be kept until the socket is received from in another way.
 receiveEach :: (HasCallStack) => Socket -> Int -> (ByteString -> Thread (Maybe a)) -> Thread a
 receiveEach s count body = do
   buffer <- liftIO (newBuffer count)
   withFrozenCallStack receiveEachInto s buffer $ \n -> liftIO (copyBuffer buffer 0 n) >>= body
 {-# INLINE receiveEach #-}
 
--- | 'receiveEach' into a buffer, from its start: the function is told how many bytes have come.
--- The buffer is the function's until its end, and the kernel's while the thread waits. Fails with
--- @EINVAL@ if it has no room.
+-- | 'receiveEach' into a buffer, from its start: how many bytes have come. The buffer is the function's
+-- until its end, and the kernel's while the thread waits. Fails with @EINVAL@ if it has no room.
 receiveEachInto :: (HasCallStack) => Socket -> Buffer -> (Int -> Thread (Maybe a)) -> Thread a
 receiveEachInto s buffer body = do
   intake <- liftIO (newIntake False s buffer)
@@ -283,7 +269,7 @@ sendMany s pieces = case filter (not . ByteString.null) pieces of
     n <- withFrozenCallStack sendVector s some
     withFrozenCallStack sendMany s (dropBytes n some)
 
--- | Drop the given number of bytes at the start of several pieces, as when 'sendVector' has sent them.
+-- | Drop so many bytes at the start of several pieces, as when 'sendVector' has sent them.
 dropBytes :: Int -> [ByteString] -> [ByteString]
 dropBytes _ [] = []
 dropBytes n (bytes : rest)
@@ -295,23 +281,19 @@ send :: (HasCallStack) => Socket -> ByteString -> Thread Int
 send s bytes = callAt callStack (Send s bytes)
 {-# INLINE send #-}
 
--- | Send some bytes of several pieces in one system call (of the first 64 pieces
--- that are not empty).
+-- | Send some bytes of several pieces in one system call (of the first 64 pieces that are not empty).
 sendVector :: (HasCallStack) => Socket -> [ByteString] -> Thread Int
 sendVector s pieces = Thread (\k -> foldr seq (Call callStack (SendVector s some) k) some)
   where
-    -- As many as the kernel would take; evaluated here, where it is the thread's own
-    -- affair (see Note [User code and the worker] in "Weft.Internal.Core.Scheduler").
+    -- Evaluated here, where it is the thread's own affair (Note [User code and the worker]).
     some = take 64 (filter (not . ByteString.null) pieces)
 
--- | Send at most the given number of bytes of a file from an offset, without a copy through
--- the program: how many were sent, 0 at the end of the file. A part that is not in the
--- page cache is read in first, off the worker.
+-- | Send at most the given number of bytes of a file from an offset: how many were sent, 0 at the end
+-- of the file. A part that is not in the page cache is read in first, off the worker.
 sendFile :: Socket -> File -> Int64 -> Int -> Thread Int
 sendFile s file offset count = call (SendFile s file offset count)
 
--- | Send the given number of bytes of a file from an offset. Answers how many there were: fewer
--- when the file has become shorter.
+-- | Send so many bytes of a file from an offset; answers how many: fewer when the file has become shorter.
 sendFileAll :: Socket -> File -> Int64 -> Int64 -> Thread Int64
 sendFileAll s file offset count = go 0
   where
@@ -345,24 +327,22 @@ receiveFrom s count = do
 sendTo :: (HasCallStack) => Socket -> ByteString -> SockAddr -> Thread ()
 sendTo s bytes address = void (callAt callStack (SendTo s bytes address))
 
--- | An option's value, as in @getsockopt(2)@, for options that are numbers. See 'setOption' for
--- those that are not. A name of more than seven bytes fails with @EOVERFLOW@.
+-- | The value of an option that is a number, or of one of 'setOption'. A name of more than seven bytes
+-- fails with @EOVERFLOW@.
 getOption :: Socket -> SocketOption -> Thread Int
 getOption s option = call (GetOption s option)
 
 -- | Set an option that is a number. Two others have numbers here. 'Network.Socket.Linger': 0 has
--- 'closeSocket' reset the connection, and a negative number is the default. Seconds are for the stack of
--- @weft-tcp@; with a socket of the operating system they fail with @EOPNOTSUPP@, because closing it would stop
--- its worker for as long. @TCP_CONGESTION@: the bytes of a name of at most seven, the first of
--- which is the least. A value of more bytes fails with @EINVAL@, as does one of another option that is no C @int@.
+-- 'closeSocket' reset the connection, and a negative number is the default; seconds, for the stack of
+-- @weft-tcp@ only, fail with @EOPNOTSUPP@ on a socket of the system, where closing would stop the
+-- worker. @TCP_CONGESTION@: the bytes of a name of at most seven, the first of which is the least. A
+-- value of more bytes, or one of another option that is no C @int@, fails with @EINVAL@.
 setOption :: Socket -> SocketOption -> Int -> Thread ()
 setOption s option value = call (SetOption s option value)
 
--- | How many bytes a TCP connection takes that it cannot send yet (@TCP_NOTSENT_LOWAT@): with
--- that many it is not ready for more. Bytes that are on their way, and not acknowledged, do not
--- count. Without it the system takes as much as fits into the send buffer, megabytes for a
--- client that reads nothing. A connection has the value that its listening socket had when
--- the client connected.
+-- | How many bytes a TCP connection takes that it cannot send yet (@TCP_NOTSENT_LOWAT@); those on their
+-- way do not count. Without it the system takes as much as fits into the send buffer, megabytes for a
+-- client that reads nothing. A connection has the value that its listening socket had.
 notSentLowAt :: SocketOption
 notSentLowAt = Net.notSentLowAt
 

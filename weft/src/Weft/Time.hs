@@ -34,17 +34,16 @@ import Weft.Internal.Core.SystemCall
 import Weft.Internal.Core.Trace
 import Weft.Internal.Data.Time
 
--- | Wait for at least this time; a duration that is not positive lets other
--- threads run once. The wait ends at the first poll of the event source after the
--- time has come: late by microseconds on an idle worker, by a slice of the other
--- threads on a busy one, and never early.
+-- | Wait for at least this time; a duration that is not positive lets other threads run once. The wait
+-- ends at the first poll of the event source after the time has come: late by microseconds on an idle
+-- worker, by a slice of the other threads on a busy one.
 sleep :: Duration -> Thread ()
 sleep d
   | durationNanoseconds d <= 0 = Thread Yield
   | otherwise = now >>= sleepUntil . after d
 
--- | Wait until an instant has come. Periodic work that computes each instant from
--- the one before, and not from the time it woke at, does not drift:
+-- | Wait until an instant has come. Periodic work that computes each instant from the one before does
+-- not drift:
 --
 -- @
 -- every period act = now >>= go where
@@ -57,7 +56,6 @@ sleepUntil = call . SleepUntil
 now :: Thread Instant
 now = call Now
 
--- | The wall clock: nanoseconds since 1970-01-01 00:00 UTC. It can jump when the
--- operator sets it; measure with 'now'.
+-- | The wall clock: nanoseconds since 1970-01-01 00:00 UTC. It can jump; measure with 'now'.
 wallClock :: Thread Int64
 wallClock = call WallClock

@@ -7,10 +7,8 @@
 -- >>> run (timeout (seconds 10) (pure 1))
 -- Just 1
 --
--- The limit interrupts like a cancellation: at a system call, where the masking state
--- allows, and with the promise that an operation that had succeeded returns. Limits
--- nest in any way. Each ends its own body only: an inner one does not take the
--- exception of an outer one for its own, and one whose body has ended interrupts
+-- The limit interrupts like a cancellation: at a system call, where the masking state allows; an
+-- operation that had succeeded returns. Limits nest in any way. Each ends its own body only, and
 -- nothing that comes later.
 module Weft.Timeout (timeout, timeoutAt, deadline) where
 
@@ -25,21 +23,18 @@ import Weft.Time (now, sleepUntil)
 
 -- Note [Time limits]
 -- ~~~~~~~~~~~~~~~~~~
--- A limit is a thread that sleeps and then condemns. Its exception carries a
--- reference that is true while the body runs. The reference is the exception's
--- identity, so that each limit knows its own; and it says whether the exception still
--- applies ('Cancellation'). Races between the end of the body and the limit:
+-- A limit is a thread that sleeps and then condemns. Its exception carries a reference that is true
+-- while the body runs: by that each limit knows its own, and it says whether the exception still
+-- applies. Races between the end of the body and the limit:
 --
--- (A) The body ends, then the limit comes: the reference is false, and the
---     cancellation is dropped on arrival.
--- (B) The limit comes, and the body ends before it has reached a system call: the
---     exception is on its way (Condemned), the reference becomes false, and the part that
---     looks next finds that it does not apply any more. The result counts.
--- (C) The exception is raised: it passes inner limits, whose reference is another,
---     and ends here.
+-- (A) The body ends, then the limit comes: the reference is false, and the cancellation is dropped on
+--     arrival.
+-- (B) The limit comes, and the body ends before it has reached a system call: the exception is on its
+--     way (Condemned), the reference becomes false, and the part that looks next finds that it does not
+--     apply any more. The result counts.
+-- (C) The exception is raised: it passes inner limits, whose reference is another, and ends here.
 --
--- Both writes, of the reference and of the status, happen on the thread's own worker
--- and outside user code, so there is no other interleaving.
+-- Both writes, of the reference and of the status, happen on the thread's own worker and outside user code.
 
 -- | Interrupts a body; does not leave 'timeoutAt'.
 newtype TimedOut = TimedOut (IORef Bool)
@@ -51,19 +46,15 @@ instance Exception TimedOut where
   toException = asyncExceptionToException
   fromException = asyncExceptionFromException
 
--- | Run a thread's part for at most this time: 'Nothing' when the time was up and the
--- part was interrupted. A duration that is not positive has passed already: the part
--- does not begin.
---
--- It takes longer than that when the part is masked or has finalizers. A limit costs
--- a light thread and a timer, both gone when the part has ended.
+-- | Run a thread's part for at most this time: 'Nothing' when it was interrupted. A duration that is
+-- not positive has passed already: the part does not begin. It takes longer when the part is masked or
+-- has finalizers. A limit costs a light thread and a timer.
 timeout :: Duration -> Thread a -> Thread (Maybe a)
 timeout d body
   | durationNanoseconds d <= 0 = pure Nothing
   | otherwise = deadline d >>= \t -> limited t body
 
--- | 'timeout' at an instant on the clock of 'now'. Several steps that share one
--- deadline are limited together.
+-- | 'timeout' at an instant on the clock of 'now'. Several steps can share one deadline.
 timeoutAt :: Instant -> Thread a -> Thread (Maybe a)
 timeoutAt t body = do
   moment <- now
@@ -77,9 +68,8 @@ limited :: Instant -> Thread a -> Thread (Maybe a)
 limited t body = mask $ \restore -> do
   me <- myself
   valid <- effect (newIORef True)
-  -- Masked as this thread is: it can be cancelled while it sleeps, and when it does
-  -- not sleep any more it goes on to its end. But no more than that: where the body cannot
-  -- be interrupted the alarm would sleep on after it.
+  -- Masked as this thread is: it can be cancelled while it sleeps, and then goes on to its end. But no
+  -- more than that: where the body cannot be interrupted the alarm would sleep on after it.
   alarm <- Thread . Fork (Just defaultForkOptions {forkScope = limitScope}) $ \_ -> toTrace $ do
     asleep
     internal (\home _ -> condemnFrom home me (Cancellation (toException (TimedOut valid)) (Just valid)))

@@ -1,10 +1,8 @@
 -- |
 -- The event view: a thread as the lazy trace of its system calls.
 --
--- A trace is a value. It can be looked at without running it: forcing a node runs
--- the thread's pure code up to its next system call and no further. Where the
--- trace goes on depends on an answer from outside; 'outline' shows how far one can
--- see without any, and 'outlineWith' supplies answers.
+-- A trace is a value, and can be looked at without running it. Where it goes on depends on an answer
+-- from outside; 'outline' shows how far one can see without any, and 'outlineWith' supplies answers.
 --
 -- >>> import Weft
 -- >>> putStr (outline 10 (trace (do { yield; _ <- fork (sleep (seconds 1)); yield })))
@@ -82,9 +80,8 @@ newtype Answers = Answers {assume :: forall a. SystemCall a -> Maybe a}
 noAnswers :: Answers
 noAnswers = Answers (const Nothing)
 
--- | At most the given number of nodes of a trace, one on a line, a forked thread indented with a bar.
--- Nothing is run: an effect, or a call whose answer is not known, ends the view of
--- its thread with an ellipsis.
+-- | At most so many nodes of a trace, one on a line, a forked thread indented with a bar. Nothing is
+-- run: an effect, or a call whose answer is not known, ends the view of its thread with an ellipsis.
 outline :: Int -> Trace -> String
 outline = outlineWith noAnswers
 

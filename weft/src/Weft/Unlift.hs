@@ -1,7 +1,5 @@
--- |
--- Threads in monads that are built on them: an application in 'ReaderT' over
--- 'Thread' or 'IO' uses scopes, time limits and all that takes threads as arguments without
--- unwrapping its monad.
+-- | Threads in monads that are built on them: an application in 'ReaderT' over 'Thread' or 'IO' uses
+-- scopes, time limits and all that takes threads as arguments without unwrapping its monad.
 --
 -- >>> import Weft (run, sleep, seconds)
 -- >>> import Control.Monad.Trans.Reader
@@ -15,9 +13,8 @@
 -- :}
 -- (Nothing,[7,14,21])
 --
--- Import it qualified, or instead of the modules whose names it uses. A function that takes no
--- thread as argument is lifted by 'liftThread'; one that takes some and is not here, by
--- 'withRunInThread':
+-- Import it qualified, or instead of the modules whose names it uses. 'liftThread' lifts a function
+-- that takes no thread as argument; 'withRunInThread' one that takes some and is not here:
 --
 -- @
 -- locked m body = 'withRunInThread' (\\run -> 'Weft.Mutex.withMutex' m (run body))
@@ -28,14 +25,11 @@
 --
 -- == Why a class, and not MonadUnliftIO
 --
--- @MonadUnliftIO@ promises to run an action of the monad from any 'IO', and libraries use this in threads of
--- @forkIO@. An action of 'Thread' has its masking state, its local state and its
--- cancellation from the thread that it is a part of, which is not there. So the promise made here is
--- another one: to run it in a thread of Weft.
---
--- Monads with a state of their own ('StateT', 'ExceptT', 'WriterT') can be lifted to, but
--- not run elsewhere: of two parts at once, whose state would be the one that counts? They have no
--- instance of 'MonadUnliftThread', so that the question does not arise.
+-- @MonadUnliftIO@ promises to run an action of the monad from any 'IO', and libraries use this in threads
+-- of @forkIO@. An action of 'Thread' has its masking state, its local state and its cancellation from the
+-- thread that it is a part of. So the promise made here is another one: to run it in a thread of Weft.
+-- Monads with a state of their own ('StateT', 'ExceptT', 'WriterT') can be lifted to, but not run
+-- elsewhere: of two parts at once, whose state would be the one that counts?
 module Weft.Unlift
   ( -- * Monads on threads
     MonadThread (..),
@@ -114,7 +108,7 @@ class (MonadIO m) => MonadThread m where
 -- withRunInThread (\\run -> run (m >>= f)) = withRunInThread (\\run -> run m >>= run . f)
 -- @
 --
--- The function may be used in any thread of the run, at the same time in several, and as often as one likes.
+-- The function may be used in any thread of the run, in several at a time, and as often as one likes.
 class (MonadThread m) => MonadUnliftThread m where
   -- | Perform a thread that can run actions of the monad.
   withRunInThread :: ((forall a. m a -> Thread a) -> Thread b) -> m b

@@ -1,9 +1,5 @@
--- |
--- Where an event manager learns what is ready: the system calls of the kernel, a script for
--- tests, or a record of your own.
---
--- A 'Poller' is O'Sullivan and Tibell's back end (2010): watch, wait, free. The workers of
--- "Weft" use the same records. One of your own needs 'pollerWatch', 'pollerRemove', and
+-- | Where an event manager learns what is ready. A 'Poller' is O'Sullivan and Tibell's back end (2010),
+-- which the workers of "Weft" use, too. One of your own needs 'pollerWatch', 'pollerRemove', and
 -- 'pollerLook' and 'pollerWait' that answer with 'putEvents'.
 module Weft.EventManager.Source
   ( -- * Sources

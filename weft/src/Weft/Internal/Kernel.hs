@@ -1,16 +1,10 @@
 {-# LANGUAGE GADTs #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : A kernel as a value
---
--- A 'Kernel' is opened once for a run, started on every worker, and answers the system calls of the
--- threads that run there. Three kinds exist: the system kernel
--- ("Weft.Internal.Kernel.System"), a simulated one (package @weft-sim@), and any
--- of them extended with an application's own calls ('extend').
+-- | A kernel as a value. Opened once for a run, started on every worker. There are the system kernel,
+-- simulated ones (@weft-sim@), and either extended with an application's own calls ('extend').
 module Weft.Internal.Kernel
-  ( -- * Kernels
-    Kernel (..),
+  ( Kernel (..),
     Opened (..),
     Instance (..),
     Host (..),
@@ -21,11 +15,7 @@ module Weft.Internal.Kernel
     hostPostTo,
     hostReport,
     AnswerCall (..),
-
-    -- * The open constructor
     extend,
-
-    -- * For writers of kernels
     answerSuspend,
   )
 where
@@ -64,10 +54,6 @@ data Opened = Opened
 -- | A worker, for its kernel, as its threads see it.
 newtype Host = Host {hostHome :: Home}
 
--- | How many workers there are.
-hostWorkers :: Host -> Int
-hostWorkers = sizeofArray . homePeers . hostHome
-
 -- | Have an action run on the worker with this index. From any OS thread.
 hostPostTo :: Host -> Int -> IO () -> IO ()
 hostPostTo host = homePost . indexArray (homePeers (hostHome host))
@@ -76,9 +62,10 @@ hostPostTo host = homePost . indexArray (homePeers (hostHome host))
 hostReport :: Host -> String -> IO ()
 hostReport = homeReport . hostHome
 
--- | Index of the worker, from 0.
-hostWorker :: Host -> Int
+-- | The index of the worker, from 0, and how many workers there are.
+hostWorker, hostWorkers :: Host -> Int
 hostWorker = homeWorker . hostHome
+hostWorkers = sizeofArray . homePeers . hostHome
 
 -- | Make a thread ready. On this worker only.
 hostReady :: Host -> Why -> Tcb -> Resume -> IO ()
@@ -88,13 +75,11 @@ hostReady = homeReady . hostHome
 hostPost :: Host -> IO () -> IO ()
 hostPost = homePost . hostHome
 
--- | A kernel that was started on one worker. All fields but 'instanceWake' and
--- 'instanceGauges' are
--- used by the OS thread that runs the worker at the time, its carrier.
+-- | A kernel that was started on one worker. All fields but 'instanceWake' and 'instanceGauges' are for
+-- the worker's present carrier.
 data Instance = Instance
-  { -- | Answer a call at once with the next node, not forced (that is user code), or
-    -- keep the continuation and answer with 'Parked'. Errors are answered with
-    -- 'Throw'. Must not block. Says how the wait is interrupted ('interruptible').
+  { -- | Answer a call with the next node, not forced (that is user code), or keep the continuation and answer
+    -- 'Parked'; an error with 'Throw'. Must not block. Says how the wait is interrupted ('interruptible').
     instanceAnswer :: !AnswerCall,
     -- | Collect events and make threads ready. When true it may block until there
     -- is one, or until 'instanceWake'. Answers whether it found anything.
@@ -111,17 +96,16 @@ data Instance = Instance
     -- | Is there nothing under way that could make a thread ready: no operation, no
     -- timer, no action in a pool? From any OS thread; may be a little old.
     instanceQuiet :: !(IO Bool),
-    -- | Numbers about this worker's part, which are added up over the workers. Like
-    -- 'openedGauges': from any OS thread, at any time.
+    -- | Numbers about this worker's part, to be added up; like 'openedGauges'.
     instanceGauges :: !(IO Gauges),
     -- | Release everything. Nothing but 'instanceGauges' is called afterwards.
     instanceStop :: !(IO ())
   }
 
--- | Teach a kernel an application's own system calls: this function receives each request of type
--- @e@ ('Weft.Kernel.request') with the waiter of its thread. It runs on the worker and must not
--- block; it passes the waiter to the application's own event loop, which answers it from any OS
--- thread (Li & Zdancewic 2007, section 4.2).
+-- | Teach a kernel an application's own system calls: this function receives each request of type @e@
+-- ('Weft.Kernel.request') with the waiter of its thread, on the worker. It must not block: it passes
+-- the waiter to the application's event loop, which answers it from any OS thread (Li & Zdancewic 2007,
+-- section 4.2).
 extend :: forall e. (Typeable e) => (forall a. e a -> Waiter a -> IO ()) -> Kernel -> Kernel
 extend interpret kernel = kernel {openKernel = fmap reopened . openKernel kernel}
   where

@@ -1,30 +1,19 @@
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : The common part of all ways to synchronize threads
---
--- How an operation tries first and waits only if it must, how it notices a cancellation, and
--- how dumps describe it. Used by "Weft.Mutex", "Weft.MVar" and the like. See
--- Note [Synchronization].
+-- | The common part of all ways to synchronize threads. An operation tries first and waits only if it
+-- must: Note [Synchronization].
 module Weft.Internal.Sync
-  ( -- * Operations
-    attempt,
+  ( attempt,
     immediate,
     relax,
     using,
     awaitIn,
-
-    -- * Waking
     wakeFirst,
     wakeAll,
     leaveQueue,
-
-    -- * Finally
     andFinally,
     orElseRestore,
-
-    -- * Names
     Name,
     newName,
     waiting,
@@ -44,6 +33,7 @@ import Weft.Internal.Core.Atomic
 import Weft.Internal.Core.Park
 import Weft.Internal.Core.SystemCall (Ends (..), Reason (..))
 import Weft.Internal.Core.Trace
+import Weft.Internal.Data.Conditional
 import Weft.Internal.Sync.WaitQueue
 
 -- Note [Synchronization]
@@ -53,8 +43,7 @@ import Weft.Internal.Sync.WaitQueue
 -- ("Weft.Internal.Core.Primitive") first tries, on the worker and outside user code, without
 -- parking and almost without allocation. Only if it must wait does it park its thread
 -- ("Weft.Internal.Core.Park") and leave the waiter in a queue, unless the state has changed
--- meanwhile. That part is in functions of its own: GHC would allocate before the try what it
--- shares between the two.
+-- meanwhile, in a function of its own: GHC would allocate before the try what the two share.
 --
 -- Handing over. The thread that takes a waiter out of a queue delivers to it, and either the
 -- delivery or a cancellation of the wait wins. If the cancellation wins, `answer` says false, and
@@ -62,23 +51,19 @@ import Weft.Internal.Sync.WaitQueue
 -- thread has the value even if its cancellation is on the way, which is then raised at its next
 -- system call. So nothing is lost between two threads.
 --
--- All queues are first in, first out, and what becomes free goes to the first waiting thread:
--- no thread overtakes another.
+-- All queues are first in, first out: no thread overtakes another.
 --
--- Cancelling. An operation is a system call, so it notices a cancellation even if it does not
--- wait: otherwise a thread that sends in a loop could not be cancelled. Operations that give
--- back ('Weft.Mutex.unlock' and the like) do not notice one.
+-- Cancelling. An operation notices a cancellation even if it does not wait: otherwise a thread that
+-- sends in a loop could not be cancelled. Operations that give back ('Weft.Mutex.unlock') do not.
 --
 -- Busy states. A thread that waits with something to give (a put on a full MVar, a send on a
 -- full channel) is answered before its value is taken over, because only the answer decides
 -- between that and its cancellation. For these few instructions the state says Busy, and another
 -- worker that finds it spins ('relax'). On one worker no thread can see it.
 --
--- All of it belongs to one run: a waiter is known by the index of its worker, and a run with one
--- worker needs no atomic steps (Note [The only worker] in "Weft.Internal.Core.Atomic").
+-- A waiter is known by the index of its worker: all of it belongs to one run.
 
--- | An operation that may have to wait, and looks for a cancellation first. The action is
--- given the continuation, for the case that it must wait.
+-- | An operation that looks for a cancellation first, and may have to wait, with its continuation.
 attempt :: Sight a -> (Home -> Tcb -> (a -> Trace) -> IO (Tried a)) -> Thread a
 attempt sight act = Thread (Perform (primitive (\here _ k -> currentTcb here >>= \tcb -> act (hereHome here) tcb k) True sight) ())
 {-# INLINE attempt #-}
@@ -88,8 +73,8 @@ immediate :: Sight a -> (Home -> IO a) -> Thread a
 immediate sight act = Thread (Perform (primitive (\here _ _ -> Got <$> act (hereHome here)) False sight) ())
 {-# INLINE immediate #-}
 
--- | Wait for a value that comes once, in a state of the library's own that threads share: the value if it is
--- there, how to join those that wait, how to leave them. A system call only if it waits.
+-- | Wait for a value that comes once, in a state that threads share: the value if it is there, how
+-- to join those that wait, how to leave them. A system call only if it waits.
 awaitIn :: BlockedOn -> MutVar RealWorld s -> (s -> Maybe a) -> (ParkedThread () a -> s -> s) -> (Home -> ParkedThread () a -> IO ()) -> Thread a
 awaitIn blockedOn var there join leave =
   internal (\_ _ -> look') >>= \case
@@ -109,16 +94,11 @@ wakeFirst :: Home -> MutVar RealWorld (WaitQueue o a) -> a -> IO Bool
 wakeFirst here queue a = next
   where
     next = look queue $ \seen q ->
-      dequeue q (pure False) $ \waiter rest -> do
-        ours <- swapFor here queue seen rest
-        woken <- if ours then answer here waiter a else pure False
-        if woken then pure True else next
+      dequeue q (pure False) $ \waiter rest -> (swapFor here queue seen rest &&^ answer here waiter a) ||^ next
 
--- | Answer all of a queue, which only the caller has.
 wakeAll :: Home -> a -> WaitQueue o a -> IO ()
 wakeAll here a q = dequeue q (pure ()) $ \waiter rest -> answer here waiter a >> wakeAll here a rest
 
--- | Leave the queue of a wait that was cancelled.
 leaveQueue :: Home -> MutVar RealWorld (WaitQueue o a) -> IO ()
 leaveQueue here queue = change here queue afterRemoval
 
@@ -126,9 +106,8 @@ leaveQueue here queue = change here queue afterRemoval
 relax :: IO ()
 relax = Ghc.yield
 
--- | Run a thread and then this, whatever happens. Nothing interrupts in between:
--- cancellations are raised at system calls, and there is none. The second must not
--- look for one.
+-- | Run a thread and then this, which must not look for a cancellation, whatever happens. Nothing
+-- interrupts in between: cancellations are raised at system calls, and there is none.
 andFinally :: Thread a -> Thread () -> Thread a
 andFinally (Thread body) (Thread after) = Thread $ \k ->
   Catch

@@ -1,20 +1,13 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : Operations on streams, tried without blocking
---
--- The non-blocking system call of each operation on a stream, for every backend: those
--- on readiness try before and after they wait, and io_uring before it submits. This module
--- owns no state: it says which call an operation is, and what its answer proves about the
--- stream.
+-- | Operations on streams, tried without blocking. Tried by backends on readiness before and after
+-- they wait, by io_uring before it submits. Says which call an operation is, and what its answer
+-- proves about the stream.
 module Weft.Internal.Backend.Attempt
-  ( -- * Trying
-    attempt,
+  ( attempt,
     firstAttempt,
     laterAttempt,
     sendResident,
-
-    -- * What an answer means
     pagesMissing,
     provesExhausted,
   )
@@ -27,9 +20,8 @@ import Weft.Internal.Os.Descriptor (Descriptor, descriptorNumber)
 import Weft.Internal.Os.Sys (Result)
 import Weft.Internal.Os.Sys qualified as Sys
 
--- | Try an operation that was not tried before. 'Sys.wouldBlock' asks for a
--- 'laterAttempt' when its descriptor is ready; 'pagesMissing' for the file's
--- pages to be brought in. An operation on a file is not for here.
+-- | Try an operation that was not tried before. 'Sys.wouldBlock' asks for a 'laterAttempt' when its
+-- descriptor is ready; 'pagesMissing' for the file's pages to be brought in. Not for operations on files.
 firstAttempt :: Operation -> IO Result
 firstAttempt = \case
   Connect d address size -> do
@@ -38,8 +30,8 @@ firstAttempt = \case
   other -> attempt other
 {-# INLINE firstAttempt #-}
 
--- | Try an operation again after an event. The flag: what the event announced is not used
--- yet, so that an operation that only waits for it need not ask.
+-- | Try again after an event. The flag: what it announced is not used yet, so one that only waits need
+-- not ask.
 laterAttempt :: Bool -> Operation -> IO Result
 laterAttempt untouched = \case
   Connect d _ _ -> Sys.connectResult (number d)
@@ -49,8 +41,7 @@ laterAttempt untouched = \case
   AwaitWritableFd _ | untouched -> pure 0
   other -> attempt other
 
--- | One system call. 'Sys.wouldBlock' also for what is not tried: a connection, which has to
--- be begun, and operations on files.
+-- | One system call. 'Sys.wouldBlock' also for what is not tried: beginning a connection, and files.
 attempt :: Operation -> IO Result
 attempt = \case
   Receive d p n -> Sys.recv (number d) p n
@@ -80,14 +71,12 @@ sendResident d file offset n = Sys.sendFile (number d) (number file) offset n
 number :: Descriptor -> CInt
 number = descriptorNumber
 
--- | The answer of an attempt to send a part of a file that is not in memory. No
--- system call answers this.
+-- | The answer of an attempt to send a part of a file that is not in memory, and of no system call.
 pagesMissing :: Result
 pagesMissing = minBound
 
--- | Does the answer show that the stream has no more to give, or to take, until
--- the next event? The caller knows whether the stream is one of which this is
--- true: see Note [No wake-up is lost].
+-- | Does the answer show that the stream has no more to give, or to take, until the next event? If it
+-- is one of which this is true: Note [No wake-up is lost].
 provesExhausted :: Operation -> Result -> Bool
 provesExhausted op r = case op of
   Receive _ _ n -> r > 0 && r < n

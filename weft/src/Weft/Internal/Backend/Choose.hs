@@ -1,10 +1,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : Which event source the workers use
---
--- Turns a user's choice ("epoll", "io_uring", "poll", "auto") into a backend for
--- each worker, and says so once when it had to take another one.
+-- | Which event source the workers use. A user's choice becomes a backend for each worker; the
+-- operator is told once when it had to be another one.
 module Weft.Internal.Backend.Choose
   ( BackendChoice (..),
     parseBackend,
@@ -27,8 +24,7 @@ import Weft.Internal.Os.Pool (Pool)
 
 -- | An event source, by name.
 data BackendChoice
-  = -- | What the environment variable @WEFT_BACKEND@ names, and without it the
-    -- one that measures best (see @docs/decisions.md@).
+  = -- | What @WEFT_BACKEND@ names, and without it the one that measures best (see @docs/decisions.md@).
     Auto
   | Epoll
   | Uring
@@ -49,8 +45,7 @@ parseBackend name = case lookup name backendNames of
   Just choice -> Right choice
   Nothing -> Left ("unknown backend " <> show name <> " (known: " <> intercalate ", " (map fst backendNames) <> ")")
 
--- | The choice of @WEFT_BACKEND@; 'Auto' where it is unset or empty. An unknown
--- name is an 'IOError'.
+-- | The choice of @WEFT_BACKEND@; 'Auto' where it is unset or empty. An unknown name is an 'IOError'.
 backendFromEnvironment :: IO BackendChoice
 backendFromEnvironment =
   lookupEnv "WEFT_BACKEND" >>= \case
@@ -66,8 +61,8 @@ chooseBackend choice = do
   wanted <- if choice == Auto then backendFromEnvironment else pure choice
   Chosen wanted <$> newIORef False
 
--- | Start the backend of one worker. Where io_uring cannot be set up, for whatever
--- reason, epoll takes its place and the operator is told once.
+-- | Start the backend of one worker. Where io_uring cannot be set up, epoll takes its place; the
+-- operator is told once.
 startBackend :: Chosen -> Pool -> Post -> (String -> IO ()) -> IO (Backend w)
 startBackend (Chosen choice told) pool post report = case choice of
   Auto -> newEpoll pool post

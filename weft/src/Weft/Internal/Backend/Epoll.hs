@@ -1,12 +1,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : The epoll backend
---
--- Linux's @epoll@ as a poller. Workers use it edge-triggered: a descriptor is
--- registered once, the first time that an operation on it waits, and no call is made
--- for it again. The front end for workers is "Weft.Internal.Backend.Readiness", that for
--- plain @IO@ "Weft.EventManager".
+-- | The epoll backend. Workers use it edge-triggered: a descriptor is registered once, the first time
+-- that an operation on it waits.
 module Weft.Internal.Backend.Epoll (newEpoll, epoll) where
 
 import Control.Monad (void)
@@ -16,15 +11,14 @@ import Weft.Internal.Backend.Readiness.Poller
 import Weft.Internal.Os.Pool (Pool)
 import Weft.Internal.Os.Sys qualified as Sys
 
--- | An event source on a new epoll instance. Files go to the pool; a result comes
--- back through the post. Throws an 'IOError' when the kernel
--- refuses the instance.
+-- | An event source on a new epoll instance. Files go to the pool. Throws an 'IOError' when the kernel
+-- refuses.
 newEpoll :: Pool -> Post -> IO (Backend w)
 newEpoll = newReadiness epoll
 
--- | Linux's @epoll@: a wait costs time for what is ready, and none for what is not. It
--- refuses regular files with @EPERM@; 'Weft.EventManager.register' takes them to be
--- always ready. Throws an 'IOError' when the kernel refuses an instance.
+-- | Linux's @epoll@: a wait costs time for what is ready. It refuses regular files with @EPERM@, which
+-- 'Weft.EventManager.register' takes to be always ready. Throws an 'IOError' when the kernel refuses an
+-- instance.
 epoll :: IO Poller
 epoll = do
   instanceNumber <- fromIntegral <$> Sys.throwFailure "epoll_create1" Sys.epollCreate

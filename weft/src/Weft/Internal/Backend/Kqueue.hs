@@ -1,13 +1,8 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : kqueue as a source of readiness
---
--- The kqueue of BSD and macOS, or libkqueue, as a level-triggered poller for the event manager
--- ("Weft.EventManager"). In a build without it this module says so.
---
--- A registration goes before its descriptor is closed ('pollerRemove'): libkqueue would keep it,
--- and take it for one of the number's next owner.
+-- | Kqueue as a source of readiness. That of BSD and macOS, or libkqueue, level-triggered, for the
+-- event manager. A registration goes before its descriptor is closed: libkqueue would keep it, and
+-- take it for one of the number's next owner.
 module Weft.Internal.Backend.Kqueue (kqueue, hasKqueue) where
 
 import Control.Exception (throwIO)
@@ -22,12 +17,10 @@ import Weft.Internal.Backend.Readiness.Poller
 import Weft.Internal.Os.Sys (Result)
 import Weft.Internal.Os.Sys qualified as Sys
 
--- | @kqueue@: a wait costs time for what is ready. It refuses 'toSeePeerClose' alone with
--- @EOPNOTSUPP@; in what it reports 'peerClosed' is told.
---
--- It is there where the system has it, and elsewhere in a build with the cabal flag @kqueue@,
--- which needs libkqueue. In other builds ('hasKqueue') it throws an 'IOError', as it does when the
--- kernel refuses an instance.
+-- | @kqueue@: a wait costs time for what is ready. It refuses 'toSeePeerClose' alone with @EOPNOTSUPP@;
+-- in what it reports 'peerClosed' is told. It is there where the system has it, and elsewhere in a
+-- build with the cabal flag @kqueue@, which needs libkqueue. In other builds ('hasKqueue'), and when
+-- the kernel refuses an instance, it throws an 'IOError'.
 kqueue :: IO Poller
 kqueue = do
   unless hasKqueue . throwIO $

@@ -1,11 +1,6 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : An event manager for plain IO
---
--- Makes, steps and frees a manager on any poller. "Weft.EventManager" is what users see
--- of it. The parts: the descriptors ("Weft.Internal.Backend.Manager.Table"), the timeouts
--- ("Weft.Internal.Backend.Manager.Timeouts"), and the loop, which is here.
+-- | An event manager for plain IO. Makes, steps and frees a manager on any poller, for "Weft.EventManager".
 module Weft.Internal.Backend.Manager
   ( newEventManager,
     freeEventManager,
@@ -24,6 +19,7 @@ import Data.Foldable (for_)
 import Data.IORef
 import Data.Int (Int64)
 import Data.IntSet qualified as IntSet
+import Data.Sequence qualified as Seq
 import Foreign.Marshal.Alloc (free)
 import Foreign.Storable (peekElemOff)
 import Weft.Internal.Backend.Manager.State
@@ -31,14 +27,14 @@ import Weft.Internal.Backend.Manager.Table
 import Weft.Internal.Backend.Manager.Timeouts
 import Weft.Internal.Backend.Readiness.Poller
 import Weft.Internal.Backend.Wakeup
+import Weft.Internal.Data.Conditional
 import Weft.Internal.Data.Inbox (drain, newInbox)
 import Weft.Internal.Data.Time (Duration (..))
 import Weft.Internal.Data.Timers qualified as Timers
 import Weft.Internal.Os.Sys qualified as Sys
 
--- | Make a manager on a source ("Weft.EventManager.Source"), which it owns from then on. A
--- program may have several; a descriptor should be registered with one of them at a time.
--- Throws an 'IOError' where the kernel refuses.
+-- | Make a manager on a source ("Weft.EventManager.Source"), which it owns from then on. A descriptor
+-- should be registered with one manager at a time. Throws an 'IOError' where the kernel refuses.
 newEventManager :: IO Poller -> IO EventManager
 newEventManager source = mask_ do
   poller <- source
@@ -51,7 +47,7 @@ newEventManager source = mask_ do
         <*> Timers.new
         <*> newMVar ()
         <*> newIORef Nothing
-        <*> newIORef noCallbacks
+        <*> newIORef Seq.empty
         <*> newIORef IntSet.empty
         <*> (newBuffer 256 >>= newIORef)
         <*> newIORef 0
@@ -72,18 +68,17 @@ enterStep m = do
   writeIORef (managerStepper m) (Just me)
 leaveStep m = writeIORef (managerStepper m) Nothing >> putMVar (managerStepping m) ()
 
--- | Run what is due, wait for events if there was nothing, and run their callbacks; answers
--- how many ran. It waits for as long as the second argument says, 'Nothing' for any time, and
--- not at all when something was due. It also ends when 'wake' is called, or when something
--- was registered or set since the last wait: then the answer can be 0.
+-- | Run what is due, wait for events if there was nothing, for as long as the second argument says
+-- ('Nothing': any time), and run their callbacks; answers how many ran. It also ends, perhaps with 0,
+-- when 'wake' is called, or when something was registered or set since the last wait.
 --
--- One thread at a time steps; others wait for it. Throws what a callback throws, and an
--- 'IOError' when it is called from a callback.
+-- One thread at a time steps; others wait for it. Throws what a callback throws, and an 'IOError' from
+-- a callback.
 step :: EventManager -> Maybe Duration -> IO Int
 step m limit = asStepper m "step" (refuseWhenFree m "step" >> turn m limit)
 
--- | Run what is to run, wait for at most this long, and handle the events. On the stepper, of
--- a manager that is not freed. Masked but for callbacks: Note [Exceptions of callbacks].
+-- | Run what is to run, wait for at most this long, and handle the events. On the stepper, of a manager
+-- that is not freed. Masked but for callbacks: Note [Exceptions of callbacks].
 turn :: EventManager -> Maybe Duration -> IO Int
 turn m limit = mask \restore -> do
   let run = runPending restore m
@@ -109,8 +104,7 @@ turn m limit = mask \restore -> do
       | b < 0 = a
       | otherwise = min a b
 
--- | Have the poller fill the buffer, of which all was handled, and wait for at most this long.
--- Masked.
+-- | Have the poller fill the buffer, of which all was handled, and wait for at most this long. Masked.
 collect :: EventManager -> Int64 -> IO ()
 collect m limit = do
   found <- readIORef (managerEnd m)
@@ -120,8 +114,8 @@ collect m limit = do
   writeIORef (managerEnd m) 0
   let look = throwing (pollerLook poller buffer capacity)
       wait = throwing (pollerWait poller buffer capacity limit)
-      -- To block is to give the capability away and get it back, which costs more than all the rest
-      -- of a step. A thread that was woken goes first, and so does one that it forks: they may make
+      -- To block is to give the capability away and get it back, which costs more than the rest of a
+      -- step. A thread that was woken goes first, and so does one that it forks: they may make
       -- something ready.
       lookOr block = yield >> look >>= \n -> if n == 0 then block else pure n
   writeIORef (managerEnd m)
@@ -130,9 +124,9 @@ collect m limit = do
     poller = managerPoller m
     throwing = Sys.throwFailure ("wait for " <> pollerName poller)
 
--- | Handle the events in the buffer, one after the other with its callbacks; answers how
--- many callbacks ran. What one callback unregisters or closes, a later event does not find.
--- Masked uninterruptibly, but for the callbacks, with which that ends.
+-- | Handle the events in the buffer, one after the other with its callbacks; answers how many callbacks
+-- ran. What one callback unregisters or closes, a later event does not find. Masked uninterruptibly,
+-- but for the callbacks.
 handleAll :: (forall a. IO a -> IO a) -> EventManager -> IO Int
 handleAll restore m = go 0
   where
@@ -166,24 +160,21 @@ loop m = do
 wake :: EventManager -> IO ()
 wake = wakeUp . managerWakeup
 
--- | Have 'loop' return after the step that it is in. If no thread is in it, the next 'loop'
--- returns at once.
+-- | Have 'loop' return after the step that it is in, or else have the next 'loop' return at once.
 stop :: EventManager -> IO ()
 stop m = do
   writeIORef (managerIsStopped m) True
   wake m
 
--- | Free a manager, as its last step: registered callbacks are told 'closed', on the calling
--- thread; descriptors stay open. All of them run, and what the first to throw has thrown is thrown at
--- the end. Timeouts do not run, and threads that wait are told so by
--- an 'IOError'. Waits for the step that another thread is in, and has it end; an exception that ends
--- this wait leaves the manager to another call. Nothing can be
+-- | Free a manager, as its last step: registered callbacks are told 'closed', on the calling thread;
+-- descriptors stay open. All run, and what the first to throw has thrown is thrown at the end. Timeouts
+-- do not run, and threads that wait get an 'IOError'. Ends the step that another thread is in and waits
+-- for it; an exception that ends this wait leaves the manager to another call. Nothing can be
 -- registered afterwards; a second call does nothing.
 freeEventManager :: EventManager -> IO ()
 freeEventManager m = mask \restore -> do
   refuseInCallback m "freeEventManager"
-  already <- atomicModifyIORef' (managerIsFree m) (True,)
-  unless already do
+  unlessM (atomicModifyIORef' (managerIsFree m) (True,)) do
     stop m
     -- Interrupted while another thread is in a step, it has freed nothing: one that comes later does.
     enterStep m `onException` writeIORef (managerIsFree m) False

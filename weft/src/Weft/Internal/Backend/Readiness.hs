@@ -1,27 +1,19 @@
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : A completion-shaped event source on top of a readiness source
---
--- The portable front end: it makes a 'Backend' out of a 'Poller'. An operation
--- on a stream goes to "Weft.Internal.Backend.Readiness.Stream", one on a file to
--- the pool ("Weft.Internal.Backend.Readiness.Jobs"). This module is called by the worker that owns the backend (but for 'wake').
--- The division into a front end and small pollers is that of GHC's own event
--- manager (O'Sullivan and Tibell 2010).
-module Weft.Internal.Backend.Readiness
-  ( newReadiness,
-  )
-where
+-- | A completion-shaped event source on top of a readiness source. The portable front end: a
+-- 'Backend' out of a 'Poller'. An operation on a stream goes to
+-- "Weft.Internal.Backend.Readiness.Stream", one on a file to the pool
+-- ("Weft.Internal.Backend.Readiness.Jobs"). The division into a front end and small pollers is that
+-- of GHC's own event manager (O'Sullivan and Tibell 2010).
+module Weft.Internal.Backend.Readiness (newReadiness) where
 
 import Control.Exception (onException)
 import Control.Monad (foldM, unless, void, when)
 import Data.IORef
 import Data.IntMap.Strict qualified as IntMap
 import Data.Primitive.PrimVar (newPrimVar, readPrimVar, writePrimVar)
-import Data.Word (Word64)
 import Foreign.Marshal.Alloc (free)
-import Foreign.Ptr (Ptr)
 import Foreign.Storable (peekElemOff)
 import Weft.Internal.Backend
 import Weft.Internal.Backend.Readiness.Foreign
@@ -33,12 +25,12 @@ import Weft.Internal.Backend.Readiness.Stream
 import Weft.Internal.Backend.Readiness.Table
 import Weft.Internal.Backend.Wakeup
 import Weft.Internal.Data.Buckets (newBuckets)
+import Weft.Internal.Data.Conditional
 import Weft.Internal.Os.Descriptor (Descriptor (..))
 import Weft.Internal.Os.Pool (Pool)
 import Weft.Internal.Os.Sys qualified as Sys
 
--- | A backend on a new poller. File operations run in the pool and come back
--- through the post.
+-- | A backend on a new poller. File operations run in the pool and come back through the post.
 newReadiness :: IO Poller -> Pool -> Post -> IO (Backend w)
 newReadiness source pool post =
   source >>= \poller -> flip onException (pollerFree poller) do
@@ -92,8 +84,7 @@ submitTo src op done = case op of
   OpenAt dir path flags mode resolve -> inPool src [] op done (Sys.openAt dir path flags mode resolve)
   StatAt dir path flags mask buffer -> inPool src [] op done (Sys.statAt dir path flags mask buffer)
 
--- Functions of their own and not local ones: as local functions they are closures
--- that every call allocates, whichever of them it uses.
+-- Functions of their own: as local ones they would be closures that every call allocates.
 
 onStream :: Source w -> Direction -> Descriptor -> Operation -> Completion w -> IO Answer
 onStream src direction d op done = withSlot src d \slot -> submitStream src slot direction (descriptorNumber d) op done
@@ -118,17 +109,14 @@ cancelIn src token
 
 -- Note [Events in portions]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~
--- With a thousand connections one look finds hundreds of events. If all were handled at
--- once, all their receives would come first and all their sends long after, when nothing
--- of the connection is in the processor's near memory any more: neither its socket in the
--- kernel nor what it has received. So a poll handles a portion, the threads that it
--- makes ready run, and the next poll goes on where this one stopped. It looks for new
--- events when the old ones are handled.
+-- With a thousand connections one look finds hundreds of events. If all were handled at once, all their
+-- receives would come first and all their sends long after, when nothing of the connection is in the
+-- processor's near memory any more. So a poll handles a portion, the threads that it makes ready run,
+-- and the next poll goes on where this one stopped.
 --
--- An event that waits in our memory is to Note [No wake-up is lost] one that was not
--- collected yet; and as if it were not, it finds the flags, the waiters and the serial of
--- the moment in which it is handled. Nothing blocks while there is one. A policy chooses
--- among what a portion has made ready, and what was ready before.
+-- An event that waits in our memory is to Note [No wake-up is lost] one that was not collected yet: it
+-- finds the flags, the waiters and the serial of the moment in which it is handled. Nothing blocks
+-- while there is one.
 
 -- | How many events are handled in one poll.
 portion :: Int
@@ -164,26 +152,22 @@ collect src limit = do
   where
     poller = sourcePoller src
 
--- | Handle a portion of the events from one place up to another.
+-- | Handle a portion of these events.
 handleSome :: Source w -> Int -> Int -> IO Int
 handleSome src from end = do
   EventBuffer buffer _ <- readIORef (sourceEvents src)
   let to = min end (from + portion)
+      go !i !ran
+        | i == to = pure ran
+        | otherwise = do
+            key <- Key <$> peekElemOff buffer (2 * i)
+            bits <- fromIntegral <$> peekElemOff buffer (2 * i + 1)
+            more <- event key bits
+            go (i + 1) (ran + more)
   -- First, because an exception on the way must not have them handled twice.
   writePrimVar (sourceNext src) to
-  dispatch src buffer from to
-
--- | Run what the events from one place up to another bring about.
-dispatch :: Source w -> Ptr Word64 -> Int -> Int -> IO Int
-dispatch src buffer from n = go from 0
+  go from 0
   where
-    go !i !ran
-      | i == n = pure ran
-      | otherwise = do
-          key <- Key <$> peekElemOff buffer (2 * i)
-          bits <- fromIntegral <$> peekElemOff buffer (2 * i + 1)
-          more <- event key bits
-          go (i + 1) (ran + more)
     event key bits
       | keySerial key == foreignSerial =
           if key == wakeupKey (sourceWakeup src)
@@ -198,8 +182,7 @@ dispatch src buffer from n = go from 0
     others key bits slot = do
       phase <- slotPhase slot
       serial <- slotSerial slot
-      -- An event of a descriptor that is gone can still be reported
-      -- while a forked process holds its open file.
+      -- One of a descriptor that is gone can still be reported while a forked process holds its file.
       if phase == Occupied && serial == keySerial key
         then wakeSlot src slot (keyNumber key) bits
         else pure 0
@@ -222,8 +205,8 @@ forgetIn src d action =
         | waited + withdrawn > 0 -> enqueue src (Finish action)
         | otherwise -> action
 
--- | 'visit' of the backend. An operation is in one of four places: in a slot, among the foreign ones, in
--- the pool, or over and not yet said.
+-- | 'visit' of the backend. An operation is in a slot, among the foreign ones, in the pool, or over and
+-- not yet said.
 visitSource :: Source w -> (Operation -> w -> r -> IO r) -> r -> IO r
 visitSource src f z =
   foldSlots (foldSlotWaiters onWaiter) z (sourceTable src) >>= inForeign >>= inJobs >>= inDeliveries
@@ -257,12 +240,10 @@ tokensOf src wanted = do
         Just number | wanted (completionFor (waiterCompletion w)) -> streamToken (waiterSequence w) number direction : found
         _ -> found
 
--- | 'shutdown' of the backend. Every operation that is pending completes, from inside
--- this call.
+-- | 'shutdown' of the backend. Every operation that is pending completes, from inside this call.
 shutdownSource :: Source w -> IO ()
-shutdownSource src = do
-  isShut <- readIORef (sourceIsShut src)
-  unless isShut do
+shutdownSource src =
+  unlessM (readIORef (sourceIsShut src)) do
     writeIORef (sourceIsShut src) True
     foldSlots (\slot () -> void (cancelWaiters src slot)) () (sourceTable src)
     cancelForeigners src

@@ -1,25 +1,19 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : The event source on io_uring
+-- | The event source on io_uring.
 --
--- Operations that would block become submissions on a ring shared with the
--- kernel; 'poll' hands over all that gathered and collects what has completed, in
--- one system call. A ring belongs to one worker. All but 'wake' is called on the
--- OS thread that runs the worker at the time, which must be a bound one: no other
--- thread may enter the ring, and the kernel cancels what a thread has submitted when the thread ends.
---
--- See Note [Life of an operation] and Note [Another thread drives the ring], and Note [Closing a
--- descriptor] in "Weft.Internal.Backend.Uring.State".
+-- Operations that would block become submissions on a ring shared with the kernel; 'poll' hands over
+-- all that gathered and collects what has completed, in one system call. A ring belongs to one worker.
+-- All but 'wake' is called on the OS thread that runs the worker at the time, a bound one: no other
+-- thread may enter the ring, and the kernel cancels what a thread has submitted when it ends. See Note
+-- [Life of an operation], Note [Another thread drives the ring], and Note [Closing a descriptor] in
+-- "Weft.Internal.Backend.Uring.State".
 module Weft.Internal.Backend.Uring
-  ( -- * The event source
-    newUring,
+  ( newUring,
     UringSettings (..),
     CompletionWork (..),
     defaultUringSettings,
     describeSetupFailure,
-
-    -- * Inside
     Uring,
     openUring,
     uringBackend,
@@ -44,6 +38,7 @@ import Weft.Internal.Backend.Uring.State
 import Weft.Internal.Backend.Uring.Steps
 import Weft.Internal.Backend.Uring.Watch (watched)
 import Weft.Internal.Backend.Uring.Watches
+import Weft.Internal.Data.Conditional
 import Weft.Internal.Data.Slots (SlotKey (..))
 import Weft.Internal.Data.Slots qualified as Slots
 import Weft.Internal.Os.Descriptor (Descriptor (..))
@@ -51,28 +46,26 @@ import Weft.Internal.Os.Sys qualified as Sys
 
 -- Note [Life of an operation]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~~
--- 'submit' tries the operation first, unless it has reason to think that it would
--- block. If it has to wait it goes into the table under a key, which is its token,
--- and a submission with the key as @user_data@ is queued.
+-- 'submit' tries the operation first, unless it would likely block. If it has to wait it goes into the
+-- table under a key, its token, and a submission with the key as @user_data@ is queued.
 --
 -- While a key is live, exactly one of these holds:
 --   (queued)   it is in the backlog, because the submission queue was full
 --   (flying)   one submission with this key is in the ring or in the kernel, or
 --              its completion is in the ring
--- The completion of a stage either delivers a result, and the key dies, or queues
--- the next stage under the same key. So a token stays good over all stages, and a
--- completion never finds a key dead.
+-- The completion of a stage either delivers a result, and the key dies, or queues the next stage under
+-- the same key. So a token stays good over all stages, and a completion never finds a key dead.
 --
--- Cancelling only marks the entry and queues a cancellation. The operation still
--- retires through the terminal completion of its own submission, and
--- a result that came first is delivered. A cancellation that finds nothing (ENOENT) most often comes after that completion.
--- But the kernel also finds no request that it is about to try again: one that would have waited, for
--- a connection say that has just come, and that another thread may take. It waits then, and was not cancelled. So
--- when a cancellation has found nothing, and the key is still live, it is queued again: completions are
--- collected in their order. After a takeover it is repeated until the former ring has given the request back.
+-- Cancelling only marks the entry and queues a cancellation. The operation still retires through the
+-- terminal completion of its own submission, and a result that came first is delivered. A cancellation
+-- that finds nothing (ENOENT) most often comes after that. But the kernel also finds no request that it
+-- is about to try again: one that would have waited, for a connection say that another thread may take.
+-- It waits then, and was not cancelled. So when a cancellation has found nothing, and the key is still
+-- live, it is queued again: completions are collected in their order. After a takeover it is repeated
+-- until the former ring has given the request back.
 --
--- There must not be two sends in flight on one stream socket (their bytes could
--- mix), nor two receives (their order could change): callers take turns.
+-- There must not be two sends in flight on one stream socket (their bytes could mix), nor two receives:
+-- callers take turns.
 --
 -- A receive that waits for a watched descriptor has no submission: Note [Watched
 -- descriptors] in "Weft.Internal.Backend.Uring.Watch". Where it stands, its key lives on when its result is delivered.
@@ -106,9 +99,7 @@ import Weft.Internal.Os.Sys qualified as Sys
 --
 -- That is once for each request: requests from then on are B's. Nothing is watched there, because a watch would stay A's.
 
--- | An event source on a new ring, or the reason why there is none; then another
--- event source has to do. The post is not used: the ring does by itself what other
--- event sources need a pool of threads for.
+-- | An event source on a new ring, or the reason why there is none. The post is not used: no pool is needed.
 newUring :: UringSettings -> Post -> IO (Either SetupFailure (Backend w))
 newUring settings _ = fmap uringBackend <$> openUring settings
 
@@ -146,9 +137,8 @@ submitOperation :: Uring w -> Operation -> Completion w -> IO Answer
 submitOperation u op done =
   readIORef (isStopped u) >>= \case
     True -> pure Sys.canceled
-    False -> withDescriptors op (start Sys.wouldBlock) $ \d file -> do
-      shut <- isShut u d file
-      if shut then pure Sys.badDescriptor else begin d
+    False -> withDescriptors op (start Sys.wouldBlock) $ \d file ->
+      ifM (isShut u d file) (pure Sys.badDescriptor) (begin d)
   where
     begin d = case op of
       Receive _ p n ->
@@ -171,9 +161,9 @@ submitOperation u op done =
       queueOperation u key s op
       pure (pending (Token (keyNumber key)))
 
--- | Try the operation unless it is likely that it would have to wait. A short read says that
--- it took all there was, a short write that it left no room; what happened since, the end of
--- the stream included, the ring sees as soon as it is asked.
+-- | Try the operation unless it would likely have to wait. A short read says that it took all there
+-- was, a short write that it left no room; what happened since, the end of the stream included, the
+-- ring sees as soon as it is asked.
 tryFirst :: Uring w -> Descriptor -> Operation -> IO Int
 tryFirst u d op = case op of
   -- An operation that only waits was most often tried already.
@@ -208,8 +198,8 @@ queueOperation :: Uring w -> SlotKey -> Stage -> Operation -> IO ()
 queueOperation u key s op =
   queue u (QueuedOperation key) (submission s op (ring u) key)
 
--- | Submit what is in the backlog, as far as there is room. Answers how many
--- completions ran, of operations that were cancelled there.
+-- | Submit what is in the backlog, as far as there is room. Answers how many completions ran, of
+-- cancelled operations.
 drainBacklog :: Uring w -> IO Int
 drainBacklog u = go 0
   where
@@ -229,9 +219,8 @@ drainBacklog u = go 0
       QueuedWatch key ->
         Slots.lookup (watches u) key >>= \case
           Nothing -> pure (Just 0)
-          Just w -> do
-            over <- isOver u (watched w)
-            if over then Just <$> endWatch u key w Sys.canceled else pushed (submitWatch u key w)
+          Just w ->
+            ifM (isOver u (watched w)) (Just <$> endWatch u key w Sys.canceled) (pushed (submitWatch u key w))
       QueuedOperation key ->
         Slots.lookup (table u) key >>= \case
           Nothing -> pure (Just 0)
@@ -244,10 +233,7 @@ drainBacklog u = go 0
 
 pollRing :: Uring w -> PollLimit -> IO Int
 pollRing u t = do
-  ran <-
-    readIORef (backlog u) >>= \case
-      Empty -> pure 0
-      _ -> drainBacklog u
+  ran <- readIORef (backlog u) >>= \waiting -> if null waiting then pure 0 else drainBacklog u
   stuck <- not . null <$> readIORef (backlog u)
   n <-
     if t == noWait || ran > 0 || stuck
@@ -257,9 +243,9 @@ pollRing u t = do
 
 -- Note [Portions of completions]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
--- As with epoll (Note [Events in portions] in "Weft.Internal.Backend.Readiness"), a poll handles at most
--- 16 completions, and the threads that it makes ready run before the next. While there are completions in our memory, a poll
--- enters the kernel only to hand something over, and does not block.
+-- A poll handles at most 16 completions, and the threads that it makes ready run before the next, as
+-- with epoll (Note [Events in portions] in "Weft.Internal.Backend.Readiness"). While there are
+-- completions in our memory, a poll enters the kernel only to hand something over, and does not block.
 
 -- | Handle the given number of events, after some completions.
 collect :: Uring w -> Int -> Int -> IO Int
@@ -291,8 +277,7 @@ advance u key result =
           queueOperation u key s (operation p)
           pure 0
 
--- | The operation has ended: its key dies, its completion runs, and what waited
--- for it to end is done.
+-- | The operation has ended: its key dies, its completion runs, and what waited for it to end is done.
 retire :: Uring w -> SlotKey -> Pending w -> Int -> IO ()
 retire u key p r | Watching w <- stage p = endWait u w key p r
 retire u key p r = do
@@ -304,21 +289,19 @@ retire u key p r = do
     for_ file (releaseOne u)
 {-# INLINE retire #-}
 
--- | How long 'shutdown' waits for the kernel to give everything back. Cancelling
--- takes microseconds; only a disk or a network file system takes longer.
+-- | How long 'shutdown' waits for the kernel to give everything back: only disks and network file
+-- systems take long.
 patience :: Integer
 patience = 5_000_000_000
 
 shutdownRing :: Uring w -> IO ()
 shutdownRing u = do
-  stopped <- readIORef (isStopped u)
-  unless stopped $ do
+  unlessM (readIORef (isStopped u)) $ do
     writeIORef (isStopped u) True
     Ring.quiesce (ring u)
     start <- getMonotonicTimeNSec
     reaped <- reap (toInteger start + patience)
-    -- The kernel may still write to memory that these operations own: it must
-    -- never be reused.
+    -- The kernel may still write to memory that these operations own: it must never be reused.
     unless reaped $ void (newStablePtr (table u))
     Ring.close (ring u)
   where
@@ -332,7 +315,6 @@ shutdownRing u = do
         | now >= deadline -> pure False
         | otherwise -> do
             _ <- Ring.cancelAll (ring u)
-            -- Asked again every so often: a request that was being retried when
-            -- all were cancelled may have been missed.
+            -- Asked again: a request that was being retried when all were cancelled may have been missed.
             n <- Ring.wait (ring u) 50_000_000
             if n < 0 then pure False else collect u 0 n >> reap deadline

@@ -1,23 +1,15 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : Waking a worker that blocks in its event source
---
--- A worker blocks in the kernel; what another OS thread has for it must get it
--- out. This module owns the event counter (@eventfd@) that does so, and the
--- word of memory that makes it cheap: the counter is written only when the
--- worker is blocked in fact, and once however many wake it. 'wakeUp' is for any
--- OS thread, everything else for the owner of the event source.
+-- | Waking a worker that blocks in its event source. What another OS thread has for a worker that
+-- blocks in the kernel must get it out. The event counter (@eventfd@) that does so is written only
+-- when the worker is blocked in fact, and once however many wake it. 'wakeUp' is for any OS thread,
+-- everything else for the owner of the event source.
 module Weft.Internal.Backend.Wakeup
   ( Wakeup,
     newWakeup,
     newPipeWakeup,
     freeWakeup,
-
-    -- * For other threads
     wakeUp,
-
-    -- * For the owner
     watchedWakeup,
     wakeupKey,
     blockUnlessWoken,
@@ -43,27 +35,23 @@ import Weft.Internal.Os.Sys qualified as Sys
 
 -- Note [The states of a wake-up]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
--- The word has two bits, and every change is one atomic instruction with a full
--- barrier:
+-- The word has two bits, and every change is one atomic instruction with a full barrier:
 --
 --     0                  running: the owner looks at its inbox before it blocks
 --     notified           running, and wakeUp was called
 --     blocked            in, or about to enter, a blocking wait
 --     blocked+notified   the same, and wakeUp was called
 --
--- wakeUp sets 'notified'. The one that turns blocked into blocked+notified, and
--- only that one, writes the counter. The owner sets 'blocked' before it blocks
--- and does not block if it finds 'notified'; after the wait it clears both.
+-- wakeUp sets 'notified'. Only the one that turns blocked into blocked+notified writes the counter. The owner
+-- sets 'blocked' before it blocks and does not block if it finds 'notified'; after the wait it clears both.
 --
--- Nothing is lost: a thread that has filled the inbox and then finds 'notified' set can
--- rely on the owner, which will clear it later and look at the inbox after that.
+-- Nothing is lost: a thread that has filled the inbox and finds 'notified' set relies on the owner,
+-- which clears it later and looks at the inbox after that.
 --
--- The write may come late, when the owner has already woken for another reason.
--- Then it causes one wait that returns at once, which is harmless; but it must
--- not come after the counter's number is closed, because the number may be
--- that of another file by then. So the owner counts what it is owed: one for each
--- blocked+notified it cleared, minus what it has read; 'freeWakeup' waits for
--- the rest, which are between two instructions of their threads.
+-- The write may come late, when the owner has already woken for another reason. Then one wait returns
+-- at once, which is harmless; but it must not come after the counter's number is closed and another
+-- file's. So the owner counts what it is owed: one for each blocked+notified it cleared, minus what it
+-- has read; 'freeWakeup' waits for the rest, which are between two instructions of their threads.
 
 -- | See Note [The states of a wake-up].
 data Wakeup = Wakeup
@@ -86,8 +74,7 @@ newWakeup = do
   number <- Sys.throwFailure "eventfd" Sys.newEventCounter
   Wakeup (fromIntegral number) (fromIntegral number) <$> newPrimVar 0 <*> newPrimVar 0
 
--- | With a pipe for a counter, for event sources that refuse one (libkqueue). A read takes one
--- write, so several take several reads.
+-- | With a pipe for a counter, for event sources that refuse one (libkqueue). A read takes one write.
 newPipeWakeup :: IO Wakeup
 newPipeWakeup = do
   (reader, writer) <- allocaArray 2 \ends -> do
@@ -101,13 +88,11 @@ watchedWakeup poller trigger new = do
   w <- new
   w <$ Sys.throwFailure "watch a wake-up" (pollerWatch poller (wakeupDescriptor w) (wakeupKey w) trigger toRead) `onException` freeWakeup w
 
--- | The key of its events. Descriptors have other serials than 0, and nothing else waits for
--- this number.
+-- | The key of its events. Descriptors have other serials than 0, and nothing else waits for this number.
 wakeupKey :: Wakeup -> Key
 wakeupKey w = makeKey (wakeupDescriptor w) 0
 
--- | Close the counter, once no write to it is on the way. 'wakeUp' does nothing
--- afterwards.
+-- | Close the counter, once no write to it is on the way. 'wakeUp' does nothing afterwards.
 freeWakeup :: Wakeup -> IO ()
 freeWakeup w = do
   -- From here on no thread finds "blocked", so none begins a write.
@@ -124,8 +109,8 @@ freeWakeup w = do
         void $ Sys.awaitReady (wakeupDescriptor w) Sys.readableBit
         awaitWrites
 
--- | Make the present or the next blocking wait of the owner return. Masked,
--- because the owner waits for a write that was begun.
+-- | Make the present or the next blocking wait of the owner return. Masked: the owner waits for a write
+-- that was begun.
 wakeUp :: Wakeup -> IO ()
 wakeUp w = mask_ do
   before <- fetchOrInt (wakeupState w) notified
@@ -133,8 +118,7 @@ wakeUp w = mask_ do
     with (1 :: Word64) \one ->
       void $ Sys.writeStream (wakeupWriter w) (castPtr one) 8
 
--- | Run one of two waits: the first when nothing has called 'wakeUp' since the
--- last blocking wait (it may block), the other when something has (it must not).
+-- | The first wait, which may block, or the second, which must not, where 'wakeUp' was called since the last.
 blockUnlessWoken :: Wakeup -> IO a -> IO a -> IO a
 blockUnlessWoken w wait look = do
   before <- fetchOrInt (wakeupState w) blocked
@@ -148,8 +132,7 @@ blockUnlessWoken w wait look = do
       unless (after .&. notified == 0) $ modifyPrimVar (wakeupOwed w) (+ 1)
       pure r
 
--- | Take what has been written, when the event source says that there is
--- something.
+-- | Take what has been written, when the event source says that there is something.
 drainWakeup :: Wakeup -> IO ()
 drainWakeup w = alloca \count -> do
   r <- Sys.readStream (wakeupDescriptor w) (castPtr count) 8

@@ -3,12 +3,9 @@
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : Replacing an immutable state in one atomic step
---
--- Threads synchronize on variables that hold an immutable value and change by compare-and-swap.
--- All functions but 'look' and 'swapAtomically' are for workers, outside user code: Note [The only worker].
--- "Weft.Internal.Data.Cell" has those for any OS thread and a content of an unlifted type.
+-- | Replacing an immutable state in one atomic step. All functions but 'look' and 'swapAtomically'
+-- are for workers, outside user code: Note [The only worker]. "Weft.Internal.Data.Cell" has those for
+-- any OS thread and a content of an unlifted type.
 module Weft.Internal.Core.Atomic
   ( newShared,
     Seen,
@@ -24,7 +21,6 @@ module Weft.Internal.Core.Atomic
   )
 where
 
-import Control.Monad (unless)
 import Control.Monad.Primitive (RealWorld)
 import Data.Primitive.MutVar
 import Data.Primitive.PrimVar
@@ -33,21 +29,18 @@ import GHC.IO (IO (..))
 import Unsafe.Coerce (unsafeCoerce)
 import Weft.Internal.Core.Trace (Home (..))
 import Weft.Internal.Data.Cell
+import Weft.Internal.Data.Conditional
 
 -- Note [What was seen]
 -- ~~~~~~~~~~~~~~~~~~~~
--- Compare-and-swap compares pointers. GHC may take a value apart and rebuild an equal one
--- elsewhere; then the swap would fail for ever. So the pointer that was read is kept beside the
--- value, at a type without constructors. GHC may still use the pointer that evaluating the value
--- gave: it is the same one if the variable always holds evaluated values, hence `newShared` and
--- the bangs.
+-- Compare-and-swap compares pointers. GHC may rebuild an equal value elsewhere, and then the swap would
+-- fail for ever. So the pointer that was read is kept beside the value, at a type without constructors.
+-- GHC may still use the pointer that evaluating the value gave: it is the same if the variable always
+-- holds evaluated values, hence `newShared` and the bangs.
 --
--- Without optimisation, and in interpreted code, an application (of a coercion, of the
--- constructor of a newtype) makes a new thunk, which the variable never holds. So the pointer is
--- read as a `Seen`, and passed as the variable that it was read into.
---
--- An unlifted value is no thunk, but its coercion to a lifted type is one where it is passed. So
--- the pointer read from a cell stays unlifted ('SeenIn').
+-- Without optimisation, an application (of a coercion, of a newtype's constructor) makes a new thunk,
+-- which the variable never holds. So the pointer is read as a `Seen`, and passed as the variable that
+-- it was read into; and one that is read from a cell stays unlifted ('SeenIn').
 
 newShared :: a -> IO (MutVar RealWorld a)
 newShared !a = newMutVar a
@@ -63,13 +56,10 @@ look ref use = do
 
 -- Note [The only worker]
 -- ~~~~~~~~~~~~~~~~~~~~~~
--- Shared objects change by primitives ("Weft.Internal.Core.Primitive") and by messages: on a
--- worker, outside user code, where it cannot be taken over. With one worker these exclude each
--- other, so a plain read and a plain write suffice. A locked instruction costs six nanoseconds,
--- as much as GHC needs to take an MVar and to put it back.
---
--- Hence every change needs its worker. Other OS threads send it a message, or share a variable
--- that all threads change by 'swapAtomically' only.
+-- Shared objects change by primitives ("Weft.Internal.Core.Primitive") and by messages: on a worker, outside
+-- user code, where it cannot be taken over. With one worker these exclude each other, so a plain read and a
+-- plain write suffice; a locked instruction costs six nanoseconds. Hence every change needs its worker: other
+-- OS threads send it a message, or share a variable that all threads change by 'swapAtomically' only.
 
 -- | Replace what was seen, if it is still there. The new value is evaluated first.
 -- A full memory barrier, unless the worker is the only one.
@@ -108,8 +98,7 @@ change home ref f = again
   where
     again = look ref $ \seen a -> do
       b <- f a
-      done <- swapFor home ref seen b
-      unless done again
+      unlessM (swapFor home ref seen b) again
 {-# INLINE change #-}
 
 changing :: Home -> MutVar RealWorld a -> (a -> (a, r)) -> IO r
@@ -117,11 +106,9 @@ changing home ref f = again
   where
     again = look ref $ \seen a -> do
       let (b, r) = f a
-      done <- swapFor home ref seen b
-      if done then pure r else again
+      ifM (swapFor home ref seen b) (pure r) again
 
--- | Replace what no other thread may replace now. Evaluated first; a thread that sees the new
--- value sees what was written before it.
+-- | Replace what no other thread may replace now; one that sees it sees what was written before.
 publish :: MutVar RealWorld a -> a -> IO ()
 publish ref !a = writeMutVar ref a
 

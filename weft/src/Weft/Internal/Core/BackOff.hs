@@ -1,17 +1,12 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : Transactions that conflict, and how long they wait before they run again
---
--- GHC runs a transaction again at once when another has committed to one of its variables. The
--- transactions of two workers that change one variable then disturb each other all the time, and each
--- run moves the variable from processor to processor, which costs as much as several transactions.
--- So a transaction waits before it runs again, and the other worker commits many meanwhile. How long it
--- waits is learned: twice as long as the last time, and less after each transaction that ran
--- once. Waiting longer each time is the contention manager /Polite/ of Herlihy, Luchangco, Moir & Scherer
--- 2003, /Software transactional memory for dynamic-sized data structures/.
---
--- The worker waits in user code, at most 'longest': putting the thread aside would cost more.
+-- | Transactions that conflict, and how long they wait before they run again. GHC runs a transaction again at
+-- once when another has committed to one of its variables. Two workers that change one variable then disturb
+-- each other all the time, and each run moves the variable between processors, which costs as much as several
+-- transactions. So a transaction waits before it runs again: twice as long as the last time, and less after
+-- each that ran once (after the contention manager /Polite/ of Herlihy, Luchangco, Moir & Scherer 2003,
+-- /Software transactional memory for dynamic-sized data structures/). The worker waits in user code, at most
+-- 'longest': putting the thread aside would cost more.
 module Weft.Internal.Core.BackOff
   ( BackOff,
     newBackOff,
@@ -27,8 +22,8 @@ import Data.Primitive.PrimArray
 import GHC.Conc (unsafeIOToSTM)
 import Weft.Internal.Os.Sys (spin)
 
--- | Of one worker: how often its transaction has begun, and the nanoseconds that the last one that
--- had to run again has waited, less what was taken off since.
+-- | Of one worker: how often its transaction has begun, and the last wait of one that ran again, which
+-- shrinks.
 newtype BackOff = BackOff (MutablePrimArray RealWorld Int)
 
 newBackOff :: IO BackOff
@@ -37,8 +32,8 @@ newBackOff = do
   setPrimArray a 0 2 0
   pure (BackOff a)
 
--- | 'atomically' that waits before it runs the transaction again. On the worker only; a carrier that has lost
--- it may still run one, which can make a wait too short or too long.
+-- | 'atomically' that waits before it runs the transaction again. On the worker; a carrier that has
+-- lost it may still run one, which can make a wait too short or too long.
 transactionally :: BackOff -> STM a -> IO a
 transactionally (BackOff a) tx = do
   writePrimArray a begun 0

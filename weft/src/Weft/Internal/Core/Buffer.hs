@@ -1,11 +1,8 @@
 {-# LANGUAGE MagicHash #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : Buffers, and byte strings in their memory
---
--- "Weft.Buffer" offers the first part only: the second can make a 'ByteString' that changes (see
--- 'unsafeSlice').
+-- | Buffers, and byte strings in their memory. "Weft.Buffer" offers the first part only: the second
+-- can make a 'ByteString' that changes (see 'unsafeSlice').
 module Weft.Internal.Core.Buffer
   ( Buffer,
     newBuffer,
@@ -13,8 +10,6 @@ module Weft.Internal.Core.Buffer
     bufferSize,
     withBuffer,
     copyBuffer,
-
-    -- * Byte strings in their memory
     unsafeSlice,
     unsafeFreeze,
     trimmed,
@@ -38,14 +33,13 @@ import Weft.Internal.Core.Trace (Thread)
 
 -- Note [Where copies are slow]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~
--- GHC gives an array of 3.2 KB and more blocks of its own, where its bytes begin 16 bytes after the start of a
--- page. The kernel copies from pages of its own: a pipe's, or the page cache's. A copy whose target
--- lies 1 to 31 bytes further into its page than its source takes three times as long (rep movsb on an
--- AMD EPYC, 4,096 bytes from a pipe: 3.4 against 1.1 microseconds), as the processor takes each load for
--- one of what it has just stored. So a large buffer begins at a multiple of 64.
+-- GHC gives an array of 3.2 KB and more blocks of its own, where its bytes begin 16 bytes after the
+-- start of a page. A copy whose target lies 1 to 31 bytes further into its page than its source, as the
+-- kernel's do, takes three times as long (rep movsb on an AMD EPYC), as the processor takes each load
+-- for one of what it has just stored. So a large buffer begins at a multiple of 64.
 
--- | Memory of this size in bytes that is garbage-collected and does not move; its
--- content is whatever it was. A size below 0 counts as 0. From 2,048 bytes on its address is a multiple of 64.
+-- | Memory of this size in bytes (below 0 counts as 0) that is garbage-collected and does not move; its
+-- content is whatever it was. From 2,048 bytes on its address is a multiple of 64.
 newBuffer :: Int -> IO Buffer
 newBuffer size
   | size >= 2048 = newAlignedBuffer 64 size -- Note [Where copies are slow]
@@ -62,31 +56,25 @@ newAlignedBuffer alignment size = do
 withBuffer :: Buffer -> (Ptr Word8 -> IO a) -> IO a
 withBuffer = withForeignPtr . bufferMemory
 
--- | A copy of the bytes from an offset, of this number, as they are now. What lies outside the buffer
--- is left out.
---
--- An action: a pure copy of the same part would be shared with an earlier one.
+-- | A copy of the bytes from an offset, of this number, as they are now, within the buffer. An action:
+-- a pure copy would be shared with an earlier one.
 copyBuffer :: Buffer -> Int -> Int -> IO ByteString
 copyBuffer (Buffer memory size) offset count =
   withForeignPtr memory $ \p -> ByteString.packCStringLen (castPtr (p `plusPtr` from), max 0 (min (size - from) count))
   where
     from = max 0 (min size offset)
 
--- | The given number of bytes from an offset, without a copy, within the buffer. The whole buffer stays
--- in memory as long as the result does.
---
--- The receiver of a 'ByteString' may keep it, also in a thunk. So there are two sound uses. Either
--- no thread writes to this part of the memory again (the part after it may still be received into).
--- Or the result, and all that is made of it, is consumed before the next write, and goes to
--- no code that could keep it.
+-- | The given number of bytes from an offset, without a copy, within the buffer, which stays in memory
+-- as long as the result does. There are two sound uses. Either no thread writes to this part of the
+-- memory again (the part after it may still be received into). Or the result, and all that is made of
+-- it, is consumed before the next write, and goes to no code that could keep it, also in a thunk.
 unsafeSlice :: Buffer -> Int -> Int -> ByteString
 unsafeSlice (Buffer memory size) offset count =
   ByteString.fromForeignPtr memory from (max 0 (min (size - from) count))
   where
     from = max 0 (min size offset)
 
--- | The given number of bytes at the start of a buffer that is not written to again. A few of them are
--- copied, so as not to keep a large buffer alive.
+-- | The bytes at the start of a buffer that is not written to again. Few are copied, to free a large buffer.
 unsafeFreeze :: Buffer -> Int -> Thread ByteString
 unsafeFreeze buffer count
   | 2 * count >= bufferSize buffer = pure (unsafeSlice buffer 0 count)

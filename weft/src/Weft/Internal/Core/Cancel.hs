@@ -2,13 +2,10 @@
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : Cancellation: from the request to the wait that ends
---
--- A cancellation is an exception on its way to a thread. It travels as a message to the thread's
--- worker, where everything else happens: this module owns the states of a thread's 'Status' and
--- their changes. Schedulers look for a cancellation before a system call; kernels say when a
--- wait may be interrupted. See Note [Cancellation].
+-- | Cancellation: from the request to the wait that ends. A cancellation travels as a message to the
+-- thread's worker, where everything else happens: this module owns the states of a thread's 'Status'
+-- and their changes. Schedulers look for one before a system call; kernels say when a wait may be
+-- interrupted. See Note [Cancellation].
 module Weft.Internal.Core.Cancel
   ( -- * Asking
     condemn,
@@ -47,6 +44,7 @@ import GHC.Exts (isTrue#, oneShot, reallyUnsafePtrEquality#)
 import System.IO.Unsafe (unsafePerformIO)
 import Weft.Internal.Core.Trace
 import Weft.Internal.Data.Cell
+import Weft.Internal.Data.Conditional
 
 -- Note [Cancellation]
 -- ~~~~~~~~~~~~~~~~~~~
@@ -74,9 +72,8 @@ import Weft.Internal.Data.Cell
 -- there. So an operation that succeeded is never lost. A wait under an uninterruptible mask
 -- never becomes Waiting.
 
--- | Raised in a thread that was cancelled. An asynchronous exception: code
--- that handles "all synchronous exceptions" lets it pass. It ends a thread
--- silently.
+-- | Raised in a thread that was cancelled, which it ends silently. An asynchronous exception: code that
+-- handles "all synchronous exceptions" lets it pass.
 data Cancelled = Cancelled
   deriving stock (Eq)
 
@@ -87,8 +84,8 @@ instance Exception Cancelled where
   toException = asyncExceptionToException
   fromException = asyncExceptionFromException
 
--- | Have an exception raised in a thread as soon as its masking state allows.
--- From any OS thread; does not wait for anything.
+-- | Have an exception raised in a thread as soon as its masking state allows. From any OS thread; never
+-- waits.
 condemn :: ThreadId -> SomeException -> IO ()
 condemn t e = condemnOnce t (Cancellation e Nothing)
 
@@ -97,9 +94,8 @@ condemnOnce :: ThreadId -> Cancellation -> IO ()
 condemnOnce (ThreadId Nobody) _ = pure ()
 condemnOnce (ThreadId (Identity _ status)) cancellation = seek status cancellation
 
--- | 'condemn' from a worker, outside user code: a thread that lives there is condemned
--- at once, and not when the worker looks into its inbox. So a thread that cancels
--- itself notices at its next system call.
+-- | 'condemn' from a worker, outside user code: a thread that lives there is condemned at once. So one
+-- that cancels itself notices at its next system call.
 condemnFrom :: Home -> ThreadId -> Cancellation -> IO ()
 condemnFrom _ (ThreadId Nobody) _ = pure ()
 condemnFrom here (ThreadId (Identity _ status)) cancellation = arrive here status cancellation
@@ -114,14 +110,11 @@ arrive here status cancellation =
   readCell status $ \case
     Ended -> pure ()
     found | homeOf found /= Just here -> seek status cancellation
-    found -> do
-      valid <- applies cancellation
-      if not valid
-        then pure ()
-        else case found of
-          Condemned home others -> writeCell status (Condemned home (others :|> cancellation))
-          Waiting home abort -> writeCell status (Condemned home (Seq.singleton cancellation)) >> abort
-          _ -> writeCell status (Condemned here (Seq.singleton cancellation))
+    found ->
+      whenM (applies cancellation) $ case found of
+        Condemned home others -> writeCell status (Condemned home (others :|> cancellation))
+        Waiting home abort -> writeCell status (Condemned home (Seq.singleton cancellation)) >> abort
+        _ -> writeCell status (Condemned here (Seq.singleton cancellation))
 
 homeOf :: Status -> Maybe Home
 homeOf = \case
@@ -133,15 +126,14 @@ homeOf = \case
 applies :: Cancellation -> IO Bool
 applies (Cancellation _ valid) = maybe (pure True) readIORef valid
 
--- | From the first one that still applies. What is left out never applies again, so that each is looked at
--- once, however many have come.
+-- | From the first that still applies. The others never apply again, and are looked at once.
 applying :: Seq Cancellation -> IO (Seq Cancellation)
 applying = \case
   Empty -> pure Empty
   several@(oldest :<| rest) -> applies oldest >>= \yes -> if yes then pure several else applying rest
 
--- | A wait of this thread has begun. The action asks for its end; it does nothing
--- when the wait is over. It runs on the thread's home, now or later or never.
+-- | A wait of this thread has begun. The action asks for its end (or does nothing if it has ended); it
+-- runs on the thread's home, now or later or never.
 interruptible :: Tcb -> IO () -> IO ()
 interruptible tcb !abort = case tcbIdentity tcb of
   Nobody -> pure ()
@@ -171,8 +163,8 @@ interruptibleAgain tcb waiting = case tcbIdentity tcb of
         _ -> True <$ writeCell status waiting
 {-# INLINE interruptibleAgain #-}
 
--- | The exception to raise in this thread now, if there is one; it is then no
--- longer on its way. Whether the masking state allows it is for the caller to say.
+-- | The exception to raise in this thread now, if one is on its way: then it is no longer. The masking
+-- state is the caller's business.
 takeInterruption :: Tcb -> IO (Maybe SomeException)
 takeInterruption tcb = case tcbIdentity tcb of
   Nobody -> pure Nothing
@@ -203,16 +195,15 @@ interruption tcb = case tcbIdentity tcb of
           Empty -> pure Nothing
       _ -> pure Nothing
 
--- | How a thread goes on whose wait has ended with @ECANCELED@: with the exception
--- that was on its way, or as given when there was none, or none may be raised: an
--- operation also ends so when another thread closes its descriptor.
+-- | How a thread goes on whose wait has ended with @ECANCELED@: with the exception that was on its way, or as
+-- given when none may be raised: an operation also ends so when another thread closes its descriptor.
 orInterrupted :: Tcb -> Resume -> IO Resume
 orInterrupted tcb resume
   | stateMasking (tcbState tcb) == MaskedUninterruptible = pure resume
   | otherwise = maybe resume (\e -> oneShot (\_ -> Throw e)) <$> takeInterruption tcb
 
--- | 'interruptible' for an anonymous thread, which is only ever interrupted when its run is
--- closing: it is then known by an identity, so that it is not interrupted again.
+-- | 'orInterrupted' for a thread that may be anonymous, which is interrupted only when its run is
+-- closing: an identity then says that it was.
 orClosing :: Home -> Tcb -> Resume -> IO (Tcb, Resume)
 orClosing home tcb resume = case tcbIdentity tcb of
   Identity {} -> (tcb,) <$> orInterrupted tcb resume
@@ -254,8 +245,8 @@ endFate = \case
   Nobody -> pure ()
   Identity _ status -> writeCell status Ended
 
--- | Has this ready thread waited at this home in a way that a cancellation may interrupt? On its
--- home. (A thread without a number has not been parked.)
+-- | Has this ready thread waited at this home interruptibly? On its home. (One without a number was
+-- never parked.)
 hasWaited :: Identity -> IO Bool
 hasWaited = \case
   Nobody -> pure False

@@ -1,9 +1,6 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : The context of a thread
---
--- Label, priority, parent and local values. Immutable, and shared with siblings until it changes.
+-- | The context of a thread. Immutable, and shared with siblings until it changes.
 module Weft.Internal.Core.Context
   ( Context (..),
     rootContext,
@@ -44,8 +41,7 @@ type Locals = IntMap Any
 rootContext :: Context
 rootContext = Context mempty 0 0 0 IntMap.empty IntMap.empty
 
--- | In place of a scope's number: the thread is the alarm of a time limit ("Weft.Timeout") of
--- the thread that forked it.
+-- | In place of a scope's number: the thread is the alarm of its parent's time limit ("Weft.Timeout").
 limitScope :: Int
 limitScope = -1
 

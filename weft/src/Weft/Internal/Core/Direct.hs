@@ -7,20 +7,15 @@
 {-# OPTIONS_GHC -fno-full-laziness -fno-do-eta-reduction #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : Direct threads: plain IO that suspends
---
--- The bridge between 'IO' and traces. 'direct' runs an 'IO' action as a part of a thread; 'await',
--- inside it, captures the rest of the action as a continuation, and makes that the continuation
--- of a 'Trace' (delimited continuations: King et al., GHC proposal 313). The scheduler knows the
--- four nodes that come out of here and nothing of continuations.
+-- | Direct threads: plain IO that suspends. 'direct' runs an 'IO' action as a part of a thread;
+-- 'await', inside it, captures the rest of the action as a continuation, and makes that the
+-- continuation of a 'Trace' (delimited continuations: King et al., GHC proposal 313). The scheduler
+-- knows the four nodes that come out of here and nothing of continuations.
 module Weft.Internal.Core.Direct
   ( direct,
     await,
     awaitOr,
     yieldDirect,
-
-    -- * What can go wrong
     CannotSuspend (..),
     ResumedTwice (..),
   )
@@ -52,41 +47,38 @@ import Weft.Internal.Os.Masked
 -- An exception that leaves a segment unwinds to the scheduler, as from an `Effect`, and from there
 -- to the thread's own frames.
 --
--- The thread's pure code must not run under the prompt, or an await inside it would capture
--- half of an evaluation: so a segment returns the next node unevaluated, and an `await` hands
--- the scheduler a function.
+-- The thread's pure code must not run under the prompt, or an await inside it would capture half of an
+-- evaluation: so a segment returns the next node unevaluated, and an `await` hands the scheduler a function.
 
 -- Note [Masking of direct threads]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
 -- Within a segment GHC's masking state is the truth, and the one in the control block
 -- is that of the enclosing `direct`:
 --
---   * The scheduler runs with GHC's exceptions unmasked. `direct` learns the thread's
---     state from its node and puts GHC into it, under the prompt. So the frames
---     that mask are among those that are captured, control0# takes GHC back to
---     unmasked, and entering the continuation puts it where it was.
---   * `await` reads GHC's state, and its node has the operation run in that state.
---     What cancels the operation there, or fails in it, reaches the handler of the
---     node, and that raises it in the continuation, at the `await`.
---   * The frame of the node is left by `reenters`, which enters the continuation in the
---     same step. Were it left first, a cancellation could find the thread with the
---     masking of its control block, which may be weaker than that of the code in
---     the continuation, and unwind past it: its finalizers would never run.
---   * The short cut for `yield` has no frame. It is for code that is unmasked, so its
---     node, `yields`, lets a cancellation through whatever the control block says,
---     and hands it to the continuation and not to a frame.
+--   * The scheduler runs with GHC's exceptions unmasked. `direct` puts GHC into the thread's state
+--     under the prompt. So the frames that mask are among those that are captured, control0# takes GHC
+--     back to unmasked, and entering the continuation puts it where it was.
+--   * `await` reads GHC's state, and its node has the operation run in that state. What cancels the
+--     operation there, or fails in it, reaches the handler of the node, and that raises it in the
+--     continuation, at the `await`.
+--   * The frame of the node is left by `reenters`, which enters the continuation in the same step. Were
+--     it left first, a cancellation could find the thread with the masking of its control block, which
+--     may be weaker than that of the code in the continuation, and unwind past it: its finalizers would
+--     never run.
+--   * The short cut for `yield` has no frame. It is for code that is unmasked, so its node, `yields`,
+--     lets a cancellation through whatever the control block says, and hands it to the continuation and
+--     not to a frame.
 
 -- Note [A catch frame for control0#]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
--- control0# fails with NoMatchingContinuationPrompt where no prompt is below, or a thunk, a
--- transaction or a foreign call is in between. A handler around control0# turns that into an
--- error that the user understands. It is captured with the rest: 2 words in every continuation,
--- and a nanosecond. The answer to `await` is therefore not run inside it but returned through it,
--- as an action, so that the handler does not see its exceptions.
+-- control0# fails with NoMatchingContinuationPrompt where no prompt is below, or a thunk, a transaction or a
+-- foreign call is in between. A handler around control0# turns that into an error that the user understands.
+-- It is captured with the rest: 2 words in every continuation, and a nanosecond. The answer to `await` is
+-- therefore returned through it, as an action, so that the handler does not see its exceptions.
 --
--- GHC sees a thunk by its update frame. Where it has compiled an `unsafePerformIO` in a strict
--- place to a plain call there is none, and `await` suspends as if it were not there; that is
--- harmless, and not to be relied on.
+-- GHC sees a thunk by its update frame. Where it has compiled an `unsafePerformIO` in a strict place to
+-- a plain call there is none, and `await` suspends as if it were not there; that is harmless, and not
+-- to be relied on.
 
 -- Note [Continuations are held or entered]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
@@ -115,26 +107,21 @@ import Weft.Internal.Os.Masked
 
 -- Note [Resumed once]
 -- ~~~~~~~~~~~~~~~~~~~
--- The run-time system would copy a continuation onto the stack as often as asked; finalizers
--- would run twice. So `await` gives away a variable that holds the continuation, and its taker
--- leaves a failure there. (That also frees the frames as soon as they are in use.) For the short
--- cut the ready queue guarantees it: it gives back every thread once (`Queue` in
--- "Weft.Internal.Core.Policy"), and gives the node to no other.
+-- The run-time system would copy a continuation onto the stack as often as asked; finalizers would run twice.
+-- So `await` gives away a variable that holds it, and its taker leaves a failure there, which also frees the
+-- frames. For the short cut the ready queue guarantees it: it gives back every thread once.
 
--- | The one prompt tag. One is enough: a segment never runs inside another one of the
--- same stack but through a scheduler of its own (a nested 'Weft.run' has its own
--- OS threads).
+-- | The one prompt tag. A segment never runs inside another one of the same stack but through a
+-- scheduler of its own (a nested 'Weft.run' has its own OS threads).
 data Tag = Tag (PromptTag# Trace)
 
 tag :: Tag
 tag = unsafePerformIO (IO (\s -> case newTag s of (# s', t #) -> (# s', Tag t #)))
 {-# NOINLINE tag #-}
 
--- | Run plain 'IO' as a part of a thread. Inside it 'await' performs any operation of a 'Thread',
--- and suspends the thread for it. In between the action runs on the worker, as 'Weft.liftIO' does,
--- and must not block.
---
--- GHC's masking state inside is that of the thread. Exceptions pass in both directions.
+-- | Run plain 'IO' as a part of a thread, in the thread's masking state. Inside it 'await' performs any
+-- operation of a 'Thread', and suspends the thread for it. In between the action runs on the worker, as
+-- 'Weft.liftIO' does, and must not block. Exceptions pass in both directions.
 direct :: IO a -> Thread a
 direct io = Thread (\k -> Perform beginning (oneShot (\masking -> oneShot (\unentered -> begin masking (io >>= \a -> pure (k a)) unentered))) absurd)
 {-# INLINE direct #-}
@@ -162,8 +149,7 @@ awaits = primitive act False (Masks ())
       pure (Got ())
 {-# NOINLINE awaits #-}
 
--- | Leave that frame and, with nothing in between, go on with the 'Enter' that the action
--- results in.
+-- | Leave that frame and go on, with nothing in between, with the 'Enter' that the action results in.
 reenters :: Primitive (IO Trace) Void
 reenters = primitive act False Resumes
   where
@@ -173,8 +159,8 @@ reenters = primitive act False Resumes
       Run <$> segment
 {-# NOINLINE reenters #-}
 
--- | Yield in a direct thread that is unmasked, whatever its control block says: a cancellation
--- that comes then goes to the function, not to a frame.
+-- | Yield in a direct thread that is unmasked, whatever its control block says: a cancellation goes to
+-- the function.
 yields :: Primitive (SomeException -> Trace) ()
 yields = primitive act False Yields
   where
@@ -203,12 +189,12 @@ enter k answer (MutVar unentered) = IO (unmaskAsyncExceptions# (\s -> case tag o
     begun s = case writeMutVar# unentered Parked s of s1 -> answer s1
 {-# OPAQUE enter #-}
 
--- | Perform an operation of a 'Thread' inside 'direct': suspend this thread until it is done, and
--- continue with its result, or raise its exception. It runs in GHC's current masking state.
+-- | Perform an operation of a 'Thread' inside 'direct', in GHC's current masking state: suspend this
+-- thread until it is done, and continue with its result, or raise its exception.
 --
--- Fails with 'CannotSuspend', at once and without having begun the operation, where there is
--- nothing to suspend: outside 'direct', and inside what GHC must finish in one go. In an action of
--- 'Weft.Outside.onGhcThread' it performs the operation and blocks that thread of GHC's.
+-- Fails with 'CannotSuspend', without having begun, where there is nothing to suspend: outside
+-- 'direct', and inside what GHC must finish in one go. In an action of 'Weft.Outside.onGhcThread' it
+-- blocks that thread of GHC's.
 await :: Thread a -> IO a
 await operation = IO $ \s -> case isCurrentThreadBound# s of
   (# s1, 0# #) -> unIO (awaitOffCarrier operation) s1
@@ -224,8 +210,8 @@ awaitOr instead operation = IO $ \s -> case isCurrentThreadBound# s of
       Just NoMatchingContinuationPrompt -> (# s, instead #)
       Nothing -> unIO (throwIO e) s
 
--- | 'await' where the thread of GHC's is no carrier: an action of 'hosted', or a direct thread of
--- a simulation, which has no OS threads of its own. Keeps the operation until it was performed.
+-- | 'await' where the thread of GHC's is no carrier: an action of 'hosted', or a direct thread of a
+-- simulation.
 awaitOffCarrier :: Thread a -> IO a
 awaitOffCarrier operation = awaitBy (suspending operation (elsewhere ExceptionPending operation)) (unsuspended operation)
 {-# OPAQUE awaitOffCarrier #-}
@@ -236,8 +222,7 @@ awaitBy capture handler = IO $ \s -> case catch# capture handler s of
   (# s1, IO answer #) -> answer s1
 {-# INLINE awaitBy #-}
 
--- | End the segment with a node that performs the operation. The alternative is for an
--- exception that is pending and must not be raised here.
+-- | End the segment with a node that performs the operation; the alternative is for a pending exception.
 suspending :: Thread a -> IO a -> State# RealWorld -> (# State# RealWorld, IO a #)
 suspending (Thread m) firm s = case getMaskingState# s of
   (# s1, state #) -> case newMutVar# taken s1 of
@@ -249,17 +234,15 @@ suspending (Thread m) firm s = case getMaskingState# s of
             _ -> captureMasked (keep var node) (interrupted masking (await (Thread m)) firm) s2
 {-# INLINE suspending #-}
 
--- | The node that awaits; its argument says where the rest of the segment will be stored. Opaque:
--- see 'keep'.
+-- | The node that awaits, given where the rest of the segment will be stored. Opaque: see 'keep'.
 awaiting :: Masking -> ((a -> Trace) -> Trace) -> Once a -> Trace
 awaiting masking m once = Perform awaits (Awaited masking (\e -> next (throwIO e))) (oneShot (\_ -> m (oneShot (\a -> next (pure a)))))
   where
     next answer = Perform reenters (resume once answer) absurd
 {-# OPAQUE awaiting #-}
 
--- | Store the continuation and end the segment with the node. The node comes from an opaque
--- function, or GHC would make it here, where nothing may be allocated (Note [Continuations are
--- held or entered]).
+-- | Store the continuation and end the segment with the node, which comes from an opaque function, or
+-- GHC would make it here, where nothing may be allocated (Note [Continuations are held or entered]).
 keep :: MutVar# RealWorld (Rest b) -> Trace -> Keep b
 keep var node = \k s -> case writeMutVar# var k s of s1 -> (# s1, node #)
 
@@ -281,16 +264,14 @@ captureUnmasked kept s = case tag of Tag t -> control0# t kept s
 
 -- Note [Pending exceptions]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~
--- When control0# leaves a masked part while a `throwTo` at this OS thread waits, GHC (9.6, and
--- others: its test T27651) raises the exception over a malformed stack, and the process dies.
--- Weft throws nothing to a worker, but a program can: `System.Timeout.timeout` in direct code is
--- the likely case. So a masked await asks first. If it is interruptible, the exception is due
--- here, and is raised; if not, the await fails, except in an action of `hosted`: the prompt of
--- that is masked, so leaving to it and entering again raise nothing.
+-- When control0# leaves a masked part while a `throwTo` at this OS thread waits, GHC (9.6, and others:
+-- its test T27651) raises the exception over a malformed stack, and the process dies. A program can do
+-- that: `System.Timeout.timeout` in direct code. So a masked await asks first. If it is interruptible,
+-- the exception is due here, and is raised; if not, the await fails, except in an action of `hosted`:
+-- the prompt of that is masked, so leaving to it and entering again raise nothing.
 --
--- Only the scheduler of this capability changes the queue that is asked, and it gets its turn
--- when the thread allocates: `captureMasked` does not, between the question and control0#. It is
--- opaque to keep it so.
+-- Only the scheduler of this capability changes the queue that is asked, and it gets its turn when the thread
+-- allocates: `captureMasked`, opaque to keep it so, does not, between the question and control0#.
 
 -- | 'captureUnmasked' where GHC is masked; the alternative if an exception is pending.
 captureMasked :: Keep (IO a) -> IO a -> State# RealWorld -> (# State# RealWorld, IO a #)

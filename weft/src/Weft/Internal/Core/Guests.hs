@@ -1,10 +1,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : Threads of GHC's that work for a worker
---
--- Keeps threads of GHC's that perform plain 'IO' for threads of Weft ("Weft.Outside"), one set for
--- each worker, and tells the worker when to let them run.
+-- | Threads of GHC's that work for a worker. Threads of GHC's that perform plain 'IO' for threads of
+-- Weft ("Weft.Outside"), one set for each worker.
 module Weft.Internal.Core.Guests (Guests, newGuests, engage, expect, takeExpected) where
 
 import Control.Concurrent (forkIO)
@@ -20,11 +17,10 @@ import Weft.Internal.Os.Masked (interruptiblyMasked, receivePending, reportStray
 
 -- Note [Guests are kept]
 -- ~~~~~~~~~~~~~~~~~~~~~~
--- A guest that is done waits for more work on a variable of its own. Not because of the price of
--- a fork: `forkIO` has GHC switch threads soon afterwards, and a switch from a carrier, a bound
--- thread, goes through the operating system. A worker that forked for each of a batch of
--- requests would be switched out and back for each. To wake a waiting thread does not do that: the
--- worker wakes the whole batch, and lets it run when it has nothing else to do.
+-- A guest that is done waits for more work on a variable of its own. Not because of the price of a
+-- fork: `forkIO` has GHC switch threads soon afterwards, and a switch from a carrier, a bound thread,
+-- goes through the operating system. To wake a waiting thread does not do that: the worker wakes a
+-- whole batch, and lets it run when it has nothing else to do.
 
 data Guests = Guests
   { -- | Not 0: some have become ready since the worker let them run.
@@ -45,8 +41,7 @@ type GuestBox = MVar (Maybe (IO ()))
 newGuests :: IO Guests
 newGuests = Guests <$> newPrimVar 0 <*> newIORef Unused
 
--- | Have this done by a thread of GHC's, soon; masked uninterruptibly. On the worker. It must
--- not throw.
+-- | Have this done by a thread of GHC's, soon; masked uninterruptibly. It must not throw. On the worker.
 engage :: AtEnd -> Guests -> IO () -> IO ()
 engage end guests work = do
   expect guests
@@ -57,8 +52,8 @@ engage end guests work = do
   where
     begin = uninterruptibleMask_ . void $ forkIO (newEmptyMVar >>= serve guests work)
 
--- | A guest's life. It waits interruptibly: an exception that is thrown at it then was meant for what it
--- did before, and is dropped.
+-- | A guest's life. An exception that is thrown at it while it waits was meant for what it did before,
+-- and is dropped.
 serve :: Guests -> IO () -> GuestBox -> IO ()
 serve guests work box = do
   work

@@ -1,16 +1,11 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : A worker, as its threads see it
---
--- The worker on which a thread lives, as its operations may use it. Made by
--- "Weft.Internal.Run.Worker", and by a simulation for each of its workers.
+-- | A worker, as its threads see it. As a thread's operations may use it. Made by
+-- "Weft.Internal.Run.Worker", and by simulations.
 module Weft.Internal.Core.Home
   ( Home (..),
     Why (..),
     Probe (..),
-
-    -- * Looking at its threads
     SeenThread (..),
     Wait (..),
     Away (..),
@@ -51,13 +46,11 @@ data Home = Home
     homeReady :: !(Why -> Tcb -> Resume -> IO ()),
     -- | Start a thread from outside, and count it. On the worker only.
     homeStart :: !(Tcb -> Resume -> IO ()),
-    -- | A control block with an identity of its own, for a thread that is to wait. On
-    -- the worker only.
+    -- | A control block with an identity, for a thread that is to wait. On the worker only.
     homeIdentify :: !(Tcb -> IO Tcb),
     -- | The status of its threads that are not cancelled, shared.
     homeGoing :: SharedStatus,
-    -- | Its parked threads ("Weft.Internal.Core.Park"), whatever they offer and wait for. On the
-    -- worker only.
+    -- | Its parked threads ("Weft.Internal.Core.Park"). On the worker only.
     homeParked :: !(Roll (Parked Any Any)),
     -- | The kernel's clock when it last looked, in nanoseconds.
     homeClock :: !(PrimVar RealWorld Int),
@@ -65,13 +58,12 @@ data Home = Home
     homeBirths :: !Births,
     -- | Of its transactions that conflict with those of others.
     homeBackOff :: !BackOff,
-    -- | Its transactions that wait for a change, until GHC waits for them; in a simulation, those of all
-    -- homes. On the worker only.
+    -- | Its transactions that wait for a change with it; in a simulation, those of all homes. On the
+    -- worker only.
     homeRetries :: !Retries,
     -- | Visit all its threads. On the worker only.
     homeVisit :: !(forall r. (SeenThread -> r -> IO r) -> r -> IO r),
-    -- | Its threads that hold an OS thread. From any OS thread: a worker that a
-    -- thread keeps from everything else does not answer.
+    -- | Its threads that hold an OS thread. From any OS thread: a worker that one keeps busy does not answer.
     homeHeld :: !(IO [Away]),
     -- | The main thread has ended, and all others are to end ("Weft.Internal.Run.Ending").
     homeClosing :: !(IORef Bool),
@@ -79,8 +71,7 @@ data Home = Home
     homeCounters :: IO Counters,
     -- | Actions for the end of the run; one for all homes.
     homeAtEnd :: !AtEnd,
-    -- | Threads of GHC's that work for this worker's threads ("Weft.Outside"). It lets
-    -- them run before it sleeps.
+    -- | Threads of GHC's that work for its threads ("Weft.Outside"), which it lets run before it sleeps.
     homeGuests :: !Guests,
     -- | Tell the operator something, on one line. From any OS thread.
     homeReport :: !(String -> IO ()),
@@ -93,8 +84,7 @@ data SeenThread
   | SeenWaiting !Wait
   | SeenAway !Away
 
--- | A thread that runs or blocks by itself: the carrier that has lost its worker with it, and
--- when; or the one that keeps its worker from everything else, and since when.
+-- | A thread that runs or blocks by itself, with the carrier that has lost its worker, and since when.
 data Away = Away
   { awayThread :: !Tcb,
     awaySince :: !Int,
@@ -104,8 +94,7 @@ data Away = Away
 instance Eq Home where
   a == b = homeWorker a == homeWorker b
 
--- | A thread that waits: its control block, what it asked for, and since when by
--- the clock of its home.
+-- | A thread that waits: its control block, what it asked for, and since when by the clock of its home.
 data Wait = forall a. Wait {waitTcb :: !Tcb, _waitCall :: !(SystemCall a), waitSince :: !Int}
 
 -- | Why a thread is ready.

@@ -1,15 +1,11 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : Sockets, buffers, and what receives from one into the other
---
--- The objects of system calls on streams, and the state that a thread and its kernel share between
--- two receives: an 'Intake' (Note [Standing receives] in "Weft.Internal.Core.Standing").
+-- | Sockets, buffers, and what receives from one into the other. The objects of system calls on
+-- streams, and the state that a thread and its kernel share between two receives: an 'Intake' (Note
+-- [Standing receives] in "Weft.Internal.Core.Standing").
 module Weft.Internal.Core.Intake
   ( Socket (..),
     Buffer (..),
-
-    -- * Intakes
     Intake (..),
     newIntake,
     intakeOffset,

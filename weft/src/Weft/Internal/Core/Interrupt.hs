@@ -1,11 +1,8 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : Interrupting an action that another thread of GHC's runs
---
--- A thread of the pool runs many jobs, a guest many actions. An exception meant for one must not
--- hit the next, and one that is cancelled early must not begin: this module serializes a job's
--- beginning, its end and its interruption. The thrower, on any OS thread, never waits.
+-- | Interrupting an action that another thread of GHC's runs. A thread of the pool runs many jobs, a
+-- guest many actions. An exception meant for one must not hit the next, and one that is cancelled
+-- early must not begin. The thrower, on any OS thread, never waits.
 module Weft.Internal.Core.Interrupt
   ( JobControl,
     newJobControl,
@@ -25,8 +22,8 @@ import Weft.Internal.Os.Masked
 -- Note [Actions elsewhere]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~
 -- A thread may have an action performed by another thread of GHC's ('Weft.blocking',
--- 'Weft.Outside.onGhcThread'), or be performed for one ('Weft.Outside.runThread'). Wherever
--- the action runs, it behaves as if its thread had run it:
+-- 'Weft.Outside.onGhcThread'), or be performed for one ('Weft.Outside.runThread'). The action behaves
+-- as if its thread had run it:
 --
 -- (1) It runs in the masking state of its thread; everything around it, until its result is on
 --     its way, runs masked.
@@ -34,15 +31,15 @@ import Weft.Internal.Os.Masked
 --     cancellation stays pending: a thread of Weft meets it at the next system call, for a thread
 --     of GHC's it is made pending again. Only if the action fails was it interrupted.
 --
--- So a masked action does not lose what it acquires, as in a `bracket`: it is interrupted only
--- where it blocks, with nothing done, or not at all. As among threads of GHC's, an unmasked
--- action may be interrupted between its last act and its return.
+-- So a masked action does not lose what it acquires, as in a `bracket`: it is interrupted only where it
+-- blocks, with nothing done. As among threads of GHC's, an unmasked one may be interrupted between its
+-- last act and its return.
 --
--- Actions that are never thrown at run masked uninterruptibly: jobs of the backends and of the
--- resolver, whose cancelled thread waits for the result (files) or abandons it (names, which
--- hold nothing). An effect whose worker is taken over continues on its OS thread, and its result
--- follows the worker (Note [Takeover] in "Weft.Internal.Os.Control"). A transaction that waits
--- follows the same rule in its own way (Note [Waiting in a transaction] in "Weft.STM").
+-- Never thrown at are jobs of the backends and of the resolver, whose cancelled thread waits for the
+-- result (files) or abandons it (names, which hold nothing). An effect whose worker is taken over
+-- continues on its OS thread, and its result follows the worker (Note [Takeover] in
+-- "Weft.Internal.Os.Control"). A transaction that waits follows the same rule in its own way (Note
+-- [Waiting in a transaction] in "Weft.STM").
 
 -- | A job's progress. A thread that has taken it decides alone.
 newtype JobControl = JobControl (MVar JobPhase)
@@ -63,8 +60,7 @@ data JobEnd a
   | -- | It has failed, or did not begin, after an exception was thrown to it.
     Interrupted !SomeException
 
--- | Raised in an action that runs on the pool when the thread that waits for it is
--- cancelled.
+-- | Raised in an action on the pool when the thread that waits for it is cancelled.
 data JobInterrupted = JobInterrupted
   deriving stock (Eq)
 
@@ -78,8 +74,8 @@ instance Exception JobInterrupted where
 newJobControl :: IO JobControl
 newJobControl = JobControl <$> newMVar NotBegun
 
--- | Run a job in this masking state, unless 'interruptJob' came first. The exception thrown to it
--- by that has arrived, or never will, when this returns. Called masked uninterruptibly.
+-- | Run a job in this masking state, unless 'interruptJob' came first, whose exception has arrived or
+-- never will when this returns. Called masked uninterruptibly.
 runInterruptible :: JobControl -> Masking -> IO a -> IO (JobEnd a)
 runInterruptible (JobControl phase) masking action = do
   me <- myThreadId
@@ -93,17 +89,15 @@ runInterruptible (JobControl phase) masking action = do
         Left e | struck -> Interrupted e
         _ -> ByItself result
   where
-    -- The thrower holds the variable, so taking it may be interrupted by what
-    -- is being thrown, and then it has come too late.
+    -- The thrower holds the variable: taking it may be interrupted by what is thrown, which came too late.
     finish =
       try (interruptiblyMasked (takeMVar phase)) >>= \case
         Left (_ :: SomeException) -> finish
         Right Struck -> True <$ putMVar phase Over
         Right _ -> False <$ putMVar phase Over
 
--- | End a job early with this exception, or before it has begun. Once. Does not wait:
--- throwing waits for as long as the job is in a foreign call, and is left to a thread of its
--- own.
+-- | End a job early with this exception, or before it has begun. Once. Does not wait: throwing waits
+-- while the job is in a foreign call, and is left to a thread of its own.
 interruptJob :: JobControl -> SomeException -> IO ()
 interruptJob (JobControl phase) e =
   mask_ $

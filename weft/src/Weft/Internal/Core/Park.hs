@@ -1,17 +1,11 @@
 {-# OPTIONS_GHC -O2 #-}
--- Taking control blocks apart, to pass their fields, rebuilds them wherever a thread
--- is parked: 80 bytes. (As in "Weft.Internal.Core.Scheduler".)
-{-# OPTIONS_GHC -fno-spec-constr #-}
--- The arguments of the functions here are evaluated.
-{-# OPTIONS_GHC -fworker-wrapper-cbv #-}
+-- Or control blocks would be rebuilt wherever a thread parks ("Weft.Internal.Core.Scheduler"); the
+-- arguments of the functions here are evaluated.
+{-# OPTIONS_GHC -fno-spec-constr -fworker-wrapper-cbv #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : Parking a thread until it is answered
---
--- The one way to wait for something that is neither a backend operation nor a timer: another
--- thread, an action elsewhere, an answer from any OS thread. Called on the thread's worker, but for
--- 'answerFromAnywhere'.
+-- | Parking a thread until it is answered. The one way to wait for something that is neither a
+-- backend operation nor a timer. On the thread's worker, but for 'answerFromAnywhere'.
 module Weft.Internal.Core.Park
   ( -- * Parking
     ParkedThread,
@@ -79,19 +73,19 @@ import Weft.Internal.Data.Roll qualified as Roll
 --   answerFromAnywhere
 --                 by any OS thread: 'Answering', and a message to the home, which does the rest
 --
--- Which write. A place that only workers answer is written plainly if there is one worker (Note
--- [The only worker] in "Weft.Internal.Core.Atomic"), and swapped otherwise. A place that any OS
--- thread may answer ('resumed') is always swapped: its writers are 'answerFromAnywhere' and the
--- users of 'claimAtomically', and no queue holds it.
+-- Which write. A place that only workers answer is written plainly if there is one worker (Note [The
+-- only worker] in "Weft.Internal.Core.Atomic"), and swapped otherwise. One that any OS thread may
+-- answer ('resumed') is always swapped: its writers are 'answerFromAnywhere' and the users of
+-- 'claimAtomically', and no queue holds it.
 --
--- Visibility. A worker answers between two looks for deadlocks, which are messages, so a thread
--- that it has answered may be in no list until the message has come. Another OS thread may
--- answer in the middle of a look: so its thread counts as waiting until the message comes
--- ('Answering'), for something outside, which is no deadlock.
+-- Visibility. A worker answers between two looks for deadlocks, which are messages, so a thread that it
+-- has answered may be in no list until the message has come. Another OS thread may answer in the middle
+-- of a look: its thread counts as waiting until the message comes ('Answering'), for something outside,
+-- which is no deadlock.
 --
 -- Retention. The place holds the continuation, unless any OS thread may answer: then the right to
--- answer holds it ('resumed'), so that a thread that can no longer be answered is garbage (Note
--- [Waiting in a transaction] in "Weft.STM").
+-- answer holds it, so that a thread that can no longer be answered is garbage (Note [Waiting in a
+-- transaction] in "Weft.STM").
 --
 -- A thread in `select` has a place of the second kind, and for each choice one (`OneOf`) that
 -- points to it and is empty when it is: the same one write chooses (Note [Choices] in
@@ -101,20 +95,17 @@ import Weft.Internal.Data.Roll qualified as Roll
 blockedOnNumber :: Int -> Reason -> BlockedOn
 blockedOnNumber number reason = BlockedOn number (Suspend reason (\_ -> pure (pure ())))
 
--- | Park this thread. The action leaves the waiter where it will be found, or answers
--- it at once; its answer takes the waiter back when the wait is cancelled. Neither
--- may throw.
---
--- An anonymous thread gets its number here: the end of the run must be able to cancel it.
+-- | Park this thread, which gets a number here: the end of the run must be able to cancel it. The
+-- action leaves the waiter where it will be found, or answers it at once; its answer takes the waiter
+-- back when the wait is cancelled. Neither may throw.
 waitFor :: Home -> Tcb -> BlockedOn -> o -> (a -> Trace) -> (ParkedThread o a -> IO (IO ())) -> IO (Tried a)
 waitFor home anyone blockedOn o k leave = do
   tcb <- identified home anyone
   takePlace home tcb blockedOn o k >>= \waiter -> leave waiter >>= untilCancelled tcb waiter
 {-# INLINE waitFor #-}
 
--- | 'waitFor' where the answer to taking back decides whether the wait is cancelled, and
--- no other thread answers a waiter that has been taken back. False: it has been answered, or
--- is about to be, and this thread goes on with that.
+-- | 'waitFor' where the answer to taking back decides whether the wait is cancelled. False: it was answered,
+-- or is about to be, and goes on with that. No other thread answers a waiter that was taken back.
 waitDecided :: Home -> Tcb -> BlockedOn -> o -> (a -> Trace) -> (ParkedThread o a -> IO (IO Bool)) -> IO (Tried a)
 waitDecided home anyone blockedOn o k leave = do
   tcb <- identified home anyone
@@ -129,9 +120,8 @@ identified home tcb = case tcbIdentity tcb of
   Identity {} -> pure tcb
   Nobody -> homeIdentify home tcb
 
--- In two functions, so that the stack of the caller holds little in between.
-
--- | Make the thread's entry in the list of parked threads. The thread has a number.
+-- | Make the entry in the list of parked threads of one with a number. Not a part of 'waitFor': its
+-- caller's stack holds little in between.
 takePlace :: Home -> Tcb -> BlockedOn -> o -> (a -> Trace) -> IO (ParkedThread o a)
 takePlace !home !tcb blockedOn o k = do
   since <- readPrimVar (homeClock home)
@@ -208,7 +198,6 @@ claim :: Home -> ParkedThread o a -> IO (Claimed a)
 claim here (ParkedThread place) = lookCell place $ \seen -> \case
   Occupied home tcb _ _ _ k -> do
     won <- swapCell here place seen Vacant
-    -- It changes once.
     pure (if won then Claimed home tcb k else WaitOver)
   OneOf _ whole use -> claimWhole here whole use
   _ -> pure WaitOver
@@ -219,7 +208,6 @@ claimAtomically :: ParkedThread o a -> IO (Claimed a)
 claimAtomically (ParkedThread place) = lookCell place $ \seen -> \case
   Occupied home tcb _ _ _ k -> do
     won <- casCell place seen Vacant
-    -- It changes once.
     pure (if won then Claimed home tcb k else WaitOver)
   _ -> pure WaitOver
 
@@ -246,8 +234,8 @@ letGo here claimed@(Claimed home _ _) resume
   | homeWorker here == homeWorker home = arrive Woken claimed resume
   | otherwise = homePost home (arrive Woken claimed resume)
 
--- | Let it go on with this, on this worker. False if the thread was answered before, or
--- was cancelled; then nothing happens.
+-- | Let it go on with this, on this worker. False, and nothing happens: it was answered before, or was
+-- cancelled.
 answer :: Home -> ParkedThread o a -> a -> IO Bool
 answer here waiter@(ParkedThread place) a
   | homeAlone here =
@@ -279,8 +267,8 @@ refuse here waiter@(ParkedThread place) e =
 resumed :: Resume -> Trace
 resumed resume = resume ()
 
--- | Let the thread go on so, from any OS thread. False if it was answered before, or was
--- cancelled; then nothing happens.
+-- | Let the thread go on so, from any OS thread. False, and nothing happens: it was answered before, or
+-- was cancelled.
 answerFromAnywhere :: ParkedThread () Resume -> Resume -> IO Bool
 answerFromAnywhere (ParkedThread place) resume = lookCell place $ \seen -> \case
   Occupied home tcb blockedOn since _ k -> do
@@ -305,7 +293,6 @@ visitParked home f start = Roll.foldRoll visit start (homeParked home)
 parkedCount :: Home -> IO Int
 parkedCount = Roll.living . homeParked
 
--- | How many times a thread of this home has been parked, or made ready again, so far. On the
--- worker only.
+-- | How many times a thread of this home has been parked, or made ready again. On the worker only.
 parkings :: Home -> IO Int
 parkings = Roll.changes . homeParked

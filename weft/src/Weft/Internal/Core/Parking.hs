@@ -1,10 +1,8 @@
 {-# LANGUAGE UnliftedDatatypes #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : The place of a thread that waits for others
---
--- The types only; "Weft.Internal.Core.Park" has the operations.
+-- | The place of a thread that waits for others. The types only; "Weft.Internal.Core.Park" has the
+-- operations.
 module Weft.Internal.Core.Parking (ParkedThread (..), Parked (..), BlockedOn (..)) where
 
 import Data.Kind (Type)
@@ -19,10 +17,9 @@ import Weft.Internal.Data.Cell (Cell)
 -- system call that says it.
 data BlockedOn = forall r. BlockedOn !Int (SystemCall r)
 
--- | The right to answer one parked thread, once: it offers an @o@ and waits for an @a@.
--- It is at the same time the thread's entry in a queue, and in the list of all that are
--- parked on its home; when the wait is over nothing of the thread is held by it.
--- "Weft.Internal.Core.Park" has its operations.
+-- | The right to answer one parked thread, once: it offers an @o@ and waits for an @a@. It is also the
+-- thread's entry in a queue, and in the list of all that are parked on its home; when the wait is over
+-- it holds nothing of the thread.
 newtype ParkedThread o a = ParkedThread (Cell (Parked o a))
   deriving newtype (Eq)
 
@@ -36,6 +33,6 @@ data Parked o a
   | -- | It was answered from outside, and the message is on its way to the thread's home.
     Answering !Tcb BlockedOn {-# UNPACK #-} !Int
   | -- | One of several places of a thread that waits for the first of several things
-    -- ("Weft.Internal.Sync.Choice"): what it offers here, the place of the thread itself, which
-    -- decides whether it still waits, and how it goes on if it is answered here.
+    -- ("Weft.Internal.Sync.Choice"): what it offers here, the place of the thread, which decides
+    -- whether it still waits, and how it goes on from here.
     OneOf o {-# UNPACK #-} !(ParkedThread () Resume) (a -> Trace)

@@ -1,26 +1,18 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : The order in which ready threads run, as a value
---
--- A 'Policy' makes the ready queue of each worker. The queue of one worker is
--- used by that worker only. First-in-first-out is built into the scheduler
--- ('ReadyRing'); every other policy is a record of functions that a user can write.
+-- | The order in which ready threads run, as a value. A 'Policy' makes the ready queue of each
+-- worker, used by that worker only. First-in-first-out is built into the scheduler; every other
+-- policy is a record of functions that a user can write.
 module Weft.Internal.Core.Policy
-  ( -- * Policies
-    Policy (..),
+  ( Policy (..),
     fifo,
     priorities,
     favourConnections,
     favourAccepting,
     bands,
-
-    -- * Writing a policy
     Ready (..),
     Why (..),
     Queue (..),
-
-    -- * Ready queues
     ReadyQueue (..),
     newReadyQueue,
     push,
@@ -50,12 +42,10 @@ instance Show Policy where
   show Fifo = "fifo"
   show (Policy name _) = name
 
--- | A thread that is ready to run. A policy may look at its control block
--- ('tcbLabel', 'tcbPriority') and has no use for the rest.
+-- | A thread that is ready to run. A policy may look at its 'tcbLabel' and 'tcbPriority'.
 data Ready = Ready !Tcb !Resume
 
--- | A queue of ready threads. It must give back every thread once. The functions
--- are called by one worker at a time and must not block.
+-- | A queue of ready threads, which gives back every thread once. For one worker at a time; must not block.
 data Queue = Queue
   { enqueue :: Why -> Ready -> IO (),
     -- | 'Nothing' if and only if it is empty.
@@ -70,9 +60,8 @@ data Queue = Queue
 fifo :: Policy
 fifo = Fifo
 
--- | The thread with the smallest 'Weft.priority' number first; among equals,
--- first in, first out. A thread of low priority waits for as long as threads of
--- higher priority are ready. Logarithmic in the number of distinct priorities.
+-- | The thread with the smallest 'Weft.priority' number first; among equals, first in, first out. One of low
+-- priority waits while any of higher priority is ready. Logarithmic in the number of distinct priorities.
 priorities :: Policy
 priorities = Policy "priorities" $ do
   levels <- newIORef IntMap.empty
@@ -101,20 +90,18 @@ priorities = Policy "priorities" $ do
         visitQueue = \f start -> readIORef levels >>= foldlM (foldRing f) start
       }
 
--- | Knot's first policy (von Behren et al. 2003, section 5): a thread of a
--- connection that is open runs before a new connection is taken on. Under
--- overload the connections that were accepted are served quickly, and the others
--- wait in the listen queue.
+-- | Knot's first policy (von Behren et al. 2003, section 5): a thread of an open connection runs before
+-- a new connection is taken on. Under overload those that were accepted are served quickly, and the
+-- others wait in the listen queue.
 favourConnections :: Policy
 favourConnections = bands "favour-connections" 2 (\why _ -> if why == Accepted then 1 else 0)
 
--- | Knot's second policy: threads that accept run first, so that no connection
--- waits to be accepted. Latency then grows with the number of connections.
+-- | Knot's second policy: threads that accept run first. Latency then grows with the number of connections.
 favourAccepting :: Policy
 favourAccepting = bands "favour-accepting" 2 (\why _ -> if why == Accepted then 0 else 1)
 
--- | The given number of queues, each first in, first out; a thread goes into the one with the
--- given index (clamped), and the first that is not empty is served.
+-- | This many queues, each first in, first out; a thread goes into the one with the given index
+-- (clamped), and the first that is not empty is served.
 bands :: String -> Int -> (Why -> Tcb -> Int) -> Policy
 bands name count choose = Policy name $ do
   let n = max 1 count
@@ -133,8 +120,7 @@ bands name count choose = Policy name $ do
         visitQueue = \f start -> foldlM (foldRing f) start frozen
       }
 
--- | The queue of one worker: the built-in one, which the scheduler reads without
--- a call through an unknown function, or a policy's.
+-- | The queue of one worker: the built-in one, without calls through unknown functions, or a policy's.
 data ReadyQueue
   = FifoQueue {-# UNPACK #-} !ReadyRing
   | PolicyQueue !Queue
@@ -157,9 +143,9 @@ popAny :: ReadyQueue -> IO (Maybe Ready)
 popAny (FifoQueue ring) = popRing ring (pure Nothing) (\tcb resume -> pure (Just (Ready tcb resume)))
 popAny (PolicyQueue q) = dequeue q
 
--- | Take those that are so of this many threads at the front. The others go to the end, but only if any is taken: if as many are
--- ready as run in a slice and are passed over, it would be the same ones after each slice that never run. (Of a policy's queue all are
--- looked at to know that.)
+-- | Take those that are so of this many threads at the front. The others go to the end, but only if any
+-- is taken, or the same ones would be passed over after each slice and never run. (Of a policy's queue
+-- all are looked at to know that.)
 takeSome :: ReadyQueue -> Int -> (Tcb -> IO Bool) -> IO [Ready]
 takeSome queue most is = do
   any' <- case queue of

@@ -2,12 +2,9 @@
 {-# LANGUAGE UnliftedDatatypes #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : The library's own operations, as nodes of a trace
---
--- An operation on the worker's state, or on state that its threads share: what it does, whether
--- it looks for a cancellation, and what a simulation sees of it. Each is made in the module of
--- its object ("Weft.Internal.Sync.Mutex", "Weft.Internal.Core.Self", ...). See Note [Primitives].
+-- | The library's own operations, as nodes of a trace. What an operation on the worker's state, or on
+-- what its threads share, does, and what a simulation sees of it. Each is made in the module of its
+-- object. See Note [Primitives].
 module Weft.Internal.Core.Primitive
   ( Primitive (..),
     Behaviour (..),
@@ -48,19 +45,17 @@ import Weft.Internal.Data.Cell (Cell)
 
 -- Note [Primitives]
 -- ~~~~~~~~~~~~~~~~~
--- The library's own operations (locks, places, masks, identities, ...) are one kind of node. Where
--- possible the operation is made once for each object, so that `lock m` allocates only the node
--- and its continuation. The scheduler runs its action on the worker, outside user code (Note
--- [User code and the worker] in "Weft.Internal.Core.Scheduler"): it must be short and run no user
--- code. Most answer at once, so the action returns a plain result; one that waits is given the
--- continuation, and parks its thread with it.
+-- The library's own operations (locks, places, masks, identities, ...) are one kind of node, made once for
+-- each object where possible, so that `lock m` allocates only the node and its continuation. The scheduler
+-- runs its action on the worker, outside user code: it must be short and run none. Most answer at once, so
+-- the action returns a plain result; one that waits is given the continuation, and parks its thread with it.
 --
--- The cases that are worth 30 instructions are data: the scheduler does them itself, in the same
--- step. In all others it calls the action, which knows them, too. They are for objects of a run
--- with one worker ('onlyAlone'): a plain read and a plain write suffice there.
+-- The cases that are worth 30 instructions are data: the scheduler does them itself. In all others it
+-- calls the action, which knows them, too. They are for objects of a run with one worker ('onlyAlone'):
+-- a plain write suffices there.
 --
--- An operation also says, in words and numbers, what it touches. A simulation reads that before
--- the scheduler runs the node: so the action is the same in production and in simulation.
+-- An operation also says, in words and numbers, what it touches. A simulation reads that before the
+-- scheduler runs the node: so the action is the same in production and in simulation.
 
 -- | An operation of the library itself, from a @p@ to an @a@.
 data Primitive p a where
@@ -80,8 +75,7 @@ data Behaviour p a = Behaviour
   { behaviourAct :: !(Here -> p -> (a -> Trace) -> IO (Tried a)),
     -- | Does the thread look for a cancellation first? All do but those that give back.
     behaviourLooks :: !Bool,
-    -- | For the probe. Made of what the library has evaluated; not strict, because
-    -- most runs never look.
+    -- | For the probe. Not strict, because most runs never look; made of what the library has evaluated.
     behaviourSight :: Sight a
   }
 
@@ -89,7 +83,7 @@ data Behaviour p a = Behaviour
 primitive :: (Here -> p -> (a -> Trace) -> IO (Tried a)) -> Bool -> Sight a -> Primitive p a
 primitive act looks sight = Plain (Behaviour act looks sight)
 
--- | With this fast case, if the run of the object has one worker: Note [The only worker] in
+-- | With this fast case, if the run has one worker: Note [The only worker] in
 -- "Weft.Internal.Core.Atomic".
 onlyAlone :: Home -> (Behaviour p a -> Primitive p a) -> Behaviour p a -> Primitive p a
 onlyAlone home fast = if homeAlone home then fast else Plain
@@ -126,9 +120,8 @@ type Here :: UnliftedType
 data Here = Here
   { -- | The worker.
     hereHome :: !Home,
-    -- | The control block of the thread that runs, or ran last. Written at every dispatch
-    -- and whenever it is replaced, so that it names the thread to blame when an
-    -- exception arrives out of an effect or out of pure code.
+    -- | The control block of the thread that runs, or ran last: the one to blame for an exception out
+    -- of an effect or of pure code. Written whenever it is replaced.
     hereThread :: {-# UNPACK #-} !(MutVar RealWorld Tcb)
   }
 

@@ -4,26 +4,19 @@
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : Transactions that wait for a change, before GHC waits for them
---
--- The transactions of one worker that have called @retry@ a moment ago: what each has read, and how
--- its thread is told to run it again. "Weft.STM" adds to them; the worker looks whether something has
--- changed after a transaction of its own, after each slice, and tells all before it sleeps. See
--- Note [Waiting in a transaction] in "Weft.STM". On the worker only, but for 'someWait' and 'whatIsRead'.
+-- | Transactions that wait for a change, before GHC waits for them. The transactions of one worker that have
+-- called @retry@ a moment ago: what each has read, and how its thread is told to run it again. The worker
+-- looks for changes after a transaction of its own and after each slice, and tells all before it sleeps: Note
+-- [Waiting in a transaction] in "Weft.STM". On the worker only, but for 'someWait' and 'whatIsRead'.
 module Weft.Internal.Core.Retries
   ( Retries,
     newRetries,
     Found (..),
     Credit,
     fullCredit,
-
-    -- * What was read
     ReadSet,
     whatIsRead,
     hasChanged,
-
-    -- * Waiting
     addRetry,
     someWait,
     lookAgain,
@@ -68,14 +61,13 @@ data Found
   | -- | The worker looks no more: have GHC wait.
     NoMore
 
--- | A simulation is not selective: two runs of one program may keep equal values in different places,
--- and would not do the same.
+-- | A simulation is not selective: two runs of one program may keep equal values in different places.
 newRetries :: Bool -> IO Retries
 newRetries selective = Retries selective <$> newMutVar []
 
--- | A transaction has called @retry@: what it has read, its credit, whether its thread waits still, and how to tell
--- that, which does nothing when the wait is over. The action returned is for after a cancellation: in a simulation,
--- where no look may come for long, it withdraws the wait.
+-- | A transaction has called @retry@: what it has read, its credit, whether its thread waits still, and
+-- how to tell it, which does nothing when the wait is over. Answers how to withdraw it in a simulation,
+-- where no look may come for long.
 addRetry :: Retries -> ReadSet -> Credit -> IO Bool -> (Found -> IO Bool) -> IO (IO ())
 addRetry (Retries selective waiting) reads' credit waits tell = do
   modifyMutVar' waiting (Retry reads' credit waits tell :)
@@ -87,8 +79,7 @@ someWait :: Retries -> IO Bool
 someWait retries = not . null <$> readMutVar (retriesWaiting retries)
 
 -- | Tell those whose variables have changed, the oldest first, and those whose credit is spent. One look
--- costs no more than one wait may: the oldest, for which nothing is left, wait with GHC. Drops those that
--- have been cancelled.
+-- costs no more than one wait may: the oldest, for which nothing is left, wait with GHC. Drops the cancelled.
 lookAgain :: Retries -> IO ()
 lookAgain retries =
   readMutVar (retriesWaiting retries) >>= \case
@@ -97,7 +88,7 @@ lookAgain retries =
       | retriesSelective retries -> go fullCredit [] [] waiting
       | otherwise -> tellAll retries (Changed fullCredit)
   where
-    -- What is left of this look, those who wait still, the newest last, and what is told.
+    -- What is left of this look, those who wait still, newest last, and what is told.
     go !budget left told = \case
       it@(Retry reads' credit waits tell) : rest ->
         waits >>= \case

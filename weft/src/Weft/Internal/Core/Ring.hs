@@ -3,12 +3,9 @@
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : The first-in-first-out queue of ready threads
---
--- A queue of ready threads (control block and continuation, two words each) for one owner, its
--- worker. It is a list of chunks of 128 threads, so that a large queue grows without a copy and
--- a minor collection scans only the chunks that were written: Note [Chunks].
+-- | The first-in-first-out queue of ready threads. Control blocks and continuations, two words for
+-- each thread, in a list of chunks for one owner, its worker: a large queue grows without a copy, and
+-- a minor collection scans only what was written. See Note [Chunks].
 module Weft.Internal.Core.Ring (ReadyRing, newRing, pushRing, popRing, sizeRing, foldRing, anyRing) where
 
 import Control.Monad (when)
@@ -33,13 +30,12 @@ import Weft.Internal.Core.Trace (Resume, Tcb, Trace (Done))
 -- the queue retains nothing that has left it. An emptied chunk becomes the spare for the next
 -- one: a steady queue allocates nothing.
 --
--- Two growing counters say all: how many threads were ever taken and ever put. Their low bits
--- are the places within the head and the tail chunk, their difference is the size. (A third
--- word for the size would be written twice at every switch, each write waiting for the last.)
+-- Two growing counters say all: how many threads were ever taken and put. Their low bits are places in
+-- the head and the tail chunk, their difference is the size. (A third word would be written twice at
+-- every switch.)
 --
--- Invariant: the tail chunk has room. The next chunk is linked when the last place is filled, not
--- when a thread finds none; so the head chunk too can advance as soon as it is empty, and
--- neither push nor pop begins with a test.
+-- Invariant: the tail chunk has room. The next chunk is linked when the last place is filled; so the
+-- head chunk too can advance as soon as it is empty, and neither push nor pop begins with a test.
 
 data ReadyRing = ReadyRing
   { -- | Threads ever taken, threads ever put, whether there is a spare chunk.
@@ -50,11 +46,10 @@ data ReadyRing = ReadyRing
 
 -- Note [Unlifted chunks]
 -- ~~~~~~~~~~~~~~~~~~~~~~
--- Arrays whose elements are arrays: GHC's primitive operations are polymorphic in the levity of
--- the elements, those of the package primitive are not, and a boxed chunk would cost a load and
--- a test at every access. So these two functions read an array at the type that its slot has:
--- '_ringChunks', and slot 'linkSlot' of a linked chunk, only ever hold chunks, and no code reads
--- them at another type.
+-- Arrays of arrays: GHC's primitive operations are polymorphic in the levity of the elements, those of
+-- the package primitive are not, and a boxed chunk would cost a load and a test at every access. So
+-- these two functions read an array at the type of its slot: '_ringChunks', and slot 'linkSlot' of a
+-- linked chunk, only ever hold chunks.
 
 type RingChunk = SmallMutableArray RealWorld Any
 

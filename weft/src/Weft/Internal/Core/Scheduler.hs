@@ -1,22 +1,19 @@
 {-# LANGUAGE GADTs #-}
 {-# OPTIONS_GHC -O2 #-}
--- Specialising the loop for control blocks whose fields are known makes copies of
--- it that put the block together again, 80 bytes, whenever the thread is queued.
+-- Copies of the loop for control blocks whose fields are known would put the block together again, 80
+-- bytes, whenever the thread is queued.
 {-# OPTIONS_GHC -fno-spec-constr #-}
 -- Note [What a step carries]
 {-# OPTIONS_GHC -fworker-wrapper-cbv -fno-full-laziness #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : The scheduler: a traversal of traces
+-- | The scheduler: a traversal of traces. Runs ready threads, one at a time, on the carrier that owns
+-- the worker: it forces a trace node by node and does what each node says, until the thread parks,
+-- yields, ends or has used up its fuel. Requests to the outside world go to the kernel, which answers
+-- with the next node. Nothing here knows sockets, clocks or OS threads.
 --
--- Runs ready threads, one at a time, on the carrier that owns the worker: it takes a thread from
--- the ready queue, forces its trace node by node and does what each node says, until the thread
--- parks, yields, ends or has used up its fuel. Requests to the outside world go to the kernel,
--- which answers with the next node. Nothing here knows sockets, clocks or OS threads.
---
--- The one loop is 'runSlice'; 'next' chooses a thread, 'step' runs one, 'raise' finds the handler
--- of an exception. See Note [User code and the worker].
+-- 'runSlice' is the loop; 'next' chooses a thread, 'step' runs one, 'raise' finds the handler of an
+-- exception. See Note [User code and the worker].
 module Weft.Internal.Core.Scheduler
   ( -- * Running threads
     runSlice,
@@ -66,32 +63,31 @@ import Weft.Internal.Core.Standing (samePointer)
 import Weft.Internal.Core.SystemCall (SystemCall (..))
 import Weft.Internal.Core.Trace
 import Weft.Internal.Data.Cell (readCell, writeCell)
+import Weft.Internal.Data.Conditional
 import Weft.Internal.Os.Control
 import Weft.Internal.Os.Masked
 
 -- Note [User code and the worker]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
 -- User code is what forcing a trace evaluates, and what an `Effect` does. It may take any time.
--- Everything else (the queue, the kernel, an operation) touches the worker's state, is our own,
--- and is short.
+-- Everything else (the queue, the kernel, an operation) touches the worker's state, is our own, and is
+-- short.
 --
--- The rule: user code runs between 'enterUser' and 'leaveUser', and touches nothing of the
--- worker. When 'leaveUser' answers that the worker was taken over meanwhile, the thread goes to
--- the worker's inbox with its next node, and this carrier returns from 'runSlice' without
--- touching anything else. Note [Takeover] in "Weft.Internal.Os.Control" says how this is decided.
+-- The rule: user code runs between 'enterUser' and 'leaveUser', and touches nothing of the worker. When
+-- 'leaveUser' says that the worker was taken over meanwhile, the thread goes to the worker's inbox with
+-- its next node, and this carrier returns without touching anything else. Note [Takeover] in
+-- "Weft.Internal.Os.Control" says how this is decided.
 --
 -- So a kernel answers with an unforced trace, `pure (k a)`, and the maker of a node or a system
 -- call evaluates its content: the scheduler or the kernel would evaluate a lazy field where
 -- the worker cannot be taken over.
 
--- | Run ready threads until the queue is empty, or the given number were dispatched, or the
--- monitor wants the worker to look around. False: the worker was taken over, and
--- this carrier must not touch it again.
+-- | Run ready threads until the queue is empty, or this many were dispatched, or the monitor wants the
+-- worker to look around. False: the worker was taken over, and this carrier must not touch it again.
 runSlice :: Scheduler -> Int -> IO Bool
 runSlice s dispatches = sliced s dispatches (next s)
 
--- | Run one thread, which is in no queue, from this node on, in a slice of its own. Only where
--- no other carrier can take the worker over.
+-- | Run one thread, which is in no queue, from this node on. Only where no carrier can take the worker over.
 runReady :: Scheduler -> Tcb -> Trace -> IO ()
 runReady s !tcb !trace = void . sliced s 1 $ do
   n <- readCounter s Dispatches
@@ -102,10 +98,9 @@ sliced :: Scheduler -> Int -> IO () -> IO Bool
 sliced s dispatches begin = do
   start <- readCounter s Dispatches
   writePrimArray (schedulerCounters s) (fromEnum SliceEnd) (start + dispatches)
-  -- An exception that comes out of a step belongs to the current thread: its effect or its pure
-  -- code raised it, or it arrived in its effect. The fuel it had left is lost with its stack, so
-  -- each exception of a slice leaves less: a thread that fails and recovers without end goes to
-  -- the end of the queue like any other.
+  -- An exception that comes out of a step belongs to the current thread. The fuel that this had left is
+  -- lost with its stack, so each exception of a slice leaves less: one that fails and recovers without
+  -- end goes to the end of the queue.
   let go !raised action =
         try action >>= \case
           Right () -> pure ()
@@ -141,7 +136,7 @@ sliced s dispatches begin = do
       _ -> False
 {-# INLINE sliced #-}
 
--- | A thread whose call has failed goes on in another slice: its own has less fuel for the next exception.
+-- | A thread whose call has failed goes on in another slice, which has less fuel for the next exception.
 pausing :: Scheduler -> Scheduler
 pausing s = case schedulerFuelEnd s of
   Asks _ -> s {schedulerFuelEnd = Pauses}
@@ -167,7 +162,7 @@ next !s = do
       let !trace = resume ()
       step s tcb trace (schedulerFuel s)
 
--- | Note the dispatch of a thread, given how many came before it. The thread's own code follows.
+-- | Note the dispatch of a thread, given how many came before it.
 dispatched :: Scheduler -> Int -> Tcb -> IO ()
 dispatched s n tcb = do
   writePrimArray (schedulerCounters s) (fromEnum Dispatches) (n + 1)
@@ -188,15 +183,12 @@ dispatched s n tcb = do
 --   * Nothing is floated out of the loop (-fno-full-laziness), for the same reason.
 --   * Rare cases, and those that wait, are functions of their own, which end in 'step' or 'next'.
 
--- | Run the current thread from this node on; forcing it is user code.
---
--- The fuel, at least 1, counts this node. See Note [What a step carries].
+-- | Run the current thread from this node on, which counts as fuel (at least 1). See Note [What a step
+-- carries].
 step :: Scheduler -> Tcb -> Trace -> Int -> IO ()
 step !s = run
   where
-    run !tcb !trace !fuel = do
-      undisturbed <- leaveUser (lineOf s)
-      if undisturbed then does tcb trace fuel else resumeStep s tcb trace fuel
+    run !tcb !trace !fuel = ifM (leaveUser (lineOf s)) (does tcb trace fuel) (resumeStep s tcb trace fuel)
 
     does tcb trace !fuel | fuel <= 0 = exhausted s tcb trace
     does tcb trace !fuel = case trace of
@@ -225,8 +217,7 @@ step !s = run
       Leave k a -> replace tcb leaveFrame (k a) fuel
       Catch body handler -> replace tcb (\st -> st {stateFrames = HandlerFrame handler (stateMasking st) (stateFrames st)}) (body ()) fuel
       Throw e -> raise s tcb e (fuel - 1)
-      -- A thread that is to end forks no more: Note [The end of a run] in
-      -- "Weft.Internal.Run.Ending".
+      -- A thread that is to end forks no more: Note [The end of a run] in "Weft.Internal.Run.Ending".
       Fork options child k -> unlessCancelled tcb fuel $ case options of
         Nothing -> forksAnonymous s tcb child k fuel
         Just chosen -> forks s tcb chosen child k fuel
@@ -238,9 +229,7 @@ step !s = run
     looking :: Tcb -> Behaviour p a -> p -> (a -> Trace) -> Int -> (Int -> IO ()) -> IO ()
     looking tcb operation p k fuel fast = case tcbIdentity tcb of
       Nobody -> performs s operation p k fuel
-      Identity n status -> do
-        free <- notCondemned status
-        if free then fast n else performCondemned s tcb operation p k fuel
+      Identity n status -> ifM (notCondemned status) (fast n) (performCondemned s tcb operation p k fuel)
     {-# INLINE looking #-}
 
     unlessCancelled tcb fuel act = case tcbIdentity tcb of
@@ -248,9 +237,8 @@ step !s = run
       Identity _ status -> unlessCondemned tcb status fuel act
 
     -- A cancelled thread stops at its next system call.
-    unlessCondemned tcb status fuel act = do
-      free <- notCondemned status
-      if free then act else cancelledNow tcb >>= maybe act (\e -> raise s tcb e fuel)
+    unlessCondemned tcb status fuel act =
+      ifM (notCondemned status) act (cancelledNow tcb >>= maybe act (\e -> raise s tcb e fuel))
 
     -- Go on with the next node, which is not evaluated before its turn.
     go tcb trace fuel = again >> run tcb trace (fuel - 1)
@@ -347,24 +335,18 @@ exhausted !s !tcb trace = case schedulerFuelEnd s of
   Asks goesOn -> goesOn tcb trace >>= \on -> if on then step s tcb trace (schedulerFuel s) else toTheEnd s tcb (const trace)
   _ ->
     dueAtPause s tcb trace >>= \case
-      -- The handler has a little fuel, so that a thread that is cancelled again and again
-      -- still gets on.
+      -- The handler has a little fuel: one that is cancelled again and again still gets on.
       Just e -> raise s tcb e 1
       Nothing -> pausedBefore s tcb trace >>= toTheEnd s tcb
 {-# NOINLINE exhausted #-}
 
--- | Slow path from a segment to the next, in a function of its own so that GHC does not join
--- it with the other.
+-- | Slow path from a segment to the next, out of line so that GHC does not join it with the other.
 resumeStep :: Scheduler -> Tcb -> Trace -> Int -> IO ()
-resumeStep !s !tcb trace !fuel = do
-  ours <- disturbed s tcb (const trace)
-  when ours (step s tcb trace fuel)
+resumeStep !s !tcb trace !fuel = whenM (disturbed s tcb (const trace)) (step s tcb trace fuel)
 {-# NOINLINE resumeStep #-}
 
--- | Unwind the current thread to its innermost handler and run that, masked (as
--- GHC does, so that a handler is not interrupted before it has begun); 'Leave'
--- at its end restores the masking state of the 'Catch'. The handler goes on with
--- the fuel that is left.
+-- | Unwind the current thread to its innermost handler and run that, masked as GHC does, with the fuel
+-- that is left; 'Leave' at its end restores the masking state of the 'Catch'.
 raise :: Scheduler -> Tcb -> SomeException -> Int -> IO ()
 raise s (Tcb identity state) e fuel = go (stateFrames state) (stateMasking state)
   where
@@ -380,8 +362,8 @@ raise s (Tcb identity state) e fuel = go (stateFrames state) (stateMasking state
         become (schedulerHere s) tcb
         enterUser (lineOf s)
         step s tcb lastWords fuel
-    -- To evaluate an exception is code of the user, and so is what the program does
-    -- with one that is not handled: the thread's last effect.
+    -- To evaluate an exception is code of the user, and so is the report of one that is not handled:
+    -- its last effect.
     lastWords = Effect (pure $! if silent then Done else internally (\_ _ -> reported <$ bump s Uncaught 1))
     reported = unThread (myself >> self) (\own -> Effect (Done <$ schedulerUncaught s own e))
     silent = case fromException e of

@@ -1,10 +1,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : A thread's operations on itself
---
--- Reading a thread's number, which an anonymous thread is given with that, changing its
--- context, and naming its effects.
+-- | A thread's operations on itself. Its number, which an anonymous thread is given when it asks, its
+-- context, and names for its effects.
 module Weft.Internal.Core.Self (self, myself, changeContext, effectNamed) where
 
 import Data.Text (Text)
@@ -35,8 +32,7 @@ numberedHere here =
     Identity {} -> pure tcb
     Nobody -> homeIdentify (hereHome here) tcb
 
--- | As 'Control.Monad.IO.Class.liftIO', and the report of a simulation has this name and the
--- place of the call where it has @effect@ otherwise. 'Control.Monad.IO.Class.liftIO' itself cannot
--- know its caller: it is a method of a class.
+-- | As 'Control.Monad.IO.Class.liftIO' (which cannot know its caller: it is a method of a class), and
+-- the report of a simulation has this name and the place of the call where it has @effect@ otherwise.
 effectNamed :: (HasCallStack) => Text -> IO a -> Thread a
 effectNamed name = effectSeen (Accesses (AccessTo 0 name Affects) callStack)

@@ -1,13 +1,9 @@
 {-# LANGUAGE GADTs #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : The requests of threads to the outside world, as data
---
--- The vocabulary between threads and kernels. A 'SystemCall' describes a request
--- and is inert; a kernel ("Weft.Internal.Kernel") answers it. Wherever it can be,
--- the description is first-order data, so that a dump can print what a thread
--- waits for and a simulator can answer it.
+-- | The requests of threads to the outside world, as data. The vocabulary between threads and
+-- kernels. A 'SystemCall' is inert, and first-order data wherever it can be, so that a dump can print
+-- what a thread waits for and a simulator can answer it.
 module Weft.Internal.Core.SystemCall
   ( -- * System calls
     SystemCall (..),
@@ -63,9 +59,8 @@ import Weft.Internal.Core.Standing (Arrival (..))
 import Weft.Internal.Data.Time (Instant (..))
 import Weft.Internal.Os.Descriptor (Descriptor)
 
--- | A request that answers with an @a@. Failures are exceptions raised in the
--- thread that asked: 'IOError' with the operation's name and @errno@ for what
--- the operating system refuses.
+-- | A request that answers with an @a@. Failures are exceptions raised in the thread that asked:
+-- 'IOError' with the operation's name and @errno@ for what the operating system refuses.
 data SystemCall a where
   -- Sockets
   OpenSocket :: !Family -> !SocketType -> SystemCall Socket
@@ -75,8 +70,8 @@ data SystemCall a where
   Accept :: !Socket -> !(Maybe Instant) -> SystemCall (Socket, SockAddr)
   Connect :: !Socket -> !SockAddr -> !(Maybe Instant) -> SystemCall ()
   Receive :: !Socket -> !Buffer -> !Int -> !Int -> SystemCall Int
-  -- | 'Receive' from the intake's offset on, as much as there is room for. A kernel may keep
-  -- something of it for the next one ("Weft.Internal.Core.Standing"), or answer it as the other.
+  -- | 'Receive' from the intake's offset on. A kernel may keep something of it for the next
+  -- ("Weft.Internal.Core.Standing").
   ReceiveStanding :: !Intake -> SystemCall Arrival
   Send :: !Socket -> !ByteString -> SystemCall Int
   SendVector :: !Socket -> [ByteString] -> SystemCall Int
@@ -129,27 +124,24 @@ data SystemCall a where
   WorkerCount :: SystemCall Int
   KernelAttempts :: SystemCall Attempts
   Blocking :: IO a -> SystemCall a
-  -- | Park this thread and hand its 'Waiter' to the action, which runs on the
-  -- worker and must not block. It answers with what is to be done when the wait is
-  -- cancelled before it was answered: take the waiter back from where it was left.
+  -- | Park this thread and hand its 'Waiter' to the action, which runs on the worker and must not block. It
+  -- answers how to take the waiter back, for when the wait is cancelled before it was answered.
   Suspend :: !Reason -> (Waiter a -> IO (IO ())) -> SystemCall a
-  -- | The open constructor: an application's own request. A kernel that was
-  -- extended for requests of type @e@ answers it ('Weft.Kernel.extend').
+  -- | An application's own request, for a kernel that was extended for its type @e@ ('Weft.Kernel.extend').
   Extend :: (Typeable e, Show (e a)) => e a -> SystemCall a
 
--- | The calls that a kernel answers at once or not at all, as functions in plain 'IO' for any OS thread:
--- no system call of a thread, no worker. They are good on all workers for as long as the run
--- lasts. Each answers a count, or a negated @errno@: @EAGAIN@ where it would have to wait, and
--- @ESHUTDOWN@ where the socket was closed, also when its number is another's by now.
--- "Weft.Attempt" is what programs use.
+-- | The calls that a kernel answers at once or not at all, as functions in plain 'IO' for any OS thread,
+-- good on all workers for as long as the run lasts. Each answers a count, or a negated @errno@: @EAGAIN@
+-- where it would have to wait, and @ESHUTDOWN@ where the socket was closed, also when its number is
+-- another's by now. Programs use "Weft.Attempt".
 data Attempts = Attempts
   { -- | How many bytes the socket has taken.
     attemptSend :: !(Socket -> More -> ByteString -> IO Int),
-    -- | Bytes, and after them a part of a file (its offset and size): how many of both together
-    -- the socket has taken. The caller owns the file and does not close it meanwhile.
+    -- | Bytes, and after them a part of a file (offset, size), which the caller does not close
+    -- meanwhile: how many of both together the socket has taken.
     attemptSendFile :: !(Socket -> ByteString -> File -> Int64 -> Int -> IO Int),
-    -- | How many bytes have come into a part of a buffer (its offset and size, at least one
-    -- byte); 0 at the end of the stream.
+    -- | How many bytes have come into a part of a buffer (offset, size of at least one byte); 0 at the
+    -- end of the stream.
     attemptReceive :: !(Socket -> Buffer -> Int -> Int -> IO Int)
   }
 
@@ -201,8 +193,8 @@ data OpenFlags = OpenFlags
     openTruncate :: !Bool,
     -- | Fail if it exists.
     openExclusive :: !Bool,
-    -- | Bypass the page cache; memory, offset and length must be multiples of
-    -- the device's block size (4,096 serves everywhere).
+    -- | Bypass the page cache; memory, offset and length must be multiples of the block size (4,096
+    -- serves everywhere).
     openDirect :: !Bool,
     -- | May the path lead out of the directory it starts from?
     openBeneath :: !Beneath,
@@ -215,8 +207,7 @@ data OpenFlags = OpenFlags
 data Beneath
   = -- | Anything.
     Anywhere
-  | -- | Stay beneath its directory: dot-dot, absolute paths and symbolic links
-    -- that lead out of it fail with @EXDEV@ (@RESOLVE_BENEATH@).
+  | -- | Stay beneath its directory: a path that leads out of it fails with @EXDEV@ (@RESOLVE_BENEATH@).
     StayBeneath
   deriving stock (Eq, Show)
 
@@ -267,8 +258,8 @@ data Outcome a = Failed SomeException | Answered a
 
 -- | The right to answer one suspended thread, once.
 newtype Waiter a = Waiter
-  { -- | Deliver the outcome, from any OS thread. False if the thread was answered
-    -- before, or was cancelled; then nothing happens.
+  { -- | Deliver the outcome, from any OS thread. False, and nothing happens: it was answered before, or
+    -- was cancelled.
     deliver :: Outcome a -> IO Bool
   }
 
@@ -276,8 +267,7 @@ newtype Waiter a = Waiter
 data Reason = Reason
   { -- | On one line.
     reasonText :: String,
-    -- | The number of the thread that holds what it waits for; 0 if none does, or
-    -- many. Must not block.
+    -- | The number of the thread that holds what it waits for; 0 if none does, or many. Must not block.
     reasonHolder :: IO Int,
     -- | The parties that can end the wait.
     reasonEnds :: !Ends
@@ -285,8 +275,7 @@ data Reason = Reason
 
 -- | The parties that can end a wait.
 data Ends
-  = -- | Other threads of the run. When all that is left waits for this, it waits for
-    -- ever.
+  = -- | Other threads of the run. When all that is left waits for this, it waits for ever.
     ByThreads
   | -- | Other threads, and code outside the run.
     ByAnybody

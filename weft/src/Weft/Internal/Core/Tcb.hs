@@ -1,12 +1,8 @@
 {-# LANGUAGE UnliftedDatatypes #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : Thread control blocks and identities
---
--- The state of a thread between two nodes of its trace ('Tcb'), and the 'Identity' by which it is
--- named and cancelled. The changes of a 'Status'
--- are the business of "Weft.Internal.Core.Cancel".
+-- | Thread control blocks and identities. The state of a thread between two nodes of its trace, and
+-- the 'Identity' by which it is named and cancelled.
 module Weft.Internal.Core.Tcb
   ( -- * Control blocks
     Tcb (..),
@@ -67,9 +63,8 @@ data Frames
   | -- | The masking state to return to.
     MaskFrame !Masking !Frames
 
--- | How a suspended thread goes on: a function, not a lazy 'Trace', because a
--- function closure is one word smaller than a thunk, needs no update, and is
--- entered once (see Note [One-shot continuations]).
+-- | How a suspended thread goes on. A function closure is one word smaller than the thunk of a lazy
+-- 'Trace', needs no update, and is entered once (Note [One-shot continuations]).
 type Resume = () -> Trace
 
 newTcb :: Identity -> Context -> Tcb
@@ -90,8 +85,8 @@ leaveFrame st = case stateFrames st of
   MaskFrame masking rest -> st {stateFrames = rest, stateMasking = masking}
   NoFrames -> st
 
--- | The identity of a thread: unique in a run, never reused. A holder of one
--- can cancel the thread; holding it keeps nothing of an ended thread alive.
+-- | The identity of a thread: unique in a run, never reused. Its holder can cancel the thread, and
+-- keeps nothing of an ended one alive.
 newtype ThreadId = ThreadId Identity
 
 instance Eq ThreadId where
@@ -117,14 +112,14 @@ identityNumber = \case
   Nobody -> 0
   Identity n _ -> n
 
--- | Whether a thread runs, waits, is condemned or has ended. Only its home worker changes this (see
--- "Weft.Internal.Core.Cancel").
+-- | Whether a thread runs, waits, is condemned or has ended. Only its home changes this
+-- ("Weft.Internal.Core.Cancel").
 type Status :: UnliftedType
 data Status
   = -- | Nothing in particular.
     Going !Home
-  | -- | It waits, or waited, in a way that a cancellation may interrupt; the action
-    -- asks for the end of the wait and does nothing if that has ended.
+  | -- | It waits, or waited, interruptibly; the action asks for the end of the wait, and does nothing
+    -- if that has ended.
     Waiting !Home (IO ())
   | -- | Cancellations that it has not noticed yet, oldest first; at least one.
     Condemned !Home !(Seq Cancellation)
@@ -139,6 +134,6 @@ goingAt :: Home -> SharedStatus
 goingAt !home = SharedStatus (Going home)
 {-# NOINLINE goingAt #-}
 
--- | An exception on its way to a thread, and whether it still applies: the thread
--- that asked for it may have set the reference to false, on the thread's worker.
+-- | An exception on its way to a thread, and whether it still applies, which is changed on the thread's
+-- worker.
 data Cancellation = Cancellation !SomeException !(Maybe (IORef Bool))

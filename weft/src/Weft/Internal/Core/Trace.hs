@@ -1,19 +1,14 @@
 {-# LANGUAGE GADTs #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : Threads and their traces
+-- | Threads and their traces. 'Thread' is the view of the programmer, 'Trace' the view of the
+-- scheduler: a thread is a function in continuation-passing style whose result is the lazy tree of
+-- its system calls (Claessen 1999; Li & Zdancewic 2007, section 3). Everything here is pure;
+-- "Weft.Internal.Core.Scheduler" runs traces.
 --
--- The heart of the library: 'Thread', the view of the programmer, and 'Trace',
--- the view of the scheduler. Everything here is pure; running a trace is the
--- business of "Weft.Internal.Core.Scheduler".
---
--- A thread is a function in continuation-passing style whose result is the lazy
--- tree of its system calls (Claessen 1999; Li & Zdancewic 2007, section 3).
---
--- The node for what the library does for itself is "Weft.Internal.Core.Primitive"; what a
--- scheduler keeps for a thread is "Weft.Internal.Core.Tcb", what a thread sees of its worker
--- "Weft.Internal.Core.Home". This module passes them on.
+-- This module passes on the node for what the library does for itself
+-- ("Weft.Internal.Core.Primitive"), what a scheduler keeps for a thread ("Weft.Internal.Core.Tcb"),
+-- and what a thread sees of its worker ("Weft.Internal.Core.Home").
 module Weft.Internal.Core.Trace
   ( -- * Threads
     Thread (..),
@@ -62,19 +57,16 @@ import Weft.Internal.Core.Primitive hiding (Behaviour (..), Primitive (..), Vari
 import Weft.Internal.Core.SystemCall (Arrival, Intake, SystemCall (ReceiveStanding))
 import Weft.Internal.Core.Tcb
 
--- | A sequential program that runs on a Weft scheduler and results in an @a@.
---
--- Its steps between two system calls are pure code, and blocking in a system
--- call blocks this thread only.
+-- | A sequential program that runs on a Weft scheduler and results in an @a@. Its steps between two
+-- system calls are pure code, and blocking in a system call blocks this thread only.
 newtype Thread a = Thread {unThread :: (a -> Trace) -> Trace}
 
 -- Note [One-shot continuations]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
--- A scheduler enters each continuation once, and GHC cannot know. Without the
--- promise, full laziness floats the body of `\_ -> rest k` out of the lambda:
--- then every suspended thread is a closure *and* a thunk (40 bytes instead of
--- 16 in the `yield` benchmark). `oneShot` is that promise. Entering one twice
--- stays correct: only sharing is lost.
+-- A scheduler enters each continuation once, and GHC cannot know. Without the promise, full laziness
+-- floats the body of `\_ -> rest k` out of the lambda: then every suspended thread is a closure *and* a
+-- thunk (40 bytes instead of 16 in the `yield` benchmark). `oneShot` is that promise. Entering one
+-- twice stays correct: only sharing is lost.
 
 instance Functor Thread where
   fmap f (Thread m) = Thread (\k -> m (oneShot (\a -> k (f a))))
@@ -99,8 +91,7 @@ instance Monad Thread where
 instance MonadFail Thread where
   fail message = Thread (\_ -> throwTrace (userError message))
 
--- | Run an 'IO' action on the worker, between two system calls. The action must
--- not block (see 'Weft.blocking' for those that may).
+-- | Run an 'IO' action on the worker, between two system calls. It must not block (see 'Weft.blocking').
 instance MonadIO Thread where
   liftIO = effect
   {-# INLINE liftIO #-}
@@ -114,8 +105,7 @@ instance (Monoid a) => Monoid (Thread a) where
 instance MonadThrow Thread where
   throwM e = Thread (\_ -> throwTrace e)
 
--- | As in 'IO': the handler runs masked, so that nothing interrupts it before it
--- has begun, and the masking state of the 'catch' is restored after it.
+-- | As in 'IO': the handler runs masked, and the masking state of the 'catch' is restored after it.
 instance MonadCatch Thread where
   catch (Thread body) handler = Thread $ \k ->
     Catch (oneShot (\_ -> body (Leave k))) $ \e -> case fromException e of
@@ -130,30 +120,26 @@ instance MonadMask Thread where
     Perform enterMask MaskedUninterruptible (oneShot (\outer -> unThread (action (under outer)) (Leave k)))
   generalBracket acquire release use = mask $ \restore -> do
     resource <- acquire
-    result <- catchAll' (restore (use resource)) $ \e -> release resource (ExitCaseException e) *> throwM e
+    result <- restore (use resource) `catch` \(e :: SomeException) -> release resource (ExitCaseException e) *> throwM e
     cleanup <- release resource (ExitCaseSuccess result)
     pure (result, cleanup)
-    where
-      catchAll' body handler = catch body (\e -> handler (e :: SomeException))
 
 -- | The trace of a thread whose result is not used.
 toTrace :: Thread a -> Trace
 toTrace (Thread m) = m (\_ -> Done)
 {-# INLINE toTrace #-}
 
--- | The system calls of a thread, each with what follows it. Forcing a node
--- runs the thread's pure code up to its next system call and no further.
+-- | The system calls of a thread, each with what follows it. Forcing a node runs the pure code up to it
+-- and no further.
 data Trace
-  = -- | Run an action that does not block (@SYS_NBIO@ of Li & Zdancewic 2007). This and
-    -- the next five cost the least: GHC has a pointer tag for six.
+  = -- | Run an action that does not block (@SYS_NBIO@ of Li & Zdancewic 2007). GHC has pointer tags for
+    -- six nodes: the first.
     Effect (IO Trace)
   | -- | Let other threads run.
     Yield Resume
-  | -- | Do what the library does for itself, given an argument
-    -- ("Weft.Internal.Core.Primitive").
+  | -- | Do what the library does for itself, given an argument ("Weft.Internal.Core.Primitive").
     forall p a. Perform !(Primitive p a) p (a -> Trace)
-  | -- | Ask the outside world. Where in the program that is, for a probe, or
-    -- the empty stack.
+  | -- | Ask the outside world. Where in the program that is, for a probe, or the empty stack.
     forall a. Call CallStack !(SystemCall a) (a -> Trace)
   | -- | The end of the body of a 'Catch' or a mask: its result goes to what follows.
     forall a. Leave (a -> Trace) a
@@ -161,20 +147,19 @@ data Trace
     Catch Resume (SomeException -> Trace)
   | -- | Raise an exception in this thread.
     Throw SomeException
-  | -- | Start a thread; go on with its identity. Without options it is anonymous: numbered
-    -- only when asked for, and the identity names no thread.
+  | -- | Start a thread; go on with its identity. Without options it is anonymous, and the identity
+    -- names no thread.
     Fork !(Maybe ForkOptions) Resume (ThreadId -> Trace)
-  | -- | The thread waits; the answer to its system call makes it ready again.
-    -- Only kernels produce this node.
+  | -- | The thread waits; the answer to its system call makes it ready again. Only kernels produce this node.
     Parked
   | -- | The thread has ended.
     Done
-  | -- | Run a segment of a direct thread ("Weft.Internal.Core.Direct"). Never cancelled before it
-    -- has begun: it holds what is left of the thread, with its finalizers.
+  | -- | Run a segment of a direct thread. Never cancelled before it has begun: it holds the thread's
+    -- finalizers.
     Enter (Unentered -> IO Trace)
 
--- | The node of the segment that a carrier is entering; 'Parked' when it is entering none.
--- Note [Continuations are held or entered] in "Weft.Internal.Core.Direct".
+-- | The node of the segment that a carrier is entering; 'Parked' when it is entering none: Note
+-- [Continuations are held or entered] in "Weft.Internal.Core.Direct".
 type Unentered = MutVar RealWorld Trace
 
 -- | How 'Fork' starts a thread.
@@ -189,8 +174,7 @@ data ForkOptions = ForkOptions
     forkScope :: !Int
   }
 
--- | Evaluate what the scheduler will look at, before the node: there it is the thread's
--- own affair (see Note [User code and the worker] in "Weft.Internal.Core.Scheduler").
+-- | Evaluate what the scheduler will look at before the node: there it is the thread's own affair.
 evaluatedOptions :: ForkOptions -> a -> a
 evaluatedOptions (ForkOptions _ priority worker _) a = foldr seq (foldr seq a priority) worker
 {-# INLINE evaluatedOptions #-}
@@ -218,9 +202,9 @@ callAt :: CallStack -> SystemCall a -> Thread a
 callAt stack request = Thread (Call stack request)
 {-# INLINE callAt #-}
 
--- | Receive from an intake again and again, until the body has a result: a node of the trace that
--- leads back to itself, made once. Node and continuations are entered as often as there is
--- something to receive (Note [Standing receives] in "Weft.Internal.Core.Standing").
+-- | Receive from an intake until the body has a result: a node of the trace that leads back to itself,
+-- made once, and entered as often as there is something to receive (Note [Standing receives] in
+-- "Weft.Internal.Core.Standing").
 standingReceive :: CallStack -> Intake -> (Arrival -> Thread (Maybe a)) -> Thread a
 standingReceive stack !intake body = Thread $ \k ->
   let node = Call stack request received

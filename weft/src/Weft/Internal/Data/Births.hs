@@ -1,20 +1,13 @@
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : When threads were numbered, nearly
---
--- A thread has no room for the time of its birth. But numbers are given in order, so it is enough
--- to note, now and then, which number came next at what time. One worker owns the notes and
--- writes one between two slices if threads were numbered. The notes are bounded: when they are
--- full, those go that their neighbours imply within an eighth of their age, so every age is known
--- with that accuracy, however many births there are and however old they get.
+-- | When threads were numbered, nearly. Numbers are given in order, so it is enough to note now and
+-- then which came next at what time. One worker owns the notes. When they are full, those go that
+-- their neighbours imply within an eighth of their age, so every age is known with that accuracy.
 module Weft.Internal.Data.Births
   ( Births,
     newBirths,
     noteBirths,
-
-    -- * Looking
     Notes,
     copyBirths,
     bornBefore,
@@ -25,14 +18,12 @@ import Control.Monad (forM_, when)
 import Control.Monad.Primitive (RealWorld)
 import Data.Primitive.PrimArray
 
--- | The notes of one worker: the number of notes, then pairs of the number that
--- came next and the time, in nanoseconds.
+-- | The number of notes, then pairs of the number that came next and the time, in nanoseconds.
 newtype Births = Births (MutablePrimArray RealWorld Int)
 
 newtype Notes = Notes (PrimArray Int)
 
--- | In notes. Thinning leaves two at most wherever an age grows by an eighth: less than 600
--- between ten microseconds and ten years.
+-- | In notes. Thinning leaves less than 600 between ten microseconds and ten years.
 room :: Int
 room = 1024
 
@@ -41,8 +32,7 @@ newBirths = do
   notes <- newPrimArray (1 + 2 * room)
   Births notes <$ writePrimArray notes 0 0
 
--- | Note that this number comes next at this time, unless there were no births
--- since the last note.
+-- | Note that this number comes next at this time, unless it did at the last note.
 noteBirths :: Births -> Int -> Int -> IO ()
 noteBirths (Births notes) next now = do
   n <- readPrimArray notes 0
@@ -54,9 +44,8 @@ noteBirths (Births notes) next now = do
     writePrimArray notes 0 (m + 1)
 {-# INLINE noteBirths #-}
 
--- | Drop notes, and answer how many are left. A note goes if from the one that is kept
--- before it to the one that follows it no more time has passed than an eighth of the age of
--- that one. The first and the last stay.
+-- | Drop each note whose neighbours are no further apart than an eighth of the later one's age; the
+-- first and the last stay. Answers how many are left.
 thin :: MutablePrimArray RealWorld Int -> IO Int
 thin notes = do
   now <- timeOf (room - 1)
@@ -82,8 +71,7 @@ thin notes = do
 copyBirths :: Births -> IO Notes
 copyBirths (Births notes) = Notes <$> freezePrimArray notes 0 (1 + 2 * room)
 
--- | The earliest noted time at which the thread with this number had been born;
--- 'Nothing' if it is younger than the last note.
+-- | The time of the first note after the birth of this thread; 'Nothing' if it is younger.
 bornBefore :: Notes -> Int -> Maybe Int
 bornBefore (Notes notes) number = search 0 n
   where

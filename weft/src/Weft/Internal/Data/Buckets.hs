@@ -1,13 +1,9 @@
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : A map of numbers in many variables
---
--- For what is put in and taken out with each wait for a descriptor: numbers of descriptors are
--- small and dense, so that a bucket has one or two entries where one map has a path to copy, and
--- threads on several processors change different variables. A number that is far out costs no more
--- memory than any other. This module owns the buckets; how one is changed is its user's.
+-- | A map of numbers in many variables. For waits for descriptors, whose numbers are small and dense:
+-- a bucket has one or two entries where one map has a path to copy, and processors change different
+-- variables. The users change the buckets.
 module Weft.Internal.Data.Buckets (Buckets, newBuckets, bucketOf, foldBuckets, eachBucket) where
 
 import Control.Monad.Primitive (RealWorld)

@@ -4,12 +4,8 @@
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : Variables that hold evaluated values
---
--- A variable whose type says that its content is evaluated, since that type is unlifted. A
--- reader need not check: a read of another variable is followed by a test, whose answer may be a
--- thunk, so GHC saves all that it has at hand on the stack before the test. From any OS thread.
+-- | Variables that hold evaluated values. The content's type is unlifted, so it is evaluated: a reader need
+-- not check, nor save all that it has at hand on the stack before the check. From any OS thread.
 module Weft.Internal.Data.Cell (Cell (..), newCell, readCell, writeCell, SeenIn, lookCell, casCell) where
 
 import Control.Monad.Primitive (RealWorld)

@@ -1,10 +1,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : The counters of a run, as plain values
---
--- The types only, so that everything may import them: the scheduler and the worker
--- ("Weft.Internal.Core.Scheduler", "Weft.Internal.Run.Worker") count, "Weft.Internal.Run.Door" reads.
+-- | The counters of a run, as plain values. The types only, so that everything may import them. The
+-- scheduler and the worker count.
 module Weft.Internal.Data.Counters
   ( Counters (..),
     WorkerCounters (..),
@@ -20,9 +17,8 @@ import Data.Map.Strict qualified as Map
 import Data.Text (Text)
 import Data.Text qualified as Text
 
--- | The counters of a run. The numbers are read one after the other while the
--- workers go on, so that two of them need not belong to the same moment; each by
--- itself is one that was right a moment ago.
+-- | The counters of a run. They are read one after the other while the workers go on: two of them need
+-- not belong to the same moment.
 data Counters = Counters
   { -- | By index of the worker; all zero for one that has not started.
     countersWorkers :: ![WorkerCounters],
@@ -35,8 +31,7 @@ data Counters = Counters
   }
   deriving stock (Eq, Show)
 
--- | The counters of one worker since the start of the run; where it says /a gauge/,
--- how many there are now.
+-- | The counters of one worker since the start of the run; of /a gauge/, the number now.
 data WorkerCounters = WorkerCounters
   { -- | Threads started by threads of this worker, the main thread included.
     countedStarted :: !Int,
@@ -46,18 +41,15 @@ data WorkerCounters = WorkerCounters
     countedUncaught :: !Int,
     -- | The length of the ready queue. A gauge.
     countedReady :: !Int,
-    -- | Threads that have lost the worker to another carrier because they did not
-    -- come back, and still have not. A gauge.
+    -- | Threads from which another carrier has taken the worker, and that are not back. A gauge.
     countedAway :: !Int,
     -- | Threads taken from the ready queue.
     countedDispatches :: !Int,
-    -- | Slices: runs of dispatches between two polls. With nothing ready one can be
-    -- empty.
+    -- | Runs of dispatches between two polls. With nothing ready one can be empty.
     countedSlices :: !Int,
     -- | Polls for events, blocking ones included.
     countedPolls :: !Int,
-    -- | Polls that found something: poll batches. With @completions@ among the
-    -- gauges this gives the mean size of a batch.
+    -- | Polls that found something. With @completions@ among the gauges: the mean size of a batch.
     countedFruitful :: !Int,
     -- | Polls that could block, because nothing was ready.
     countedSleeps :: !Int,
@@ -67,8 +59,7 @@ data WorkerCounters = WorkerCounters
     countedShared :: !Int,
     -- | How often another carrier has taken this worker over.
     countedTakeovers :: !Int,
-    -- | Exceptions that GHC's threads threw at this worker while no thread ran there: they
-    -- were dropped and reported.
+    -- | Exceptions that GHC's threads threw at this worker while no thread ran there: reported, dropped.
     countedStrays :: !Int,
     -- | Numbers of the kernel about its part on this worker. The system's: @operations
     -- pending@ and @timers pending@ (gauges), @completions@ and @timers fired@ (counted
@@ -108,13 +99,11 @@ instance Monoid WorkerCounters where
 total :: Counters -> WorkerCounters
 total = mconcat . countersWorkers
 
--- | How many threads have started and not ended. Of a 'total' only: a thread may end
--- on another worker than the one that started it.
+-- | How many threads have started and not ended. Of a 'total' only: threads may end on another worker.
 threadsAlive :: WorkerCounters -> Int
 threadsAlive c = countedStarted c - countedEnded c
 
--- | Everything, summed over the workers, by name: for exporting or printing.
--- The kernel's own numbers keep their names.
+-- | Everything, summed over the workers, by name. The kernel's own numbers keep their names.
 named :: Counters -> [(Text, Int)]
 named c =
   [ (Text.pack "threads alive", threadsAlive sums),

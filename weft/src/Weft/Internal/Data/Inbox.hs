@@ -1,15 +1,13 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : The messages of other OS threads to a worker
---
--- A queue with many writers and one reader: any OS thread may 'post', the owning worker 'drain's
--- it between slices. It also decides whether a sleeping worker must be woken, so that one sleep
--- costs at most one wake-up.
+-- | The messages of other OS threads to a worker. A queue with many writers and one reader: any OS
+-- thread may 'post', the owning worker 'drain's it between slices. It also decides whether a sleeping
+-- worker must be woken, so that one sleep costs at most one wake-up.
 module Weft.Internal.Data.Inbox (Inbox, newInbox, post, drain, trySleep, awake, isAsleep) where
 
-import Control.Monad (unless, when)
+import Control.Monad (unless)
 import Data.IORef
+import Weft.Internal.Data.Conditional
 
 -- Note [No lost wake-up]
 -- ~~~~~~~~~~~~~~~~~~~~~~
@@ -28,9 +26,8 @@ newInbox = Inbox <$> newIORef (Box [] False)
 
 -- | Leave an action for the worker; the second argument wakes it if it sleeps.
 post :: Inbox -> IO () -> IO () -> IO ()
-post (Inbox ref) wakeUp message = do
-  asleep <- atomicModifyIORef' ref (\(Box messages asleep) -> (Box (message : messages) False, asleep))
-  when asleep wakeUp
+post (Inbox ref) wakeUp message =
+  whenM (atomicModifyIORef' ref (\(Box messages asleep) -> (Box (message : messages) False, asleep))) wakeUp
 
 -- | Run what was posted, oldest first. On the worker.
 drain :: Inbox -> IO ()
@@ -41,8 +38,7 @@ drain (Inbox ref) = do
     messages <- atomicModifyIORef' ref (\(Box messages asleep) -> (Box [] asleep, messages))
     sequence_ (reverse messages)
 
--- | Mark the worker as sleeping, unless there is a message. On the worker, just
--- before it blocks; false means: do not block.
+-- | Mark the worker as sleeping, unless there is a message; false: do not block. On the worker.
 trySleep :: Inbox -> IO Bool
 trySleep (Inbox ref) = atomicModifyIORef' ref $ \case
   Box [] _ -> (Box [] True, True)

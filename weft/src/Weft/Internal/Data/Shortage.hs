@@ -1,10 +1,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : Reports of a shortage, once a minute
---
--- A server at its limit of descriptors may run short with every connection. The operator
--- must hear of it, and the log must not be filled with it.
+-- | Reports of a shortage, once a minute. A server at its limit of descriptors may run short with
+-- every connection. The operator must hear of it, and the log must not be filled with it.
 module Weft.Internal.Data.Shortage (Shortage, newShortage, runShort) where
 
 import Data.IORef
@@ -15,9 +12,8 @@ newtype Shortage = Shortage (IORef (Maybe (Int, Int)))
 newShortage :: IO Shortage
 newShortage = Shortage <$> newIORef Nothing
 
--- | Something is short at this time, on a monotonic clock in nanoseconds. Reports it with these
--- words, and how often it was since the last report, unless that is less than a minute ago.
--- For one OS thread at a time.
+-- | Something is short at this time (monotonic, in nanoseconds): report it with these words, and how
+-- often since the last report, unless that is less than a minute ago. For one OS thread at a time.
 runShort :: Shortage -> Int -> (String -> IO ()) -> String -> IO ()
 runShort (Shortage ref) now report text =
   readIORef ref >>= \case

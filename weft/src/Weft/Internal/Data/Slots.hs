@@ -3,33 +3,23 @@
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : A growable table of values addressed by small integers
---
--- Maps a number that the operating system gives back later (of a completion, a timer) to its
--- value. One worker owns a table, one OS thread at a time uses it; nothing here is atomic. See
--- Note [Why chunks, and why frozen ones] and Note [Keys].
+-- | A growable table of values addressed by small integers. For numbers that the operating system
+-- gives back later (of completions, timers). One OS thread at a time uses a table. See Note [Why
+-- chunks, and why frozen ones] and Note [Keys].
 module Weft.Internal.Data.Slots
-  ( -- * Tables
-    Slots,
+  ( Slots,
     new,
     size,
-
-    -- * Keys
     SlotKey (..),
     slotBits,
     keyBits,
     before,
-
-    -- * One slot
     insert,
     lookup,
     take,
     remove,
     replace,
     member,
-
-    -- * All slots
     foldM,
     capacity,
   )
@@ -182,8 +172,7 @@ writeSlot st slot a = do
   SmallMutableArray c <- readArray (chunks st) (slot `shiftR` chunkShift)
   m <- unsafeThawSmallArray (SmallArray (unsafeCoerce# c))
   writeSmallArray m (slot .&. (chunkSlots - 1)) a
-  _ <- unsafeFreezeSmallArray m
-  pure ()
+  void (unsafeFreezeSmallArray m)
 {-# INLINE writeSlot #-}
 
 readSlot :: Store a -> Int -> IO a
@@ -236,8 +225,7 @@ takeSlot s st slot = do
   when (live < threshold || credit < 0) (tidy s)
   pure a
 
--- | Fold over the live values in the order of their slots. The function may
--- 'replace' values, and must not insert or take any.
+-- | Fold over the live values by slot. The function may 'replace' values, and not insert or take any.
 foldM :: (b -> SlotKey -> a -> IO b) -> b -> Slots a -> IO b
 foldM f z s = do
   used <- register s rUsed
@@ -294,11 +282,9 @@ resized s st slots kept = do
 smallest :: Int
 smallest = 1024
 
--- | Give memory back after a burst: forget the free slots above the highest live one, and use the
--- lowest free slots first, so that the top drains. It scans the table: when the live part has
--- halved since the last time (or is a quarter of a table that grew), and when as many values were
--- taken as there are slots. The first happens at most once for every bit of the size between two
--- growths, the second has constant amortized cost.
+-- | Give memory back after a burst: forget the free slots above the highest live one, and use the lowest
+-- free ones first, so that the top drains. It scans the table when the live part has halved since the
+-- last time, and when as many values were taken as there are slots: constant amortized cost.
 tidy :: Slots a -> IO ()
 tidy s = do
   live <- register s rLive

@@ -1,13 +1,9 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : Instants and durations, in nanoseconds
---
--- Points on the monotonic clock and lengths of time. Pure; reading a clock is a
--- system call ("Weft.Internal.Core.SystemCall"), so that a simulator can answer it.
+-- | Instants and durations, in nanoseconds. Pure; reading a clock is a system call, so that a
+-- simulator can answer it.
 module Weft.Internal.Data.Time
-  ( -- * Durations
-    Duration (..),
+  ( Duration (..),
     nanoseconds,
     microseconds,
     milliseconds,
@@ -15,8 +11,6 @@ module Weft.Internal.Data.Time
     minutes,
     toSeconds,
     wholeMicroseconds,
-
-    -- * Instants
     Instant (..),
     after,
     since,
@@ -25,8 +19,7 @@ where
 
 import Data.Int (Int64)
 
--- | A length of time in nanoseconds; may be negative. Addition and subtraction
--- stop at the bounds (292 years) and do not wrap.
+-- | A length of time in nanoseconds; may be negative. Sums stop at the bounds (292 years).
 newtype Duration = Duration
   { -- | Its length; negative for a negative one.
     durationNanoseconds :: Int64
@@ -42,27 +35,15 @@ instance Semigroup Duration where
 instance Monoid Duration where
   mempty = Duration 0
 
--- | A duration in nanoseconds.
-nanoseconds :: Int -> Duration
-nanoseconds = Duration . fromIntegral
-
--- | The given number of microseconds.
+-- | A duration of this number of units.
 --
 -- >>> microseconds 250 == nanoseconds 250000
 -- True
-microseconds :: Int -> Duration
+nanoseconds, microseconds, milliseconds, seconds, minutes :: Int -> Duration
+nanoseconds = Duration . fromIntegral
 microseconds = scaled 1_000
-
--- | A duration in milliseconds.
-milliseconds :: Int -> Duration
 milliseconds = scaled 1_000_000
-
--- | A duration in seconds.
-seconds :: Int -> Duration
 seconds = scaled 1_000_000_000
-
--- | A duration in minutes.
-minutes :: Int -> Duration
 minutes = scaled 60_000_000_000
 
 scaled :: Integer -> Int -> Duration
@@ -78,8 +59,7 @@ clamp = fromInteger . max (toInteger (minBound @Int64)) . min (toInteger (maxBou
 toSeconds :: Duration -> Double
 toSeconds (Duration n) = fromIntegral n / 1e9
 
--- | As 'Control.Concurrent.threadDelay' and 'System.Timeout.timeout' have it; 0 for a negative
--- one, which they take for something else.
+-- | As 'Control.Concurrent.threadDelay' has it; 0 for a negative one.
 wholeMicroseconds :: Duration -> Int
 wholeMicroseconds (Duration n) = fromIntegral (max 0 n `div` 1000)
 

@@ -1,43 +1,34 @@
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : The timers of one worker
---
--- A queue of deadlines and their actions, for millions of sleeping threads and for time limits
--- that are nearly always cancelled. One worker owns it and one OS thread at a time uses it.
--- Deadlines are nanoseconds of the caller's clock; nothing here reads one. See Note [The heap].
+-- | The timers of one worker. For millions of sleeping threads, and for time limits that are nearly
+-- always cancelled. One OS thread at a time uses a queue. Deadlines are nanoseconds of the caller's
+-- clock. See Note [The heap].
 module Weft.Internal.Data.Timers
-  ( -- * Queues
-    Timers,
+  ( Timers,
     new,
     size,
-
-    -- * Timers
     TimerKey,
     insert,
     cancel,
-
-    -- * Expiry
     nextDeadline,
     never,
     popExpired,
     popAtMost,
-
-    -- * Inspection
     foldM,
     foldKeysM,
     heapBytes,
   )
 where
 
-import Control.Monad (when)
+import Control.Monad (void, when)
 import Control.Monad.Primitive (RealWorld)
 import Data.Bits (shiftL, shiftR)
 import Data.Int (Int64)
 import Data.Primitive.ByteArray
 import Data.Primitive.MutVar (MutVar, newMutVar, readMutVar, writeMutVar)
 import Data.Primitive.PrimVar (PrimVar, newPrimVar, readPrimVar, writePrimVar)
+import Weft.Internal.Data.Conditional
 import Weft.Internal.Data.Slots (SlotKey (..), Slots, before)
 import Weft.Internal.Data.Slots qualified as Slots
 
@@ -59,8 +50,7 @@ import Weft.Internal.Data.Slots qualified as Slots
 -- sifting; too many of them are removed at once, and the heap is rebuilt in linear time. An index
 -- from slots to entries would cost one scattered write for every entry that sifting moves.
 --
--- Memory for each timer: the entry 16 to 20 bytes (24 to 30 with as many dead
--- ones as (dead) allows), the table 17 to 20.
+-- Memory for each timer: the entry 16 to 20 bytes (with dead ones up to 30), the table 17 to 20.
 
 data Timers a = Timers
   { slots :: !(Slots a),
@@ -73,8 +63,7 @@ data Timers a = Timers
 -- | Its room, in entries, and its memory.
 data Heap = Heap !Int !(MutableByteArray RealWorld)
 
--- | Names one timer for 'cancel'. Once the timer has fired or was cancelled the
--- key names nothing (for the next 2^33 timers).
+-- | Names one timer for 'cancel', until it has fired or was cancelled (for the next 2^33 timers).
 type TimerKey = SlotKey
 
 new :: IO (Timers a)
@@ -105,8 +94,7 @@ insert t deadline a = do
   siftUp m' (n + root) deadline key
   pure key
 
--- | Remove a timer before it fires. False when it fired already or was
--- cancelled. Constant on average.
+-- | Remove a timer. False when it fired already or was cancelled. Constant on average.
 cancel :: Timers a -> TimerKey -> IO Bool
 cancel t key =
   Slots.take (slots t) key >>= \case
@@ -133,17 +121,14 @@ nextDeadline t = do
     else do
       Heap _ m <- readMutVar (heap t)
       key <- keyAt m root
-      live <- Slots.member (slots t) key
-      if live then deadlineAt m root else dropFirst t >> nextDeadline t
+      ifM (Slots.member (slots t) key) (deadlineAt m root) (dropFirst t >> nextDeadline t)
 
 never :: Int64
 never = maxBound
 
--- | Fire the timers that are due at the given time, by deadline and, among equal deadlines, in the
--- order in which they were set. Answers how many fired.
---
--- The action may set and cancel timers. At most as many fire as were pending at the start, so that
--- an action that sets a due timer cannot keep the worker here; the rest fires in the next call.
+-- | Fire the timers that are due at the given time, by deadline and then in the order in which they were
+-- set; answers how many. The action may set and cancel timers. At most as many fire as were pending at
+-- the start, so that an action that sets a due timer cannot keep the worker here.
 popExpired :: Timers a -> Int64 -> (a -> IO ()) -> IO Int
 popExpired t now act = size t >>= \n -> popAtMost n t now act
 {-# INLINEABLE popExpired #-}
@@ -175,8 +160,7 @@ popAtMost most t now act = go 0 most
     done fired = fired <$ (settle t >> shrink t)
 {-# INLINEABLE popAtMost #-}
 
--- | Fold over the pending timers with their deadlines, in no particular order.
--- The function must not change the queue.
+-- | Fold over the pending timers with their deadlines, in any order. The function changes nothing.
 foldM :: (b -> Int64 -> a -> IO b) -> b -> Timers a -> IO b
 foldM f z t = do
   n <- readPrimVar (entries t)
@@ -220,8 +204,7 @@ put m i deadline (SlotKey key) = do
 earlier :: Int64 -> SlotKey -> Int64 -> SlotKey -> Bool
 earlier d k d' k' = d < d' || (d == d' && k `before` k')
 
--- | Put an entry into the hole at this place or, while it is due before its
--- parent, move the parent down and go on there.
+-- | Put an entry into this hole or, while it is due before its parent, move that down and go on there.
 siftUp :: MutableByteArray RealWorld -> Int -> Int64 -> SlotKey -> IO ()
 siftUp m hole !deadline !key
   | hole == root = put m hole deadline key
@@ -233,8 +216,8 @@ siftUp m hole !deadline !key
         then put m hole d k >> siftUp m up deadline key
         else put m hole deadline key
 
--- | Put an entry into the hole at this place or, while a child is due before it,
--- move the first of the children up and go on there. The heap ends before @end@.
+-- | Put an entry into this hole or, while a child is due before it, move the first child up and go on
+-- there. The heap ends before @end@.
 siftDown :: MutableByteArray RealWorld -> Int -> Int -> Int64 -> SlotKey -> IO ()
 siftDown m end = go
   where
@@ -302,9 +285,7 @@ shrink :: Timers a -> IO ()
 shrink t = do
   n <- readPrimVar (entries t)
   Heap room _ <- readMutVar (heap t)
-  when (room > 1024 && n < room `shiftR` 2) $ do
-    _ <- resize t (n + max 32 (n `shiftR` 1))
-    pure ()
+  when (room > 1024 && n < room `shiftR` 2) $ void (resize t (n + max 32 (n `shiftR` 1)))
 
 resize :: Timers a -> Int -> IO (MutableByteArray RealWorld)
 resize t room = do

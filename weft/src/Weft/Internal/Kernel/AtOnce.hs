@@ -1,33 +1,27 @@
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : Operations on files that are answered from memory
---
--- Most requests to a file concern what is in memory: its name, its status, its bytes. To get it
--- from there is a system call of a microsecond; anything else is a submission and a completion, or
--- a job for another OS thread. So each of these is tried first on the worker, and handed on when
--- it answers 'Sys.wouldBlock'. Used by "Weft.Internal.Kernel.Files", on the worker that owns the
--- 'Env'. See Note [What does not wait].
+-- | Operations on files that are answered from memory. Most requests to a file concern what is in
+-- memory, where a system call takes a microsecond; anything else is a submission and a completion, or
+-- a job for another OS thread. So these are tried first on the worker, and handed on when they answer
+-- 'Sys.wouldBlock': Note [What does not wait].
 module Weft.Internal.Kernel.AtOnce
-  ( -- * Attempts
-    openAtOnce,
+  ( openAtOnce,
     statusAtOnce,
     pathStatusAtOnce,
     readAtOnce,
-
-    -- * Facts about a file
     opened,
     openedAtOnce,
   )
 where
 
 import Control.Exception (try)
-import Control.Monad (unless, void, when)
+import Control.Monad (void, when)
 import Data.Int (Int64)
 import Data.Word (Word8)
 import Foreign.Ptr
 import Foreign.Storable (peek)
+import Weft.Internal.Data.Conditional
 import Weft.Internal.Kernel.Env
 import Weft.Internal.Os.Descriptor
 import Weft.Internal.Os.Pool (PoolClosed, submitPool)
@@ -62,10 +56,8 @@ openedAtOnce = newDescriptorWith (local <> localAsked <> buffered) . fromIntegra
 -- | May attempts use it? If that is unknown, a pool thread finds out.
 isNear :: Env -> Descriptor -> IO Bool
 isNear env d = do
-  asked <- d `knows` localAsked
-  unless asked $ do
-    first <- learn d localAsked
-    when first . void . try @PoolClosed . submitPool (envPool env) $ do
+  unlessM (d `knows` localAsked) $
+    whenM (learn d localAsked) . void . try @PoolClosed . submitPool (envPool env) $ do
       answer <- Sys.isLocal (descriptorNumber d)
       when (answer == 1) $ void (learn d local)
   d `knows` local

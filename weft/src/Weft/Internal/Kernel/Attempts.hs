@@ -2,12 +2,9 @@
 {-# LANGUAGE UnliftedFFITypes #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : Attempts at the operating system, at once or not at all
---
--- The system kernel's 'Attempts': called in plain 'IO' on any OS thread, also for a socket that
--- is being closed or was, because each call holds the descriptor (Note [Use of the number] in
--- "Weft.Internal.Os.Descriptor"). @cbits/weft_now.c@ has the calls.
+-- | Attempts at the operating system, at once or not at all. Called in plain 'IO' on any OS thread,
+-- also for a socket that is being closed or was: each call holds the descriptor (Note [Use of the
+-- number] in "Weft.Internal.Os.Descriptor"). See @cbits/weft_now.c@.
 module Weft.Internal.Kernel.Attempts (systemAttempts) where
 
 import Control.Monad.Primitive (RealWorld)
@@ -20,6 +17,7 @@ import Foreign.Ptr (Ptr, plusPtr)
 import GHC.Exts (MutableByteArray#)
 import GHC.ForeignPtr (unsafeWithForeignPtr)
 import Weft.Internal.Core.SystemCall
+import Weft.Internal.Data.Conditional
 import Weft.Internal.Os.Descriptor (Descriptor (..), isClosed)
 
 systemAttempts :: Attempts
@@ -37,12 +35,10 @@ sending s more (BS content n) = unsafeWithForeignPtr content $ \p -> c_send (wor
 sendingFile :: Socket -> ByteString -> File -> Int64 -> Int -> IO Int
 sendingFile s (BS content n) (File file) offset size
   | size > mostAtOnce = pure 0
-  | otherwise = do
+  | otherwise =
       -- The number of a file that was closed may be another's.
-      closed <- isClosed file
-      if closed
-        then pure 0
-        else unsafeWithForeignPtr content $ \p -> c_send_file (wordsOf d) (descriptorNumber d) p n (descriptorNumber file) offset size
+      ifM (isClosed file) (pure 0) . unsafeWithForeignPtr content $ \p ->
+        c_send_file (wordsOf d) (descriptorNumber d) p n (descriptorNumber file) offset size
   where
     d = socketDescriptor s
 

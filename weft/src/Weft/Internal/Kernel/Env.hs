@@ -1,11 +1,8 @@
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : The shared part of the system kernel on one worker
---
--- Carries an operation from a system call to the backend and its result back to
--- the thread. Everything here runs on the worker that owns the 'Env'.
+-- | The shared part of the system kernel on one worker. Carries an operation from a system call to
+-- the backend and its result back. On the worker that owns it.
 module Weft.Internal.Kernel.Env
   ( Env (..),
     Answering,
@@ -28,10 +25,9 @@ module Weft.Internal.Kernel.Env
     closeDescriptor,
     unlessClosed,
 
-    -- * Failing
+    -- * Results
     failing,
-    failedWith,
-    badDescriptor,
+    partOf,
   )
 where
 
@@ -44,15 +40,18 @@ import Data.Int (Int64)
 import Data.Maybe (fromMaybe)
 import Data.Primitive.Array (MutableArray, readArray)
 import Data.Primitive.PrimVar
-import Foreign.C.Error (Errno (..), eBADF, eTIMEDOUT, errnoToIOError)
-import Foreign.C.Types (CInt)
+import Foreign.C.Error (eTIMEDOUT, errnoToIOError)
+import Foreign.ForeignPtr.Unsafe (unsafeForeignPtrToPtr)
+import Foreign.Ptr (Ptr, plusPtr)
 import GHC.Exts (oneShot)
 import GHC.IO (IO (..))
 import Weft.Internal.Backend
 import Weft.Internal.Core.Cancel
 import Weft.Internal.Core.Interrupt
 import Weft.Internal.Core.Park qualified as Park
+import Weft.Internal.Core.SystemCall (Buffer (..))
 import Weft.Internal.Core.Trace
+import Weft.Internal.Data.Conditional
 import Weft.Internal.Data.Shortage (Shortage)
 import Weft.Internal.Data.Timers qualified as Timers
 import Weft.Internal.Kernel (Host (..), hostPost, hostPostTo, hostReady, hostWorker)
@@ -60,8 +59,7 @@ import Weft.Internal.Os.Descriptor
 import Weft.Internal.Os.Pool
 import Weft.Internal.Os.Sys qualified as Sys
 
--- | How a part of the kernel answers a system call: given the waiting thread and its
--- continuation, the next node of its trace.
+-- | How a part of the kernel answers a system call of a thread that waits: the next node of its trace.
 type Answering a = Wait -> (a -> Trace) -> IO Trace
 
 data Env = Env
@@ -69,11 +67,9 @@ data Env = Env
     envBackend :: !(Backend Wait),
     envTimers :: !(Timers.Timers Alarm),
     envPool :: !Pool,
-    -- | The other workers' parts, by index; set when they have started. Each is
-    -- touched on its own worker only.
+    -- | The other workers' parts, by index, once they have started; each is touched on its own worker.
     envPeers :: !(MutableArray RealWorld (Maybe Env)),
-    -- | Operations that the backend has not completed: while it is 0, a poll that
-    -- does not block has nothing to find.
+    -- | Operations that the backend has not completed: while it is 0, a look has nothing to find.
     envPending :: !(PrimVar RealWorld Int),
     -- | Operations completed by polls, and timers fired, since the start.
     envCompleted :: !(PrimVar RealWorld Int),
@@ -84,8 +80,7 @@ data Env = Env
     envShortage :: !Shortage
   }
 
--- | An accept that waits for a free descriptor: whether it was tried again, and how
--- to.
+-- | An accept that waits for a free descriptor: whether it was tried again, and how to.
 data Starved = Starved
   { starvedTried :: !(IORef Bool),
     starvedAgain :: !(IO ())
@@ -98,8 +93,7 @@ data Alarm
   | -- | Anything else that does not block.
     Alarm !(IO ())
 
--- | Carry out an operation on a descriptor; the result decides the next node. The
--- action keeps the memory that the operation uses alive.
+-- | Carry out an operation; the result decides the next node. The action keeps its memory alive.
 operate :: Env -> Why -> Descriptor -> Operation -> IO () -> Wait -> (Int -> Trace) -> IO Trace
 operate env why d operation keep !wait next = do
   answer <- start env d operation wait (oneShot (\r -> keep >> completed env why wait r (oneShot (\_ -> next r))))
@@ -130,16 +124,14 @@ operateAgain env d operation keep !wait came kept = do
 abort :: Env -> Answer -> IO ()
 abort env !answer = IO $ \s -> case cancel (envBackend env) (answerToken answer) of IO act -> act s
 
--- | A thread whose operation has ended with this result goes on: as given, or with
--- the cancellation that ended the operation.
+-- | A thread whose operation has ended goes on: as given, or with the cancellation that ended it.
 retire :: Env -> Why -> Wait -> Int -> Resume -> IO ()
 retire env why (Wait tcb _ _) r resume
   | r < 0, r == Sys.canceled = orClosing (hostHome (envHost env)) tcb resume >>= uncurry (hostReady (envHost env) why)
   | otherwise = hostReady (envHost env) why tcb resume
 
--- | As 'operate', where the next node takes reading some memory. The action does not block,
--- and uses nothing of this worker's (Note [A thread that moves]); its exceptions are the
--- thread's.
+-- | As 'operate', where the next node takes reading some memory. The action does not block, and uses
+-- nothing of this worker's (Note [A thread that moves]); its exceptions are the thread's.
 operateIO :: Env -> Why -> Descriptor -> Operation -> Wait -> (Int -> IO Trace) -> IO Trace
 operateIO env why d operation wait next = operate env why d operation (pure ()) wait (\r -> internally (\_ _ -> next r))
 {-# INLINE operateIO #-}
@@ -151,13 +143,11 @@ operateIO env why d operation wait next = operate env why d operation (pure ()) 
 -- those timers and that backend are no longer ours, and a thread put into a queue from elsewhere
 -- may be lost. A node that needs a worker takes the one it runs on.
 
--- | A node that goes on with the part of the worker that the thread is on by then:
--- Note [A thread that moves].
+-- | A node that goes on with the part of the worker that the thread is on by then.
 onItsWorker :: Env -> (Env -> IO Trace) -> Trace
 onItsWorker env act = internally (\home _ -> readArray (envPeers env) (homeWorker home) >>= act . fromMaybe env)
 
--- | As 'operate', but when the instant has come first the operation is cancelled
--- and fails with @ETIMEDOUT@. If it succeeded after all, it succeeded.
+-- | As 'operate', but at the instant it is cancelled, and fails with @ETIMEDOUT@ if it has not succeeded.
 operateBefore :: Env -> Maybe Int64 -> Why -> Descriptor -> Operation -> IO () -> Wait -> (Int -> Trace) -> IO Trace
 operateBefore env Nothing why d operation keep wait next = operate env why d operation keep wait next
 operateBefore env (Just limit) why d operation keep wait next = do
@@ -167,7 +157,7 @@ operateBefore env (Just limit) why d operation keep wait next = do
     keep
     readIORef alarm >>= mapM_ (Timers.cancel (envTimers env))
     late <- readIORef expired
-    completed env why wait r (oneShot (\_ -> next (if late && r < 0 then failedWith eTIMEDOUT else r)))
+    completed env why wait r (oneShot (\_ -> next (if late && r < 0 then Sys.failureCode eTIMEDOUT else r)))
   if not (isPending answer)
     then keep >> pure (next answer)
     else do
@@ -178,9 +168,8 @@ operateBefore env (Just limit) why d operation keep wait next = do
       interruptible (waitTcb wait) (abort env answer)
       pure Parked
 
--- | Submit an operation, and count it while it is pending. The completion ends in 'completed'.
--- Which function 'submit' is, is not known here; so what it is given is evaluated, or it would
--- be given two thunks, to be made, entered and updated for each operation.
+-- | Submit an operation, and count it while it is pending. What 'submit', an unknown function, is given
+-- is evaluated, or it would be two thunks for each operation.
 start :: Env -> Descriptor -> Operation -> Wait -> (Int -> IO ()) -> IO Answer
 start env d operation !wait completion = whileOpen env d $ do
   let !asked = operation
@@ -193,33 +182,29 @@ start env d operation !wait completion = whileOpen env d $ do
 countPending :: Env -> Int -> IO ()
 countPending env by = readPrimVar (envPending env) >>= writePrimVar (envPending env) . (+ by)
 
--- | The end of an operation that was pending. Not inlined: a completion is what a waiting
--- thread consists of, and so it holds the environment and not the parts of it that it needs.
+-- | The end of an operation that was pending. Not inlined: a completion, which is what a waiting thread
+-- consists of, holds the environment and not the parts that it needs.
 completed :: Env -> Why -> Wait -> Int -> Resume -> IO ()
 completed env why wait r resume = countPending env (-1) >> retire env why wait r resume
 {-# NOINLINE completed #-}
 
--- | Run an action that uses the number of a descriptor: 'badDescriptor' if that was
--- closed, and it is not closed before the action ends.
+-- | Use the number of a descriptor, which is not closed meanwhile; 'Sys.badDescriptor' if it was before.
 whileOpen :: Env -> Descriptor -> IO Int -> IO Int
-whileOpen env d action = do
-  open <- enterWorker d (hostWorker (envHost env))
-  if open then action else pure badDescriptor
+whileOpen env d action = ifM (enterWorker d (hostWorker (envHost env))) action (pure Sys.badDescriptor)
 {-# INLINE whileOpen #-}
 
--- | For what the backend has no part in: answer, unless the descriptor was closed
--- and its number may be another's. As with 'whileOpen', it is not closed before
--- the answer is there; but for that of a job of the pool, which looks again itself.
+-- | 'whileOpen' for what the backend has no part in. A job of the pool, which goes on after the answer,
+-- looks again itself.
 unlessClosed :: Env -> String -> Descriptor -> IO Trace -> IO Trace
 unlessClosed env what d answer = do
   open <- enterWorker d (hostWorker (envHost env))
-  if open then answer else pure (failing what Nothing (const Done) badDescriptor)
+  if open then answer else pure (failing what Nothing (const Done) Sys.badDescriptor)
 {-# INLINE unlessClosed #-}
 
--- | Run an action that may block in the pool, and go on with its result. When the
--- wait is cancelled before a pool thread has begun, nothing is done; afterwards
--- the action is interrupted with 'JobInterrupted' where it can be, and its own end
--- decides: Note [Actions elsewhere] in "Weft.Internal.Core.Interrupt".
+-- | Run an action that may block in the pool. When the wait is cancelled before a pool thread has
+-- begun, nothing is done; afterwards the action is interrupted with 'JobInterrupted' where it can be,
+-- and its own end decides:
+-- Note [Actions elsewhere] in "Weft.Internal.Core.Interrupt".
 inPool :: Env -> IO a -> Wait -> (a -> Trace) -> IO Trace
 inPool env action (Wait anyone request _) k = do
   let home = hostHome (envHost env)
@@ -237,9 +222,8 @@ inPool env action (Wait anyone request _) k = do
       withdrawn <- cancelPool job
       withdrawn <$ unless withdrawn (interruptJob control (toException JobInterrupted))
 
--- | Close a descriptor once no event source knows it and no thread holds it (Note [Use of
--- the number] in "Weft.Internal.Os.Descriptor"); closing it again does nothing. Threads that wait on it get
--- @ECANCELED@.
+-- | Close a descriptor once no event source knows it and no thread holds it (Note [Use of the number] in
+-- "Weft.Internal.Os.Descriptor"), once. Threads that wait on it get @ECANCELED@.
 closeDescriptor :: Env -> Descriptor -> Wait -> (() -> Trace) -> IO Trace
 closeDescriptor env d wait k = do
   markClosed d >>= \case
@@ -248,9 +232,7 @@ closeDescriptor env d wait k = do
       let host = envHost env
       left <- newIORef (length knowing)
       stage <- newIORef Closing
-      let finish = do
-            held <- isHeld d
-            if held then finishLater else finishNow
+      let finish = ifM (isHeld d) finishLater finishNow
           -- Another thread holds it for one call that does not wait, nearly always for less than
           -- this.
           finishLater = do
@@ -282,22 +264,19 @@ closeDescriptor env d wait k = do
         ClosedNow -> pure (k ())
         _ -> Parked <$ writeIORef stage Awaited
 
--- | How far a close has come, on the worker that performs it.
-data ClosingStage
-  = Closing
-  | -- | Its thread is parked.
-    Awaited
-  | ClosedNow
+-- | How far a close has come on its worker. Its thread is parked when 'Awaited'.
+data ClosingStage = Closing | Awaited | ClosedNow
 
 -- | The next node for a result: the continuation, or the error that it encodes.
 failing :: String -> Maybe FilePath -> (Int -> Trace) -> Int -> Trace
 failing what path next r
   | r >= 0 = next r
-  | otherwise = Throw (toException (errnoToIOError what (Errno (fromIntegral (negate r))) Nothing path))
+  | otherwise = Throw (toException (errnoToIOError what (Sys.resultErrno r) Nothing path))
 {-# INLINE failing #-}
 
-failedWith :: Errno -> Int
-failedWith (Errno e) = negate (fromIntegral (e :: CInt))
-
-badDescriptor :: Int
-badDescriptor = failedWith eBADF
+-- | A part of a buffer, from an offset: its address, and its size, which is never outside.
+partOf :: Buffer -> Int -> Int -> (Ptr a, Int)
+partOf (Buffer memory room) offset count = (unsafeForeignPtrToPtr memory `plusPtr` from, max 0 (min (room - from) count))
+  where
+    from = max 0 (min room offset)
+{-# INLINE partOf #-}

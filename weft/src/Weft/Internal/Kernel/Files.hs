@@ -1,11 +1,8 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : The system kernel's files and directories
---
--- Nothing here touches a disk on the worker: a call about data in memory is answered from there
--- ("Weft.Internal.Kernel.AtOnce"), all else goes to the backend (io_uring, or the pool
--- of a readiness backend) or to the pool directly.
+-- | The system kernel's files and directories. A call about data in memory is answered from there
+-- ("Weft.Internal.Kernel.AtOnce"); all else goes to the backend (io_uring, or the pool of a readiness
+-- backend) or to the pool.
 module Weft.Internal.Kernel.Files
   ( openFile,
     readFileAt,
@@ -48,7 +45,7 @@ import Weft.Internal.Kernel.AtOnce
 import Weft.Internal.Kernel.Env
 import Weft.Internal.Os.Descriptor
 import Weft.Internal.Os.Net
-import Weft.Internal.Os.Sys (close, wouldBlock)
+import Weft.Internal.Os.Sys (close, failureCode, wouldBlock)
 
 -- | Fails if the directory to start from was closed.
 startingAt :: Env -> String -> Where -> IO Trace -> IO Trace
@@ -59,7 +56,7 @@ startingAt env what = \case
 -- | The path as a C string, or the error if it has none.
 withPath :: String -> ByteString -> (ForeignPtr Word8 -> IO Trace) -> IO Trace
 withPath what path use
-  | ByteString.elem 0 path = pure (failing what (Just (Char8.unpack path)) (const Done) (failedWith eINVAL))
+  | ByteString.elem 0 path = pure (failing what (Just (Char8.unpack path)) (const Done) (failureCode eINVAL))
   | otherwise = do
       memory <- mallocForeignPtrBytes (ByteString.length path + 1)
       withForeignPtr memory $ \p -> ByteString.unsafeUseAsCStringLen path $ \(from, n) -> do
@@ -112,25 +109,24 @@ openFile env place path mode flags wait k = startingAt env what place . withPath
     resolveNoMagicLinks = 0x02
 
 readFileAt :: Env -> File -> Buffer -> Int -> Int -> Int64 -> Answering Int
-readFileAt env (File d) (Buffer memory room) offset count at wait k = do
+readFileAt env (File d) buffer offset count at wait k = do
   tried <- readAtOnce env d to most at
   if tried /= wouldBlock
     then next tried <$ touchForeignPtr memory
     else operate env Completed d (Operation.ReadAt d to most at) (touchForeignPtr memory) wait next
   where
-    from = max 0 (min room offset)
-    to = unsafeForeignPtrToPtr memory `plusPtr` from
-    most = max 0 (min (room - from) count)
+    memory = bufferMemory buffer
+    (to, most) = partOf buffer offset count
     next = failing "read" Nothing k
 
 writeFileAt :: Env -> File -> ByteString -> Int64 -> Answering Int
 writeFileAt env file (BS memory n) = writeBufferAt env file (Buffer memory n) 0 n
 
 writeBufferAt :: Env -> File -> Buffer -> Int -> Int -> Int64 -> Answering Int
-writeBufferAt env (File d) (Buffer memory room) offset count at wait k =
-  operate env Completed d (Operation.WriteAt d (unsafeForeignPtrToPtr memory `plusPtr` from) (max 0 (min (room - from) count)) at) (touchForeignPtr memory) wait (failing "write" Nothing k)
+writeBufferAt env (File d) buffer offset count at wait k =
+  operate env Completed d (Operation.WriteAt d from size at) (touchForeignPtr (bufferMemory buffer)) wait (failing "write" Nothing k)
   where
-    from = max 0 (min room offset)
+    (from, size) = partOf buffer offset count
 
 syncFile :: Env -> File -> Bool -> Answering ()
 syncFile env (File d) dataOnly wait k =
@@ -201,12 +197,11 @@ setFileSize :: Env -> File -> Int64 -> Answering ()
 setFileSize env (File d) size wait k =
   unlessClosed env "truncate" d $ inPool env (whileHeld d (fromIntegral <$> c_set_size (descriptorNumber d) size)) wait (failing "truncate" Nothing (\_ -> k ()))
 
--- | The names in an open directory, without dot and dot-dot, in the order of the
--- file system.
+-- | The names in an open directory, without dot and dot-dot, in the order of the file system.
 listDirectory :: Env -> File -> Answering [ByteString]
 listDirectory env (File d) wait k = unlessClosed env "list" d (inPool env names wait k)
   where
-    names = bracket open Posix.closeDirStream (\stream -> Posix.rewindDirStream stream >> readAll stream)
+    names = filter (`notElem` map Char8.pack [".", ".."]) <$> bracket open Posix.closeDirStream (\stream -> Posix.rewindDirStream stream >> readAll stream)
     -- The stream takes the number it is given for its own, so it gets a duplicate. It closes
     -- that also when it is not opened after all.
     open = do
@@ -214,17 +209,10 @@ listDirectory env (File d) wait k = unlessClosed env "list" d (inPool env names 
         status' <- Posix.getFdStatus (Fd (descriptorNumber d))
         if Posix.isDirectory status'
           then fromIntegral <$> c_dup (descriptorNumber d)
-          else pure (failedWith eNOTDIR)
+          else pure (failureCode eNOTDIR)
       when (r < 0) $ ioError (errnoToIOError "list" (Errno (fromIntegral (negate r))) Nothing Nothing)
       Posix.unsafeOpenDirStreamFd (Fd (fromIntegral r))
-    dots = map Char8.pack [".", ".."]
-    readAll stream = do
-      name <- Posix.readDirStream stream
-      if ByteString.null name
-        then pure []
-        else do
-          rest <- readAll stream
-          pure (if name `elem` dots then rest else name : rest)
+    readAll stream = Posix.readDirStream stream >>= \name -> if ByteString.null name then pure [] else (name :) <$> readAll stream
 
 -- | A duplicate that is close-on-exec; or a negated error.
 foreign import ccall unsafe "weft_dup" c_dup :: CInt -> IO CInt
@@ -243,5 +231,5 @@ renamePath env from to = onPath env (from <> to) (Posix.rename from to)
 
 onPath :: Env -> ByteString -> IO () -> Answering ()
 onPath env path action wait k
-  | ByteString.elem 0 path = pure (failing "path" (Just (Char8.unpack path)) (const Done) (failedWith eINVAL))
+  | ByteString.elem 0 path = pure (failing "path" (Just (Char8.unpack path)) (const Done) (failureCode eINVAL))
   | otherwise = inPool env action wait k

@@ -1,10 +1,8 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : Waits for foreign descriptors, on the real system
---
--- Puts a thread that waits for a foreign descriptor into the table of the process,
--- by which it is told of a close, and has the backend wait. On the worker that owns the 'Env'.
+-- | Waits for foreign descriptors, on the real system. Puts a thread that waits for a foreign
+-- descriptor into the table of the process, by which it is told of a close, and has the backend wait.
+-- On the worker that owns the 'Env'.
 module Weft.Internal.Kernel.Foreign (awaitForeign) where
 
 import Control.Monad (when)
@@ -30,7 +28,7 @@ awaitForeign env operation number request wait k = do
   let this = ForeignWait place . hostPost (envHost env) $ do
         answer <- readIORef place
         when (isPending answer) $ cancel (envBackend env) (answerToken answer)
-      outcome r = (\open -> if open then r else badDescriptor) <$> withdraw number this
+      outcome r = (\open -> if open then r else Sys.badDescriptor) <$> withdraw number this
       -- Named as base names it, whose callers know it by that.
       next = failing "threadWait" Nothing (\_ -> k ())
   entered <- enter number this

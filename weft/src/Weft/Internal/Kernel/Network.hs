@@ -1,14 +1,10 @@
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : The system kernel's sockets
---
--- How each network system call becomes an operation of the backend, on the worker
--- that asks. Calls that cannot block are made here and now.
+-- | The system kernel's sockets. Each call becomes an operation of the backend; those that cannot
+-- block are made here and now.
 module Weft.Internal.Kernel.Network
-  ( -- * Sockets
-    openSocket,
+  ( openSocket,
     adoptSocket,
     bindSocket,
     listenSocket,
@@ -25,11 +21,8 @@ module Weft.Internal.Kernel.Network
     localAddress,
     peerAddress,
     resolve,
-
-    -- * For pipes and others
     atOnce,
     noRoom,
-    within,
   )
 where
 
@@ -38,6 +31,7 @@ import Control.Monad (filterM, unless, void)
 import Data.ByteString qualified as ByteString
 import Data.ByteString.Internal (ByteString (BS))
 import Data.ByteString.Unsafe qualified as ByteString
+import Data.Foldable (for_)
 import Data.IORef
 import Data.Int (Int64)
 import Data.Word (Word32, Word64, Word8)
@@ -56,6 +50,7 @@ import Weft.Internal.Backend qualified as Operation
 import Weft.Internal.Core.Cancel (interruptible, orInterrupted)
 import Weft.Internal.Core.SystemCall (Buffer (..), Outcome (..), Socket (..), SystemCall, deliver)
 import Weft.Internal.Core.Trace
+import Weft.Internal.Data.Conditional
 import Weft.Internal.Data.Shortage
 import Weft.Internal.Data.Time (Instant (..))
 import Weft.Internal.Data.Timers qualified as Timers
@@ -65,7 +60,7 @@ import Weft.Internal.Os.Address (showAddress)
 import Weft.Internal.Os.Descriptor (Descriptor (..), newDescriptor)
 import Weft.Internal.Os.Net
 import Weft.Internal.Os.Pool (cancelPool, submitPool)
-import Weft.Internal.Os.Sys (monotonicNow)
+import Weft.Internal.Os.Sys (failureCode, monotonicNow)
 
 -- | The result of a call that cannot block: the continuation, or its error.
 atOnce :: String -> IO CInt -> (CInt -> IO a) -> Answering a
@@ -124,13 +119,11 @@ listenSocket env s backlog wait k =
   unlessClosed env "listen" (socketDescriptor s) $
     atOnce "listen" (c_listen (number s) (fromIntegral backlog)) done wait k
 
--- | Accept one connection. Failures that are not the caller's fault do not reach it: a connection
--- that was aborted in the queue is skipped, and when descriptors or memory are short ('starved')
--- the accept waits until one is closed or a moment has passed, and the operator is told, once a
--- minute.
+-- | Accept one connection. One that was aborted in the queue is skipped; when descriptors or memory are short
+-- ('starve') the accept waits until one is closed or a moment has passed, and the operator is told.
 --
--- The accepted connection always passes through the ready queue, even when it was there at once,
--- so that the policy decides, and a flood of connections cannot keep the worker here.
+-- The connection always passes through the ready queue, so that the policy decides, and a flood of them
+-- cannot keep the worker here.
 acceptSocket :: Env -> Socket -> Maybe Instant -> Answering (Socket, SockAddr)
 acceptSocket first s limit wait k = attempt False first
   where
@@ -159,17 +152,15 @@ acceptSocket first s limit wait k = attempt False first
           pure Parked
       | otherwise = pure (failing "accept" Nothing (const Done) r)
     -- The peer's fault, or its network's (accept(2)).
-    passing = map failedWith [eCONNABORTED, eINTR, ePROTO, eNETDOWN, eNOPROTOOPT, eHOSTDOWN, eHOSTUNREACH, eNETUNREACH]
-    starving = map failedWith [eMFILE, eNFILE, eNOBUFS, eNOMEM]
+    passing = map failureCode [eCONNABORTED, eINTR, ePROTO, eNETDOWN, eNOPROTOOPT, eHOSTDOWN, eHOSTUNREACH, eNETUNREACH]
+    starving = map failureCode [eMFILE, eNFILE, eNOBUFS, eNOMEM]
 
--- | Try again when a descriptor of this process is closed, or after a while: it
--- may be another process that holds what is short.
+-- | Try again when a descriptor of this process is closed, or after a while.
 starve :: Env -> Tcb -> Resume -> IO ()
 starve env tcb again = do
   tried <- newIORef False
-  let onceWith resume = do
-        late <- readIORef tried
-        unless late $ writeIORef tried True >> resume >>= hostReady (envHost env) Accepted tcb
+  let onceWith resume =
+        unlessM (readIORef tried) $ writeIORef tried True >> resume >>= hostReady (envHost env) Accepted tcb
       once = onceWith (pure again)
   now <- monotonicNow
   key <- Timers.insert (envTimers env) (now + retryAfter) (Alarm once)
@@ -191,27 +182,20 @@ connectSocket env s address limit wait k = do
     next = failing ("connect to " <> showAddress address) Nothing (\_ -> k ())
 
 receive :: Env -> Socket -> Buffer -> Int -> Int -> Answering Int
-receive env s (Buffer memory room) offset count wait k
+receive env s buffer offset count wait k
   | most <= 0 = pure (noRoom "receive" k)
-  | otherwise = operateOn env s operation (touchForeignPtr memory) wait (failing "receive" Nothing k)
+  | otherwise = operateOn env s (\d -> Operation.Receive d to most) (touchForeignPtr (bufferMemory buffer)) wait (failing "receive" Nothing k)
   where
-    operation d = Operation.Receive d (unsafeForeignPtrToPtr memory `plusPtr` from) most
-    from = max 0 (min room offset)
-    most = within room from count
+    (to, most) = partOf buffer offset count
 {-# INLINE receive #-}
 
 -- | 'operate' on a socket's descriptor.
 operateOn :: Env -> Socket -> (Descriptor -> Operation.Operation) -> IO () -> Wait -> (Int -> Trace) -> IO Trace
 operateOn env s operation = operate env Completed (socketDescriptor s) (operation (socketDescriptor s))
 
--- | There is no room for what was to be received. To answer with 0 would be taken for the end
--- of the stream.
+-- | There is no room for what was to be received: 0 would be taken for the end of the stream.
 noRoom :: String -> (a -> Trace) -> Trace
-noRoom what _ = failing what Nothing (const Done) (failedWith eINVAL)
-
--- | As many bytes as requested, but never outside the buffer.
-within :: Int -> Int -> Int -> Int
-within room from count = max 0 (min (room - from) count)
+noRoom what _ = failing what Nothing (const Done) (failureCode eINVAL)
 
 send :: Env -> Socket -> ByteString -> Answering Int
 send env s (BS memory n) wait k = operateOn env s operation (touchForeignPtr memory) wait (failing "send" Nothing k)
@@ -219,8 +203,7 @@ send env s (BS memory n) wait k = operateOn env s operation (touchForeignPtr mem
     operation d = Operation.Send d (unsafeForeignPtrToPtr memory) n
 {-# INLINE send #-}
 
--- | A 'ByteString' is needed until here. (Not with a scope around the operation:
--- that is a closure for each, and it ends before a pending operation does.)
+-- | A 'ByteString' is needed until here. (A scope around the operation ends before a pending one does.)
 keepAlive :: ByteString -> IO ()
 keepAlive (BS memory _) = touchForeignPtr memory
 
@@ -285,8 +268,7 @@ addressOf :: Env -> String -> (CInt -> Ptr () -> CInt -> IO CInt) -> Socket -> A
 addressOf env what get s wait k = unlessClosed env what (socketDescriptor s) . allocaBytes addressRoom $ \p ->
   atOnce what (get (number s) p (fromIntegral addressRoom)) (\_ -> peekSocketAddress (castPtr p)) wait k
 
--- | In the pool: the C library's resolver blocks, for many seconds when no server
--- answers, and cannot be interrupted. So a thread that is cancelled leaves it to itself.
+-- | In the pool: the C library's resolver blocks and cannot be interrupted. A cancelled thread leaves it.
 resolve :: Env -> SystemCall [AddrInfo] -> Maybe AddrInfo -> Maybe HostName -> Maybe ServiceName -> Answering [AddrInfo]
 resolve env request hints host service wait = answerSuspend (envHost env) request ask (waitTcb wait)
   where
@@ -315,12 +297,10 @@ newMessage :: Maybe SockAddr -> [ByteString] -> IO (ForeignPtr Word8)
 newMessage address pieces = do
   message <- messageOf =<< mapM piece pieces
   let header = unsafeForeignPtrToPtr message
-  case address of
-    Nothing -> pure ()
-    Just a -> do
-      pokeSocketAddress (header `plusPtr` nameOffset) a
-      pokeByteOff header 0 (header `plusPtr` nameOffset :: Ptr ())
-      pokeByteOff header 8 (fromIntegral (sizeOfSocketAddress a) :: Word32)
+  for_ address $ \a -> do
+    pokeSocketAddress (header `plusPtr` nameOffset) a
+    pokeByteOff header 0 (header `plusPtr` nameOffset :: Ptr ())
+    pokeByteOff header 8 (fromIntegral (sizeOfSocketAddress a) :: Word32)
   message <$ touchForeignPtr message
   where
     -- The pieces stay where they are; the sender keeps them alive.

@@ -1,11 +1,8 @@
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : The system kernel's pipes and FIFOs
---
--- How each system call on a pipe becomes an operation of the backend, on the worker that asks.
--- Calls that cannot block are made here and now.
+-- | The system kernel's pipes and FIFOs. Each call becomes an operation of the backend; those that
+-- cannot block are made here and now.
 module Weft.Internal.Kernel.Pipes (openPipe, openFifo, readPipe, writePipe, pipeCapacity) where
 
 import Control.Exception (toException, try)
@@ -16,14 +13,14 @@ import Foreign.C.Types (CInt)
 import Foreign.ForeignPtr
 import Foreign.ForeignPtr.Unsafe (unsafeForeignPtrToPtr)
 import Foreign.Marshal.Array (allocaArray, peekArray)
-import Foreign.Ptr
 import Weft.Internal.Backend qualified as Operation
 import Weft.Internal.Core.SystemCall (Buffer (..), OpenMode (..), Pipe (..))
 import Weft.Internal.Core.Trace
 import Weft.Internal.Kernel.Env
-import Weft.Internal.Kernel.Network (atOnce, noRoom, within)
+import Weft.Internal.Kernel.Network (atOnce, noRoom)
 import Weft.Internal.Os.Descriptor (Descriptor (..), newDescriptor)
 import Weft.Internal.Os.Net
+import Weft.Internal.Os.Sys (failureCode)
 
 openPipe :: Answering (Pipe, Pipe)
 openPipe wait k = allocaArray 2 $ \ends ->
@@ -31,9 +28,8 @@ openPipe wait k = allocaArray 2 $ \ends ->
     [r, w] -> k (r, w)
     _ -> Done
 
--- | Never waits for the other end: reading an end that is not open for
--- writing is at its end of file; opening for writing without a reader fails with
--- @ENXIO@.
+-- | Never waits for the other end: reading an end without a writer is at its end of file; opening for
+-- writing without a reader fails with @ENXIO@.
 openFifo :: FilePath -> OpenMode -> Answering Pipe
 openFifo path mode wait k = do
   opened <- try (withCString path (\p -> c_open_fifo p (c_open_flags (existing mode) 0 0 0)))
@@ -49,12 +45,11 @@ openFifo path mode wait k = do
       other -> fromIntegral (fromEnum other)
 
 readPipe :: Env -> Pipe -> Buffer -> Int -> Int -> Answering Int
-readPipe env (Pipe d) (Buffer memory room) offset count wait k
+readPipe env (Pipe d) buffer offset count wait k
   | most <= 0 = pure (noRoom "read" k)
-  | otherwise = operate env Completed d (Operation.ReadStream d (unsafeForeignPtrToPtr memory `plusPtr` from) most) (touchForeignPtr memory) wait (failing "read" Nothing k)
+  | otherwise = operate env Completed d (Operation.ReadStream d to most) (touchForeignPtr (bufferMemory buffer)) wait (failing "read" Nothing k)
   where
-    from = max 0 (min room offset)
-    most = within room from count
+    (to, most) = partOf buffer offset count
 
 writePipe :: Env -> Pipe -> ByteString -> Answering Int
 writePipe env (Pipe d) (BS memory n) wait k =
@@ -63,7 +58,5 @@ writePipe env (Pipe d) (BS memory n) wait k =
 -- | A size that is no positive @int@ is refused here: C would see another number.
 pipeCapacity :: Env -> Pipe -> Maybe Int -> Answering Int
 pipeCapacity env (Pipe d) size wait k = unlessClosed env "fcntl" d $ case size of
-  Just n | n < 1 || n > fromIntegral (maxBound :: CInt) -> pure (failing "fcntl" Nothing (const Done) (fromIntegral (negate einval)))
+  Just n | n < 1 || n > fromIntegral (maxBound :: CInt) -> pure (failing "fcntl" Nothing (const Done) (failureCode eINVAL))
   _ -> atOnce "fcntl" (c_pipe_capacity (descriptorNumber d) (maybe 0 fromIntegral size)) (pure . fromIntegral) wait k
-  where
-    Errno einval = eINVAL

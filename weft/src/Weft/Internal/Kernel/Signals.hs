@@ -1,10 +1,8 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : The system kernel's signals
---
--- The process's registry of subscriptions to signals. GHC runs a signal's handler on a thread of
--- its own, which hands the signal to every subscription; that keeps it or wakes its waiting thread.
+-- | The system kernel's signals. The process's registry of subscriptions to signals. GHC runs a
+-- signal's handler on a thread of its own, which hands the signal to every subscription; that keeps
+-- it or wakes its waiting thread.
 module Weft.Internal.Kernel.Signals (openSignals, nextSignal, closeSignals, refusal, wasClosed) where
 
 import Control.Concurrent.MVar
@@ -46,8 +44,7 @@ openSignals several = do
         before <- Posix.installHandler n (Posix.Catch (arrived n)) Nothing
         pure (Map.insert n (before, [subscription]) known)
 
--- | Hand a signal out. One at a time: every subscription has it before the next is handed
--- out, each of which comes on a thread of its own.
+-- | Hand a signal out: one at a time, although each comes on a thread of its own.
 arrived :: SignalNumber -> IO ()
 arrived n = withMVar registry $ \known ->
   for_ (Map.lookup n known) $ \(_, subscriptions) -> for_ subscriptions give
@@ -59,13 +56,11 @@ arrived n = withMVar registry $ \known ->
         Unsubscribed -> (Unsubscribed, Nothing)
       -- A waiter that was cancelled in this moment does not take it.
       for_ waiting $ \w -> deliver w (Answered n) >>= \taken -> unless taken (give s)
-    -- Signals that no thread takes must not fill the memory; the system would merge
-    -- them, too.
+    -- Signals that no thread takes must not fill the memory.
     limit = 1000
 
--- | Take the oldest signal that has arrived, or leave the waiter for the next. At
--- most one thread waits on a subscription: an earlier one fails. So does one that comes
--- when the subscription is closed. Answers how to take the waiter back.
+-- | Take the oldest signal that has arrived, or leave the waiter for the next; an earlier waiter fails,
+-- and so does one that comes after the close. Answers how to take the waiter back.
 nextSignal :: Signals -> Waiter SignalNumber -> IO (IO ())
 nextSignal s waiter = do
   me <- newIORef ()

@@ -2,11 +2,8 @@
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : The kernel that answers with the operating system
---
--- Puts the parts together: which part answers which system call, and how a worker
--- waits for the first of an event, a timer and a wake-up.
+-- | The kernel that answers with the operating system. Which part answers which system call, and how
+-- a worker waits for an event, a timer or a wake-up.
 module Weft.Internal.Kernel.System (systemKernel, SystemSettings (..), defaultSystemSettings) where
 
 import Control.Exception (toException)
@@ -26,6 +23,7 @@ import Weft.Internal.Backend.Choose
 import Weft.Internal.Core.Cancel
 import Weft.Internal.Core.SystemCall
 import Weft.Internal.Core.Trace
+import Weft.Internal.Data.Conditional
 import Weft.Internal.Data.Counters (Gauges)
 import Weft.Internal.Data.Shortage (newShortage)
 import Weft.Internal.Data.Time
@@ -105,27 +103,22 @@ startSystem choose pool peers host = do
 
 -- | For "Weft.Counters".
 workerGauges :: Env -> IO Gauges
-workerGauges env = do
-  operations <- readPrimVar (envPending env)
-  sleeping <- Timers.size (envTimers env)
-  completed <- readPrimVar (envCompleted env)
-  fired <- readPrimVar (envFired env)
-  pure $
-    Map.fromList
-      [ (Text.pack "operations pending", operations),
-        (Text.pack "timers pending", sleeping),
-        (Text.pack "completions", completed),
-        (Text.pack "timers fired", fired)
+workerGauges env =
+  Map.fromList
+    <$> sequence
+      [ (Text.pack "operations pending",) <$> readPrimVar (envPending env),
+        (Text.pack "timers pending",) <$> Timers.size (envTimers env),
+        (Text.pack "completions",) <$> readPrimVar (envCompleted env),
+        (Text.pack "timers fired",) <$> readPrimVar (envFired env)
       ]
 
 poolGauges :: PoolGauge -> Gauges
 poolGauges (PoolGauge threads unused jobs) =
   Map.fromList [(Text.pack "pool threads", threads), (Text.pack "pool idle", unused), (Text.pack "pool waiting", jobs)]
 
--- | Answer one system call. What servers do most of all is by itself: where all answers are, all
--- that any of them needs of the environment is read first, and kept on the stack, 80
--- instructions. And not inlined where the environment is made, because it would be a closure of
--- a dozen parts of it.
+-- | What servers do most of all is by itself: where all answers are, all that any of them needs of the
+-- environment is read first, and kept on the stack, 80 instructions. Not inlined where the environment
+-- is made: it would be a closure of a dozen parts of it.
 answerSystem :: Env -> Tcb -> SystemCall a -> (a -> Trace) -> IO Trace
 answerSystem env !tcb !request k = case request of
   Receive s b o n -> do
@@ -155,9 +148,9 @@ answerTo env wait request k = case request of
   SleepUntil t -> do
     let tcb = waitTcb wait
     key <- Timers.insert (envTimers env) (instantNanoseconds t) (WakeThread tcb k)
-    interruptible tcb $ do
-      early <- Timers.cancel (envTimers env) key
-      when early $ orInterrupted tcb k >>= hostReady (envHost env) Woken tcb
+    interruptible tcb $
+      whenM (Timers.cancel (envTimers env) key) $
+        orInterrupted tcb k >>= hostReady (envHost env) Woken tcb
     pure Parked
   Accept s limit -> acceptSocket env s limit wait k
   Connect s a limit -> connectSocket env s a limit wait k
@@ -243,8 +236,7 @@ visitWaits env f start =
       WakeThread tcb _ -> f (Wait tcb (SleepUntil (Instant deadline)) 0) r
       Alarm _ -> pure r
 
--- | Collect what has happened: timers that are due, operations that completed.
--- Blocks, when it may, until the first timer or event.
+-- | Collect timers that are due and operations that completed. Blocks, when it may, until the first.
 pollSystem :: Env -> Bool -> IO Bool
 pollSystem env mayBlock = do
   sleeping <- Timers.size timers
@@ -265,15 +257,10 @@ pollSystem env mayBlock = do
     look = do
       now <- Sys.monotonicNow
       now <$ writePrimVar (homeClock (hostHome (envHost env))) (fromIntegral now)
-    expire now =
-      Timers.popExpired
-        timers
-        now
-        ( \case
-            WakeThread tcb resume -> hostReady (envHost env) Woken tcb resume
-            Alarm act -> act
-        )
-        >>= counted (envFired env)
+    expire now = Timers.popExpired timers now fire >>= counted (envFired env)
+    fire = \case
+      WakeThread tcb resume -> hostReady (envHost env) Woken tcb resume
+      Alarm act -> act
     counted variable n = n <$ when (n > 0) (readPrimVar variable >>= writePrimVar variable . (+ n))
     -- With nothing pending there is nothing to find, and no reason to ask.
     collect timeout = do

@@ -2,32 +2,20 @@
 {-# LANGUAGE OverloadedStrings #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : All threads of a run, as they are at one moment
---
--- Collects what each worker knows of its threads and puts it into words. Each worker looks at
--- its own threads, between two slices, when the request comes through its inbox, without locks. A
--- worker whose thread is stuck answers when it has been taken over; of a worker that does not
--- answer, only the threads that hold OS threads are seen.
---
--- Called on ordinary GHC threads, never on a carrier: it waits for the workers.
+-- | All threads of a run, as they are at one moment. Each worker looks at its own threads, between
+-- two slices, when the request comes through its inbox, without locks. One whose thread is stuck
+-- answers when it has been taken over; of one that does not answer, only the threads that hold OS
+-- threads are seen. Called on ordinary GHC threads: it waits.
 module Weft.Internal.Observe.Dump
-  ( -- * Collecting
-    Snapshot (..),
+  ( Snapshot (..),
     Entry (..),
     ThreadActivity (..),
     snapshot,
-
-    -- * Putting into words
     renderSnapshot,
     renderHeld,
-
-    -- * Outside of Weft
     Outside (..),
     awayState,
     outsideText,
-
-    -- * Deadlock
     seemDeadlocked,
     deadlocked,
     renderDeadlock,
@@ -79,8 +67,7 @@ data Entry = Entry
     -- | The number of its scope; 0 for none, 'limitScope' for a time limit's alarm.
     entryScope :: !Int,
     entryWorker :: !Int,
-    -- | It has lived for at least this long, in nanoseconds; not known of anonymous
-    -- threads.
+    -- | In nanoseconds, at least; not known of anonymous threads.
     entryAge :: !(Maybe Int),
     entryState :: ThreadActivity
   }
@@ -198,21 +185,18 @@ stateTime now = \case
   IsWaiting _ (Just since) _ -> now - since
   _ -> 0
 
--- | For people: a line of numbers, then every thread, those that are alike on one
--- line.
+-- | For people: a line of numbers, then the threads, those that are alike on one line.
 renderSnapshot :: Snapshot -> IO Text
 renderSnapshot = render (const True)
 
--- | A line for each thread that holds an OS thread, or for several that are alike. From any OS
--- thread, and without waiting for a worker.
+-- | A line for each thread that holds an OS thread, or for several alike. Waits for no worker.
 renderHeld :: [Home] -> IO [Text]
 renderHeld homes = do
   entries <- concat <$> mapM heldEntries homes
   now <- fromIntegral <$> monotonicNow
   groupLines (const True) now entries
 
--- | 'renderSnapshot', with a test whether the thread with a number lives, as far as is known. One that is on its
--- way from one worker to another is seen by neither.
+-- | 'renderSnapshot', given whether the thread with a number lives, as far as is known.
 render :: (Int -> Bool) -> Snapshot -> IO Text
 render lives s = do
   groups <- groupLines lives (snapshotTime s) (snapshotThreads s)

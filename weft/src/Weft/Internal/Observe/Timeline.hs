@@ -1,11 +1,9 @@
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : How a worker runs while a timeline is recorded
---
--- Slices and polls with the clock read around each. A worker chooses between these and the plain
--- ones when it starts, so that a run without a timeline pays nothing. On the worker's carrier.
+-- | How a worker runs while a timeline is recorded. Slices and polls with the clock read around each.
+-- A worker chooses between these and the plain ones when it starts, so that a run without a timeline
+-- pays nothing. On the worker's carrier.
 module Weft.Internal.Observe.Timeline (recordedSlice, recordedPolls) where
 
 import Weft.Internal.Core.Scheduler

@@ -1,11 +1,8 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : Socket addresses as text, and back
---
--- For messages, dumps and logs. The package @network@ shows an IPv4 address that was
--- mapped into IPv6 (a client of a socket for both families) with its bytes reversed:
--- nothing in this project shows a 'SockAddr' with 'show'. Pure.
+-- | Socket addresses as text, and back. The package @network@ shows an IPv4 address that was mapped
+-- into IPv6 (a client of a socket for both families) with its bytes reversed: nothing in this project
+-- shows a 'SockAddr' with 'show'. Pure.
 module Weft.Internal.Os.Address (showAddress, showHost6, parseHost4, parseHost6, ntohl) where
 
 import Data.Bits (unsafeShiftR, (.&.))
@@ -22,10 +19,9 @@ import Network.Socket (Family (..), HostAddress6, SockAddr (..), hostAddressToTu
 import Numeric (showHex)
 import System.IO.Unsafe (unsafeDupablePerformIO)
 
--- | An address with its port: @192.0.2.1:80@, @[2001:db8::1]:80@ (with the number of its
--- zone, if it has one: @[fe80::1%2]:80@), or the path of a Unix-domain socket. An IPv4
--- address that was mapped into IPv6 is shown as itself, so that one client has one name
--- whatever socket took its connection. @show@ of a 'SockAddr' reverses such an address.
+-- | An address with its port: @192.0.2.1:80@, @[2001:db8::1]:80@ (with the number of its zone, if it has one:
+-- @[fe80::1%2]:80@), or the path of a Unix-domain socket. An IPv4 address that was mapped into IPv6, which
+-- @show@ reverses, is shown as itself: one client has one name whatever socket took its connection.
 --
 -- >>> showAddress (SockAddrInet6 80 0 (0, 0, 0xffff, 0xc0000201) 0)
 -- "192.0.2.1:80"
@@ -36,9 +32,8 @@ showAddress = \case
   SockAddrInet6 port _ host zone -> "[" <> showHost6 host <> (if zone == 0 then "" else "%" <> show zone) <> "]:" <> show port
   SockAddrUnix path -> path
 
--- | In the form that RFC 5952 recommends: lower case, no leading zeros, the longest run of at
--- least two groups of zeros (the first of several) as @::@, and a mapped IPv4 address with
--- its numbers.
+-- | In the form that RFC 5952 recommends: lower case, no leading zeros, the longest run of at least two
+-- groups of zeros (the first of several) as @::@, and a mapped IPv4 address with its numbers.
 --
 -- >>> showHost6 (0x20010db8, 0, 0x10000, 1)
 -- "2001:db8::1:0:0:1"
@@ -66,22 +61,21 @@ dotted = intercalate "." . map show
 octets :: Word32 -> [Word32]
 octets n = [n `unsafeShiftR` by .&. 0xff | by <- [24, 16, 8, 0]]
 
--- | An IPv4 address: four numbers and dots, without the old shorter, octal and hexadecimal forms. In the order of
--- the machine.
+-- | An IPv4 address: four numbers and dots, without the old shorter, octal and hexadecimal forms.
 parseHost4 :: ByteString -> Maybe Word32
 parseHost4 text = case presented AF_INET 1 text of
   Just [a] -> Just a
   _ -> Nothing
 
--- | An IPv6 address: groups of up to four hexadecimal digits, at most one @::@ (at least one group of zeros), and
--- perhaps an IPv4 address as the last two groups. No zone, no brackets.
+-- | An IPv6 address: groups of up to four hexadecimal digits, at most one @::@, and perhaps an IPv4
+-- address as the last two. No zone, no brackets.
 parseHost6 :: ByteString -> Maybe HostAddress6
 parseHost6 text = case presented AF_INET6 4 text of
   Just [a, b, c, d] -> Just (a, b, c, d)
   _ -> Nothing
 
--- | Parse with the C library, into the given number of words. iproute reads @:1:2:3:4:5:6:7:8@ and takes @::00001@ for
--- @::@.
+-- | Parse with the C library, into so many words. iproute reads @:1:2:3:4:5:6:7:8@ and takes @::00001@
+-- for @::@.
 presented :: Family -> Int -> ByteString -> Maybe [Word32]
 presented family size text
   | B.length text > 45 || B.elem 0 text = Nothing

@@ -1,21 +1,14 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : Actions for the end of a run, and the doors into it
---
--- A caller outside a run (another OS thread, a thread of GHC) that waits for something in it must
--- learn when the run is over: it leaves an action here ("Weft.Outside", "Weft.STM"). One for each
--- run. From any OS thread.
+-- | Actions for the end of a run, and the doors into it. A caller outside a run that waits for
+-- something in it leaves an action here, to learn when the run is over ("Weft.Outside", "Weft.STM").
+-- One for each run. From any OS thread.
 module Weft.Internal.Os.AtEnd
   ( AtEnd,
     newAtEnd,
-
-    -- * Actions
     register,
     forget,
     runAll,
-
-    -- * Open doors
     openDoor,
     closeDoor,
     openDoors,
@@ -38,8 +31,8 @@ data Actions
 newAtEnd :: IO AtEnd
 newAtEnd = AtEnd <$> newIORef (Running 0 IntMap.empty) <*> newIORef 0
 
--- | Have an action run when the run has ended and its workers have stopped; at once if
--- that is so. It must not block. The key is for 'forget'.
+-- | Have an action run when the run and its workers have ended; at once if that is so. It must not
+-- block. The key is for 'forget'.
 register :: AtEnd -> IO () -> IO Int
 register (AtEnd ref _) act = do
   key <- atomicModifyIORef' ref $ \case
@@ -59,13 +52,10 @@ runAll (AtEnd ref _) =
     Running _ acts -> mapM_ (void . try @SomeException) acts
     Over -> pure ()
 
--- | Code outside the run may make a thread of the run go on: threads that all wait for
--- each other are no deadlock.
-openDoor :: AtEnd -> IO ()
+-- | Code outside the run may make a thread of the run go on: threads that all wait for each other are
+-- no deadlock. Taken back by 'closeDoor'.
+openDoor, closeDoor :: AtEnd -> IO ()
 openDoor (AtEnd _ doors) = atomicModifyIORef' doors (\n -> (n + 1, ()))
-
--- | Take back 'openDoor'.
-closeDoor :: AtEnd -> IO ()
 closeDoor (AtEnd _ doors) = atomicModifyIORef' doors (\n -> (n - 1, ()))
 
 openDoors :: AtEnd -> IO Int

@@ -1,9 +1,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : How many capabilities GHC has
---
--- A run needs a capability for each of its workers, and may begin while another one does.
+-- | How many capabilities GHC has. A run needs a capability for each of its workers, and may begin
+-- while another one does.
 module Weft.Internal.Os.Capabilities (raiseCapabilities) where
 
 import Control.Concurrent (getNumCapabilities, setNumCapabilities)
@@ -17,19 +15,16 @@ import System.IO.Unsafe (unsafePerformIO)
 --
 -- GHC's function (9.6.6) notes how many capabilities there are, waits until it holds all of them, adds
 -- what is missing, and releases as many as it had noted. If another thread has added some during the
--- wait, it never releases those: no thread runs on them, and the next collection, or the end of the
--- program, waits for them for ever.
---
--- So the number is read and raised under one lock of the process. A thread that has waited for the lock
--- finds the other's number, and does not put a smaller one in its place either.
+-- wait, it never releases those: no thread runs on them, and the next collection waits for them for
+-- ever. So the number is read and raised under one lock of the process.
 
 -- | See Note [One thread raises the number].
 raising :: MVar ()
 raising = unsafePerformIO (newMVar ())
 {-# NOINLINE raising #-}
 
--- | Have at least the given number of capabilities. From any thread of GHC's. Other code must not set the
--- number at the same time.
+-- | Have at least this many capabilities. From any thread of GHC's. Other code must not set the number
+-- at the same time.
 raiseCapabilities :: Int -> IO ()
 raiseCapabilities count = withMVar raising $ \() -> do
   capabilities <- getNumCapabilities

@@ -3,12 +3,8 @@
 {-# LANGUAGE UnliftedFFITypes #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : An open file descriptor, and the users of its number
---
--- Owns the identity of a descriptor and the two words of its shared state: which workers use it,
--- whether it is closed, what is known of its file, and whether another thread uses its number
--- now. Any OS thread may call every function here.
+-- | An open file descriptor, and the users of its number. Owns the identity of a descriptor and the
+-- two words of its shared state. Any OS thread may call every function here.
 module Weft.Internal.Os.Descriptor
   ( -- * Descriptors
     Descriptor (..),
@@ -60,12 +56,12 @@ import Weft.Internal.Os.Sys (Result, badDescriptor, failureCode)
 -- sent to it reaches the wrong client. So a number is used in two ways only, and closing waits for
 -- both:
 --
---   * By a worker that has entered ('enterWorker'), for as long as its backend likes. The
---     closing thread asks every such worker to forget the descriptor.
---   * By any OS thread that holds the descriptor ('whileHeld', and the calls of
---     @weft_now.c@, which hold it for one call that does not wait). Holding is: write 1 to the
---     second word, check whether the descriptor is closed, use the number if not, write 0.
---     One thread holds it at a time; a thread that finds the 1 of another does nothing.
+--   * By a worker that has entered ('enterWorker'), for as long as its backend likes. The closing
+--     thread asks it to forget.
+--   * By any OS thread that holds the descriptor ('whileHeld', and the calls of @weft_now.c@) for one
+--     call that does not wait. Holding is: write 1 to the second word, check whether the descriptor is
+--     closed, use the number if not, write 0. One thread holds it at a time; a thread that finds the 1
+--     of another does nothing.
 --
 -- 'markClosed' sets the closed bit and learns in the same atomic step which workers have entered;
 -- then the closing thread reads the second word, and closes the number when that is 0. Both sides
@@ -79,16 +75,14 @@ import Weft.Internal.Os.Sys (Result, badDescriptor, failureCode)
 --   59 .. 61  'buffered', 'localAsked', 'local'
 --   62        closed
 
--- | An open file descriptor and its identity. The kernel reuses numbers at
--- once, so a number alone cannot tell an operation on this descriptor from one
--- on its predecessor: every table entry and every event carries the serial too.
+-- | An open file descriptor and its identity. The kernel reuses numbers at once, so every table entry
+-- and every event carries the serial too.
 data Descriptor = Descriptor
   { -- | The number the operating system gave.
     descriptorNumber :: {-# UNPACK #-} !CInt,
     -- | Unique in the process (modulo 2^32).
     descriptorSerial :: {-# UNPACK #-} !Word32,
-    -- | The two words of Note [Use of the number]. For this module, and for foreign
-    -- calls that hold the descriptor.
+    -- | The two words of Note [Use of the number], for foreign calls that hold the descriptor.
     descriptorWords :: {-# UNPACK #-} !(MutablePrimArray RealWorld Int)
   }
 
@@ -98,13 +92,13 @@ instance Eq Descriptor where
 instance Show Descriptor where
   showsPrec _ d = showString "fd " . shows (descriptorNumber d)
 
--- | Give a freshly opened descriptor its identity. The number must be in
--- non-blocking mode if it is a socket, a pipe or a terminal.
+-- | Give a freshly opened descriptor its identity. A socket, a pipe or a terminal must be in
+-- non-blocking mode.
 newDescriptor :: CInt -> IO Descriptor
 newDescriptor = newDescriptorWith mempty
 
--- | The worker that a socket lives on, of the given number. One of the operating system may be used by any. A kernel in
--- this process whose sockets are parted among its workers has negative numbers, whose remainders say it.
+-- | The worker, of so many, that a socket lives on. One of the system may be used by any. A kernel in this
+-- process whose sockets are parted among its workers has negative numbers, whose remainders say it.
 livesOn :: Int -> Descriptor -> Maybe Int
 livesOn workers d
   | descriptorNumber d < 0 = Just (negate (fromIntegral (descriptorNumber d)) `rem` workers)
@@ -133,8 +127,7 @@ closedBit = 62
 mostWorkers :: Int
 mostWorkers = 59
 
--- | From now on closing asks the worker with this index first. False if the descriptor was
--- closed before.
+-- | From now on closing asks the worker with this index first. False if it was closed before.
 enterWorker :: Descriptor -> Int -> IO Bool
 enterWorker d worker = do
   seen <- readPrimVar (marks d)
@@ -167,8 +160,8 @@ isClosed d = (`testBit` closedBit) <$> readPrimVar (marks d)
 isHeld :: Descriptor -> IO Bool
 isHeld d = (/= 0) <$> readPrimArray (descriptorWords d) 1
 
--- | Hold the descriptor while an action uses its number; @EBADF@ if it was closed. The action
--- does nothing that another thread must wait for.
+-- | Hold the descriptor while an action, which must not wait for others, uses its number; @EBADF@ if it
+-- was closed.
 whileHeld :: Descriptor -> IO Result -> IO Result
 whileHeld d action = mask_ again
   where
@@ -180,8 +173,7 @@ whileHeld d action = mask_ again
           | r < 0 -> pure badDescriptor
           | otherwise -> action `finally` c_let_go words'
 
--- | How a call that holds the descriptor fails when it was closed. Not @EBADF@, which is what
--- the system says of numbers that it does not know: those of other kernels.
+-- | How a call that holds the descriptor fails when it was closed. (@EBADF@ is for numbers of other kernels.)
 wasClosed :: Result
 wasClosed = failureCode (Errno codeShutDown)
 
@@ -216,7 +208,6 @@ buffered = Facts (bit 59)
 knows :: Descriptor -> Facts -> IO Bool
 knows d (Facts facts) = (\seen -> seen .&. facts == facts) <$> readPrimVar (marks d)
 
--- | Add facts; false if they were known. About a descriptor that was closed they are added
--- in vain: its successor has words of its own.
+-- | Add facts; false if they were known. The successor of a closed descriptor has words of its own.
 learn :: Descriptor -> Facts -> IO Bool
 learn d (Facts facts) = (\before -> before .&. facts /= facts) <$> fetchOrInt (marks d) facts

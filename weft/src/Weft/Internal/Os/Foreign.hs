@@ -3,12 +3,8 @@
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : The threads that wait for foreign descriptors
---
--- One table for the process, by number, of the threads that wait for descriptors which
--- Weft does not own, so that closing one can end their waits. From any OS thread; every
--- change is one atomic step.
+-- | The threads that wait for foreign descriptors. One table for the process, by number, so that
+-- closing a descriptor can end the waits for it. From any OS thread; every change is one atomic step.
 module Weft.Internal.Os.Foreign (ForeignWait (..), enter, withdraw, waiting, closing) where
 
 import Control.Exception (finally, mask_)
@@ -24,19 +20,18 @@ import Weft.Internal.Data.Buckets
 
 -- Note [A number that is closed]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
--- A foreign descriptor can be closed at any moment by any thread, and its number be another
--- file's at once. The thread that closes it says so around the closing:
+-- Any thread can close a foreign descriptor at any moment, and its number be another file's at once. It
+-- says so around the closing:
 --
 --   begin     takes the threads that wait for the number out of the table, and notes that it is
 --             being closed;
 --   close(2)  from here on the number may be another file's;
 --   end       takes the note away; then the waits that were taken out are ended.
 --
--- No thread enters while the note is there, since it could wait for the file that is
--- going: it tries again later (GHC's event manager holds a lock meanwhile). So every thread in
--- the table waits for the file that has the number now. However a wait ends, its thread
--- leaves the table; if it is not in it any more, then the descriptor was closed, whatever the
--- event source has said.
+-- No thread enters while the note is there, since it could wait for the file that is going: it tries
+-- again later (GHC's event manager holds a lock meanwhile). So every thread in the table waits for the
+-- file that has the number now. However a wait ends, its thread leaves the table; if it is not in it
+-- any more, the descriptor was closed, whatever the event source has said.
 
 -- | A thread that waits.
 data ForeignWait = ForeignWait

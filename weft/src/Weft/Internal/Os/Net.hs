@@ -1,11 +1,8 @@
 {-# LANGUAGE CApiFFI #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : The system calls that set up sockets, pipes and randomness
---
--- Bindings that cannot block, for the kernel's own use on a worker. Each answers
--- a number that is not negative, or a negated @errno@.
+-- | The system calls that set up sockets, pipes and randomness. They cannot block, and answer a
+-- number that is not negative, or a negated @errno@.
 module Weft.Internal.Os.Net
   ( c_socket,
     c_adopt,
@@ -38,8 +35,8 @@ import Network.Socket (SocketOption (..))
 -- | Family, type, protocol; non-blocking and closed on exec.
 foreign import ccall unsafe "weft_socket" c_socket :: CInt -> CInt -> CInt -> IO CInt
 
--- | A descriptor from elsewhere, and room for two numbers: its family and its type. Makes
--- it non-blocking and closed on exec, if it is a socket.
+-- | A descriptor from elsewhere, made non-blocking and closed on exec if it is a socket; room for its
+-- family and type.
 foreign import ccall unsafe "weft_adopt" c_adopt :: CInt -> Ptr CInt -> IO CInt
 
 -- | Descriptor, address, its length.
@@ -96,6 +93,5 @@ foreign import ccall unsafe "weft_getrandom" c_getrandom :: Ptr Word8 -> CInt ->
 -- | Nanoseconds since 1970-01-01 UTC.
 foreign import ccall unsafe "weft_wall_clock" c_wall_clock :: IO Int64
 
--- | Mode (in the order of 'Weft.Internal.Core.SystemCall.OpenMode'), truncate,
--- exclusive, direct.
+-- | Mode (in the order of 'Weft.Internal.Core.SystemCall.OpenMode'), truncate, exclusive, direct.
 foreign import ccall unsafe "weft_open_flags" c_open_flags :: CInt -> CInt -> CInt -> CInt -> CInt

@@ -1,31 +1,19 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : A bounded pool of OS threads for what blocks
---
--- Disk I/O never blocks a worker: a call without an asynchronous version runs here. This is
--- @SYS_BLIO@ of Li 2008 (section 3.2.6). This module owns the queue of jobs and the threads that
--- run them; any thread may call it, and only 'shutdownPool' waits.
---
--- Threads start on demand and retire when there is no job: an idle program has none.
+-- | A bounded pool of OS threads for what blocks. Disk I/O never blocks a worker: a call without an
+-- asynchronous version runs here (@SYS_BLIO@ of Li 2008, section 3.2.6). Any thread may call it, and
+-- only 'shutdownPool' waits. Threads start on demand and retire when there is no job.
 module Weft.Internal.Os.Pool
-  ( -- * Settings
-    PoolSettings (..),
+  ( PoolSettings (..),
     defaultPoolSettings,
-
-    -- * Pools
     Pool,
     newPool,
     shutdownPool,
     withPool,
-
-    -- * Jobs
     PoolJob,
     submitPool,
     cancelPool,
     PoolClosed (..),
-
-    -- * Observation
     PoolGauge (..),
     poolGauge,
   )
@@ -46,8 +34,7 @@ import Weft.Internal.Os.Masked (interruptiblyMasked, receivePending, reportStray
 
 -- | How large a pool may grow and how fast it shrinks.
 data PoolSettings = PoolSettings
-  { -- | Most threads at a time; default 16. When all are busy, jobs wait in the
-    -- order in which they came. Values below 1 count as 1.
+  { -- | Most threads at a time, at least 1; default 16. When all are busy, jobs wait in their order.
     poolMaxThreads :: !Int,
     -- | How long a thread without a job stays; default two seconds. With 0 every thread retires as soon as the queue is empty.
     poolIdle :: !Duration
@@ -58,10 +45,8 @@ data PoolSettings = PoolSettings
 defaultPoolSettings :: PoolSettings
 defaultPoolSettings = PoolSettings {poolMaxThreads = 16, poolIdle = seconds 2}
 
--- | A pool of OS threads.
---
--- The queue is unbounded, because a refused job would need a second queue: each job stands for
--- one parked thread of the program, so whatever bounds the threads bounds the queue.
+-- | A pool of OS threads. The queue is unbounded: each job stands for one parked thread of the program,
+-- so whatever bounds those bounds the queue.
 data Pool = Pool
   { poolSettings :: !PoolSettings,
     poolState :: !(IORef PoolState),
@@ -72,9 +57,8 @@ data Pool = Pool
 -- Note [One state, one step]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~
 -- Every change is one atomicModifyIORef' of the whole state, and no lock is held across anything: a
--- worker that submits never waits for a pool thread that the run-time system has descheduled. The
--- thread that made the step then does what follows from it outside (start a thread, fill a
--- mailbox).
+-- worker that submits never waits for a pool thread. What follows from a step is done outside of it
+-- (start a thread, fill a mailbox).
 --
 -- Invariants:
 --   (1) 'waiting' is empty unless all threads allowed exist and none is idle;
@@ -87,23 +71,18 @@ data PoolState = PoolState
   { -- | Jobs that no thread has taken, oldest first.
     waiting :: !(IntMap (IO ())),
     nextJob :: !Int,
-    -- | The mailbox of each idle thread, the last to fall idle first, so that
-    -- those that are not needed stay idle and retire.
+    -- | The mailbox of each idle thread, the last to fall idle first: those that are not needed retire.
     idle :: [Mailbox],
     threads :: !Int,
     phase :: !PoolPhase
   }
 
-data PoolPhase
-  = -- | Jobs are taken.
-    Open
-  | -- | No job is taken any more; those that were taken still run.
-    Closed
+-- | Are jobs taken? Those that were taken still run.
+data PoolPhase = Open | Closed
   deriving stock (Eq)
 
--- | How an idle thread gets its next job, or is told to go ('Nothing'). Each
--- serves for one wait, and is read and never taken: 'timeout' may answer
--- 'Nothing' although its action had ended, and what had been taken were lost.
+-- | How an idle thread gets its next job, or is told to go ('Nothing'). Each serves for one wait, and
+-- is read and never taken: 'timeout' may answer 'Nothing' although its action had ended.
 type Mailbox = MVar (Maybe (IO ()))
 
 data PoolJob = PoolJob !Pool !Int
@@ -120,8 +99,8 @@ newPool settings =
     <$> newIORef (PoolState IntMap.empty 0 [] 0 Open)
     <*> newEmptyMVar
 
--- | Take no more jobs, run those already taken, and wait until the last thread
--- has gone. Harmless when done twice.
+-- | Take no more jobs, run those already taken, and wait until the last thread has gone. Harmless when
+-- done twice.
 shutdownPool :: Pool -> IO ()
 shutdownPool pool = do
   (mailboxes, none) <- atomicModifyIORef' (poolState pool) \s ->
@@ -133,9 +112,8 @@ shutdownPool pool = do
 withPool :: PoolSettings -> (Pool -> IO a) -> IO a
 withPool settings = bracket (newPool settings) shutdownPool
 
--- | Have a thread of the pool run an action, masked uninterruptibly; never waits. An
--- exception that leaves the action is a bug of the action: it is handed to the uncaught
--- exception handler and the pool goes on. Throws 'PoolClosed' after 'shutdownPool'.
+-- | Have a thread of the pool run an action, masked uninterruptibly; never waits. An exception that leaves
+-- the action is handed to the uncaught exception handler. Throws 'PoolClosed' after 'shutdownPool'.
 submitPool :: Pool -> IO () -> IO PoolJob
 submitPool pool action = uninterruptibleMask_ do
   (key, handOver) <- atomicModifyIORef' (poolState pool) \s ->
@@ -145,23 +123,19 @@ submitPool pool action = uninterruptibleMask_ do
           _ | phase s == Closed -> (s, (key, throwIO PoolClosed))
           mailbox : rest -> (s' {idle = rest}, (key, putMVar mailbox (Just action)))
           []
-            | threads s < poolMaxThreads (poolSettings pool) ->
-                (s' {threads = threads s + 1}, (key, startThread pool action))
-            | otherwise ->
-                (s' {waiting = IntMap.insert key action (waiting s)}, (key, pure ()))
+            | threads s < poolMaxThreads (poolSettings pool) -> (s' {threads = threads s + 1}, (key, startThread pool action))
+            | otherwise -> (s' {waiting = IntMap.insert key action (waiting s)}, (key, pure ()))
   PoolJob pool key <$ handOver
 
--- | Withdraw a job: true when it had not been given to a thread, and then it
--- never runs.
+-- | Withdraw a job: true when it had not been given to a thread, and then it never runs.
 cancelPool :: PoolJob -> IO Bool
 cancelPool (PoolJob pool key) = atomicModifyIORef' (poolState pool) \s ->
   case IntMap.updateLookupWithKey (\_ _ -> Nothing) key (waiting s) of
     (Nothing, _) -> (s, False)
     (Just _, rest) -> (s {waiting = rest}, True)
 
--- | Called masked uninterruptibly: between the count of threads and the thread's existence
--- nothing may come. So is the thread itself: a job may have told others of it, which may throw
--- to it at any time.
+-- | Called masked uninterruptibly: between the count of threads and the thread's existence nothing may
+-- come. So is the thread itself: others, told of it by a job, may throw to it at any time.
 startThread :: Pool -> IO () -> IO ()
 startThread pool action = void $ forkIO do
   self <- myThreadId
@@ -173,9 +147,7 @@ runJobs :: Pool -> IO () -> IO ()
 runJobs pool = go
   where
     go action = do
-      try action >>= \case
-        Right () -> pure ()
-        Left e -> report e
+      try action >>= either report pure
       -- An exception that came too late for this job must not hit the next one.
       receivePending stray
       mailbox <- newEmptyMVar
@@ -202,8 +174,8 @@ runJobs pool = go
         Left e -> stray e >> await mailbox
         Right (Just mail) -> receive mail
         Right Nothing -> step \s ->
-          -- The thread that takes the mailbox out of the list decides: this one, and then no job
-          -- comes; or another one, and then its content is on the way.
+          -- The thread that takes the mailbox out decides: this one, and no job comes; or another, and
+          -- then its content comes.
           case partition (== mailbox) (idle s) of
             ([], _) -> (s, readMVar mailbox >>= receive)
             (_, others) -> retire s {idle = others}

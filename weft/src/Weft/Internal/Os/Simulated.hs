@@ -1,10 +1,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : Has this process begun a simulation?
---
--- For code that stands below all threads, also those of GHC's, and must not ask each of them whether
--- it carries a simulated run. From any OS thread.
+-- | Has this process begun a simulation? For code below all threads, which must not ask each thread
+-- of GHC's whether it carries a simulated run. From any OS thread.
 module Weft.Internal.Os.Simulated (everSimulated, noteSimulation) where
 
 import Data.IORef
@@ -15,9 +12,9 @@ simulated = unsafePerformIO (newIORef False)
 {-# NOINLINE simulated #-}
 
 -- | Has any simulated run begun in this process?
+-- | Has any simulated run begun in this process?
 everSimulated :: IO Bool
 everSimulated = readIORef simulated
 
--- | Note that a simulation begins.
 noteSimulation :: IO ()
 noteSimulation = writeIORef simulated True

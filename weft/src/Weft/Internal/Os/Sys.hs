@@ -1,16 +1,12 @@
 {-# LANGUAGE CApiFFI #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : Thin bindings to the system calls
+-- | Thin bindings to the system calls.
 --
--- Bindings to @cbits/weft_sys.c@. This module owns the convention that every call answers a
--- number, or the negated @errno@; it holds no state, and any thread may call it. Import it
--- qualified, as @Sys@.
---
--- A call that cannot block is an @unsafe@ foreign call: some ten nanoseconds. It holds its
--- capability, and every collection waits for it, so what can block is a @safe@ one and belongs on
--- a pool thread, or is the one wait of an idle worker.
+-- Bindings to @cbits/weft_sys.c@, for any thread, to be imported qualified, as @Sys@. Every call answers
+-- a number, or the negated @errno@. One that cannot block is an @unsafe@ foreign call: some ten
+-- nanoseconds. It holds its capability, and every collection waits for it, so what can block is a @safe@
+-- one and belongs on a pool thread, or is the one wait of an idle worker.
 module Weft.Internal.Os.Sys
   ( -- * Answers
     Result,
@@ -102,8 +98,7 @@ import Foreign.C.Error (Errno (..), eAGAIN, eBADF, eINPROGRESS, errnoToIOError)
 import Foreign.C.Types (CInt (..))
 import Foreign.Ptr (Ptr)
 
--- | The answer of a call: zero or more for success, the negated @errno@ for
--- failure.
+-- | The answer of a call: zero or more for success, the negated @errno@ for failure.
 type Result = Int
 
 -- | The result that encodes a failure.
@@ -116,8 +111,7 @@ isFailure = (< 0)
 resultErrno :: Result -> Errno
 resultErrno = Errno . fromIntegral . negate
 
--- | Throw an 'IOError' that names the place when the answer stands for a
--- failure; for set-up code, where there is no thread to answer.
+-- | Throw an 'IOError' that names the place where the answer is a failure; for set-up code.
 throwFailure :: String -> IO Result -> IO Result
 throwFailure place call = do
   r <- call
@@ -137,8 +131,7 @@ canceled = failureCode (Errno codeCanceled)
 foreign import capi "errno.h value ECANCELED" codeCanceled :: CInt
 
 -- $streams
--- None of these blocks. The socket calls say so themselves (@MSG_DONTWAIT@);
--- 'readStream', 'writeStream', 'accept', 'connect' and 'sendFile' need the
+-- None of these blocks. The socket calls say so themselves (@MSG_DONTWAIT@); the others need the
 -- descriptor to be in non-blocking mode.
 
 -- | @recv@ into memory of the given number of bytes.
@@ -157,8 +150,8 @@ foreign import ccall unsafe "weft_recvmsg"
 foreign import ccall unsafe "weft_sendmsg"
   sendMessage :: CInt -> Ptr () -> IO Result
 
--- | @accept4@: address and its length (both may be null). The new descriptor
--- is non-blocking and close-on-exec.
+-- | @accept4@: address and its length (both may be null). The new descriptor is non-blocking and
+-- close-on-exec.
 foreign import ccall unsafe "weft_accept"
   accept :: CInt -> Ptr () -> Ptr () -> IO Result
 
@@ -166,8 +159,7 @@ foreign import ccall unsafe "weft_accept"
 foreign import ccall unsafe "weft_connect"
   connect :: CInt -> Ptr () -> Int -> IO Result
 
--- | How the attempt to connect ended: 0, a failure, or 'wouldBlock' while it
--- goes on.
+-- | How the attempt to connect ended: 0, a failure, or 'wouldBlock' while it goes on.
 foreign import ccall unsafe "weft_connect_result"
   connectResult :: CInt -> IO Result
 
@@ -179,14 +171,12 @@ foreign import ccall unsafe "weft_read"
 foreign import ccall unsafe "weft_write"
   writeStream :: CInt -> Ptr Word8 -> Int -> IO Result
 
--- | @sendfile@ to a socket, from a file at an offset, at most the given number of bytes. It
--- does wait for a disk where the bytes are not in the page cache: ask
--- 'residentBytes' first.
+-- | @sendfile@ to a socket, from a file at an offset, at most so many bytes. Waits for a disk where the
+-- bytes are not in the page cache: ask 'residentBytes' first.
 foreign import ccall unsafe "weft_sendfile"
   sendFile :: CInt -> CInt -> Int64 -> Int -> IO Result
 
--- | 0 when what the readiness bits name would not block now, 'wouldBlock' when
--- it would.
+-- | 0 when what the readiness bits name would not block now, 'wouldBlock' when it would.
 foreign import ccall unsafe "weft_ready_now"
   readyNow :: CInt -> Int -> IO Result
 
@@ -199,8 +189,7 @@ foreign import ccall unsafe "weft_gives_all"
   givesAll :: CInt -> IO Result
 
 -- $files
--- All but 'residentBytes' and those that end in @Now@ wait for disks and are @safe@
--- calls.
+-- All but 'residentBytes' and those that end in @Now@ wait for disks and are @safe@ calls.
 
 -- | @pread@; the offset -1 is the file's own position.
 foreign import ccall safe "weft_pread"
@@ -214,10 +203,9 @@ foreign import ccall safe "weft_pwrite"
 foreign import ccall safe "weft_fsync"
   sync :: CInt -> Int -> IO Result
 
--- | @openat2@: directory, path as a C string, flags, mode (looked at only when
--- the flags create a file), resolve flags. Where the kernel has no @openat2@ it
--- is @openat@, or @-ENOSYS@ when resolve flags are asked for: a promise about
--- symbolic links is never dropped silently.
+-- | @openat2@: directory, path as a C string, flags, mode, resolve flags. Where the kernel has no
+-- @openat2@ it is @openat@, or
+-- @-ENOSYS@ with resolve flags: a promise about symbolic links is never dropped silently.
 foreign import ccall safe "weft_openat2"
   openAt :: CInt -> Ptr () -> Int -> Int -> Int -> IO Result
 
@@ -225,35 +213,32 @@ foreign import ccall safe "weft_openat2"
 foreign import ccall safe "weft_statx"
   statAt :: CInt -> Ptr () -> Int -> Int -> Ptr () -> IO Result
 
--- | Bring the given number of bytes from an offset on into the page cache; answers how many
--- of them the file has.
+-- | Bring so many bytes from an offset on into the page cache; answers how many of them the file has.
 foreign import ccall safe "weft_read_in"
   readIn :: CInt -> Int64 -> Int -> IO Result
 
--- | How many bytes from an offset on are in the page cache (at most 256 KiB are
--- looked at); 'wouldBlock' when none is, 0 at the end of the file,
+-- | How many bytes from an offset on are in the page cache (of at most 256 KiB); 'wouldBlock' when none
+-- is, 0 at the end of the file,
 -- @-EOPNOTSUPP@ where the file system cannot say.
 foreign import ccall unsafe "weft_resident"
   residentBytes :: CInt -> Int64 -> Int -> IO Result
 
--- | 1 for a descriptor on a file system of this machine, whose metadata are memory
--- once they were looked up.
+-- | 1 for a descriptor on a file system of this machine, whose metadata are memory once looked up.
 foreign import ccall safe "weft_is_local"
   isLocal :: CInt -> IO Result
 
--- | 'openAt', for reading, of a path whose names are all in memory and that does not
--- leave the file system: directory, path, flags, resolve flags. 'wouldBlock' where
--- 'openAt' is to be asked. On a local file system only: to open is what it is there.
+-- | 'openAt', for reading, of a path whose names are all in memory and that does not leave its local
+-- file system: directory, path, flags, resolve flags. 'wouldBlock' where 'openAt' is to be asked.
 foreign import ccall unsafe "weft_open_now"
   openNow :: CInt -> Ptr () -> Int -> Int -> IO Result
 
--- | 'statAt' of such a path or, if it is empty, of the descriptor itself: directory,
--- path, mask, @struct statx@. 'wouldBlock' where 'statAt' is to be asked.
+-- | 'statAt' of such a path or, if it is empty, of the descriptor: directory, path, mask, @struct
+-- statx@; or 'wouldBlock'.
 foreign import ccall unsafe "weft_stat_now"
   statNow :: CInt -> Ptr () -> Int -> Ptr () -> IO Result
 
--- | 'readAt' of what is in the page cache, 'wouldBlock' where not all of it is. Not
--- for a file that was opened with @O_DIRECT@.
+-- | 'readAt' of what is in the page cache, or 'wouldBlock'. Not for a file that was opened with
+-- @O_DIRECT@.
 foreign import ccall unsafe "weft_read_now"
   readNow :: CInt -> Ptr Word8 -> Int -> Int64 -> IO Result
 
@@ -265,9 +250,9 @@ foreign import ccall unsafe "weft_close"
 foreign import ccall unsafe "weft_eventfd"
   newEventCounter :: IO Result
 
--- | A read, a write would not block. A hang-up: the stream has ended in this direction, or there is
--- an error or urgent data, so that a short transfer proves nothing. The number is not open; the other
--- side sends nothing more, or is gone; an error is pending.
+-- | A read, a write would not block; a hang-up: end of stream, an error or urgent data, so that a short
+-- transfer proves nothing; the number is not open; the other side sends nothing more, or is gone; an
+-- error is pending.
 readableBit, writableBit, readHangupBit, writeHangupBit, invalidBit, peerClosedBit, failedBit :: Int
 readableBit = 1
 writableBit = 2
@@ -281,8 +266,7 @@ failedBit = 64
 foreign import ccall unsafe "weft_epoll_create"
   epollCreate :: IO Result
 
--- | Register a descriptor under a key, or replace its registration: trigger (0 level, 1 edge,
--- 2 once) and readiness bits. What it is ready for already is the first event.
+-- | Register a descriptor under a key, or replace that: trigger (0 level, 1 edge, 2 once) and readiness bits.
 foreign import ccall unsafe "weft_epoll_watch"
   epollWatch :: CInt -> CInt -> Word64 -> Int -> Int -> IO Result
 
@@ -290,8 +274,8 @@ foreign import ccall unsafe "weft_epoll_watch"
 foreign import ccall unsafe "weft_epoll_remove"
   epollRemove :: CInt -> CInt -> IO Result
 
--- | Wait for at most the given number of events for the given number of nanoseconds (negative: for
--- ever). Each event is a key and readiness bits, 64 bits each.
+-- | Wait for at most so many events for so many nanoseconds (negative: for ever). Each is a key and
+-- readiness bits.
 foreign import ccall safe "weft_epoll_wait"
   epollWait :: CInt -> Ptr Word64 -> Int -> Int64 -> IO Result
 
@@ -306,8 +290,7 @@ foreign import ccall unsafe "weft_poll_events"
 foreign import ccall unsafe "weft_bits_of_poll"
   pollBits :: Int -> IO Word64
 
--- | @ppoll@ over an array of @struct pollfd@ with their keys beside it; events
--- as of 'epollWait'.
+-- | @ppoll@ over an array of @struct pollfd@ with their keys; events as of 'epollWait'.
 foreign import ccall safe "weft_poll_wait"
   pollWait :: Ptr Word8 -> Ptr Word64 -> Int -> Ptr Word64 -> Int -> Int64 -> IO Result
 

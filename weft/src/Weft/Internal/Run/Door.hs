@@ -1,36 +1,26 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : How the rest of the program reaches a worker
---
--- A worker's door is there before the worker is, and stays when another carrier takes the worker
--- over: the inbox of the messages for it, its ready queue, and its current carrier. This
--- module makes the doors of a run, and answers what others ask of a worker: its counters, its
--- threads, whether it is stuck. "Weft.Internal.Run.Worker" is the worker itself.
+-- | How the rest of the program reaches a worker. A worker's door is there before the worker is, and
+-- stays when another carrier takes the worker over. This module makes the doors of a run, and answers
+-- what others ask of a worker: its counters, its threads, whether it is stuck.
 module Weft.Internal.Run.Door
-  ( -- * Doors
-    Door (..),
+  ( Door (..),
     newDoors,
     postThrough,
     openUp,
-
-    -- * The workers inside
     WorkerSettings (..),
     Worker (..),
     Lost (..),
     doorOf,
     startedWorkers,
-
-    -- * Observation
     readCounters,
     seemsStuck,
   )
 where
 
 import Control.Exception (SomeException)
-import Control.Monad (join)
+import Control.Monad (forM, join)
 import Control.Monad.Fix (mfix)
-import Control.Monad.Primitive (RealWorld)
 import Data.Foldable (foldlM, foldrM, toList)
 import Data.IORef
 import Data.IntMap.Strict (IntMap)
@@ -52,7 +42,7 @@ import Weft.Internal.Data.Inbox
 import Weft.Internal.Data.Roll (newRoll)
 import Weft.Internal.Kernel
 import Weft.Internal.Observe.Timeline.Recorder (Recorder)
-import Weft.Internal.Os.AtEnd (AtEnd, newAtEnd)
+import Weft.Internal.Os.AtEnd (newAtEnd)
 import Weft.Internal.Os.Control
 import Weft.Internal.Os.Sys (monotonicNow)
 import Weft.Internal.Run.Ending
@@ -74,8 +64,7 @@ import Weft.Internal.Run.Ending
 -- A simulation has homes, schedulers, carriers and instances of its own, and neither doors nor
 -- workers.
 
--- | How the rest of the program reaches a worker, from any OS thread. See Note [The records of a
--- worker].
+-- | How the rest of the program reaches a worker, from any OS thread: Note [The records of a worker].
 data Door = Door
   { doorInbox :: !Inbox,
     -- | Set when the worker's kernel has started.
@@ -88,53 +77,49 @@ data Door = Door
     doorQueue :: !ReadyQueue
   }
 
--- | The doors of the given number of workers, which have not started yet. The action tells the operator
--- something.
+-- | The doors of this many workers, which have not started. The action tells the operator something.
 newDoors :: Policy -> (String -> IO ()) -> Int -> IO (Array Door)
 newDoors policy report count = do
   closing <- newIORef False
   end <- newAtEnd
   numbers <- newPrimVar 0
-  mfix $ \doors -> arrayFromList <$> mapM (newDoor policy report closing end numbers doors (doorHome <$> doors) (count == 1)) [0 .. count - 1]
-
-newDoor :: Policy -> (String -> IO ()) -> IORef Bool -> AtEnd -> PrimVar RealWorld Int -> Array Door -> Array Home -> Bool -> Int -> IO Door
-newDoor policy report closing end numbers everybody peers alone index = do
-  inbox <- newInbox
-  wake <- newIORef (pure ())
-  queue <- newReadyQueue policy
-  parked <- newRoll
-  clock <- newPrimVar 0
-  births <- newBirths
-  backOff <- newBackOff
-  retries <- newRetries True
-  guests <- newGuests
-  started <- newIORef Nothing
-  let home =
-        Home
-          { homeWorker = index,
-            homeAlone = alone,
-            homeProbe = Nothing,
-            homeNumbers = numbers,
-            homePost = post inbox (join (readIORef wake)),
-            homeReady = pushTo queue,
-            homeStart = \tcb resume -> readIORef started >>= mapM_ (\worker -> startThread (workerScheduler worker) tcb resume),
-            homeIdentify = \tcb -> readIORef started >>= maybe (pure tcb) (\worker -> numbered (workerScheduler worker) tcb),
-            homeGoing = goingAt home,
-            homeParked = parked,
-            homeClock = clock,
-            homeBirths = births,
-            homeBackOff = backOff,
-            homeRetries = retries,
-            homeVisit = \f start -> readIORef started >>= maybe (pure start) (\worker -> visitThreads worker f start),
-            homeHeld = readIORef started >>= maybe (pure []) heldThreads,
-            homeClosing = closing,
-            homeCounters = readCounters everybody,
-            homeAtEnd = end,
-            homeGuests = guests,
-            homeReport = report,
-            homePeers = peers
-          }
-  pure (Door inbox wake home started queue)
+  mfix $ \doors -> fmap arrayFromList . forM [0 .. count - 1] $ \index -> do
+    inbox <- newInbox
+    wake <- newIORef (pure ())
+    queue <- newReadyQueue policy
+    parked <- newRoll
+    clock <- newPrimVar 0
+    births <- newBirths
+    backOff <- newBackOff
+    retries <- newRetries True
+    guests <- newGuests
+    started <- newIORef Nothing
+    let home =
+          Home
+            { homeWorker = index,
+              homeAlone = count == 1,
+              homeProbe = Nothing,
+              homeNumbers = numbers,
+              homePost = post inbox (join (readIORef wake)),
+              homeReady = pushTo queue,
+              homeStart = \tcb resume -> readIORef started >>= mapM_ (\worker -> startThread (workerScheduler worker) tcb resume),
+              homeIdentify = \tcb -> readIORef started >>= maybe (pure tcb) (\worker -> numbered (workerScheduler worker) tcb),
+              homeGoing = goingAt home,
+              homeParked = parked,
+              homeClock = clock,
+              homeBirths = births,
+              homeBackOff = backOff,
+              homeRetries = retries,
+              homeVisit = \f start -> readIORef started >>= maybe (pure start) (\worker -> visitThreads worker f start),
+              homeHeld = readIORef started >>= maybe (pure []) heldThreads,
+              homeClosing = closing,
+              homeCounters = readCounters doors,
+              homeAtEnd = end,
+              homeGuests = guests,
+              homeReport = report,
+              homePeers = doorHome <$> doors
+            }
+    pure (Door inbox wake home started queue)
 
 -- | 'push' as a function of the other three: a partial application is slow to call.
 pushTo :: ReadyQueue -> Why -> Tcb -> Resume -> IO ()
@@ -196,12 +181,9 @@ data Lost = Lost
   }
 
 doorOf :: Worker -> Door
-doorOf worker = indexArray (workerDoors settings) (workerIndex settings)
-  where
-    settings = workerSettings worker
+doorOf (Worker settings _ _) = indexArray (workerDoors settings) (workerIndex settings)
 
--- | Can nothing outside make a thread of this worker ready, and are there threads that
--- wait? Cheap; from any OS thread, and may be a little old.
+-- | Is nothing outside to make a thread of this worker ready? How many wait? May be a little old.
 seemsStuck :: Worker -> IO (Bool, Int)
 seemsStuck (Worker _ kernel scheduler) = do
   quiet <- instanceQuiet kernel
@@ -209,8 +191,7 @@ seemsStuck (Worker _ kernel scheduler) = do
   parked <- parkedCount (schedulerHome scheduler)
   pure (quiet && null away, parked)
 
--- | Visit all threads of a worker. On the worker, between two slices: the thread
--- that ran last is ready, or waits, or has ended.
+-- | Visit all threads of a worker. On the worker, between two slices.
 visitThreads :: Worker -> (SeenThread -> r -> IO r) -> r -> IO r
 visitThreads (Worker _ kernel scheduler) f start = do
   away <- readIORef (schedulerAway scheduler)
@@ -220,8 +201,7 @@ visitThreads (Worker _ kernel scheduler) f start = do
   parked <- visitParked (schedulerHome scheduler) (f . SeenWaiting) queued
   instanceWaits kernel (f . SeenWaiting) parked
 
--- | Its threads that are away, and the one that it runs, if that does not come back. From any
--- OS thread.
+-- | Its threads that are away, and the one that it runs, if that does not come back.
 heldThreads :: Worker -> IO [Away]
 heldThreads (Worker _ _ scheduler) = do
   away <- readIORef (schedulerAway scheduler)

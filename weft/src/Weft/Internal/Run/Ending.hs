@@ -1,17 +1,14 @@
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : The end of a run: every thread is cancelled and ends
---
--- When the main thread has ended, each worker cancels its threads and continues until none is left
--- in the whole run. Called by the worker's loop, on its carrier, between two slices. See
--- Note [The end of a run].
+-- | The end of a run: every thread is cancelled and ends. When the main thread has ended, each worker
+-- cancels its threads, and goes on until none is left in the whole run. Called by the worker's loop,
+-- between two slices. See Note [The end of a run].
 module Weft.Internal.Run.Ending (Ending, newEnding, endingQuiet, endThreads, countLiving) where
 
 import Control.Concurrent.MVar
 import Control.Exception (toException)
-import Control.Monad (unless, void, when)
+import Control.Monad (void, when)
 import Control.Monad.Primitive (RealWorld)
 import Data.Bits ((.&.))
 import Data.IntSet (IntSet)
@@ -23,6 +20,7 @@ import Weft.Internal.Core.Cancel
 import Weft.Internal.Core.Policy
 import Weft.Internal.Core.Scheduler
 import Weft.Internal.Core.Trace
+import Weft.Internal.Data.Conditional
 import Weft.Internal.Kernel
 
 -- Note [The end of a run]
@@ -43,10 +41,9 @@ import Weft.Internal.Kernel
 --     for its number now has not been cancelled: it was away, or a finalizer forked it. It
 --     gets a negative number, and is cancelled with that (`numbered`).
 --
--- The run is over when as many threads have ended as were started. Both counts belong to the
--- workers and are read from elsewhere: ended first, started last, so that if they are
--- equal there was a moment without threads, and there will be none any more. Two workers whose
--- last threads end at the same time must not miss each other: a full barrier (`fetchAddInt`) comes
+-- The run is over when as many threads have ended as were started. Both counts are read from elsewhere:
+-- ended first, started last, so that if they are equal there was a moment without threads. Two workers
+-- whose last threads end at the same time must not miss each other: a full barrier (`fetchAddInt`) is
 -- between the writes and the reads.
 
 -- | The state that the workers share for the end of a run.
@@ -80,8 +77,7 @@ countLiving ending = do
 endThreads :: Ending -> Scheduler -> Instance -> IO ()
 endThreads ending s kernel = do
   turn <- fetchAddInt (endingTurns ending) 1
-  over <- isOver
-  unless over $ do
+  unlessM isOver $ do
     ready <- readyCount s
     begun <- readPrimArray (endingBorn ending) (homeWorker (schedulerHome s))
     -- Busy threads must not make the worker look all the time.
@@ -121,8 +117,7 @@ sweep ending s kernel = do
 cancelling :: Cancellation
 cancelling = Cancellation (toException Cancelled) Nothing
 
--- | Anonymous threads in the ready queue: those without frames end here; others are
--- cancelled, with an identity for it.
+-- | Anonymous threads in the ready queue: those without frames end here, others are cancelled.
 dropAnonymous :: Scheduler -> IO ()
 dropAnonymous s = readyCount s >>= go
   where

@@ -1,11 +1,8 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : Starting and stopping the workers of a program
---
--- Owns a run: makes the doors, starts one worker for each capability on a bound OS thread, runs
--- the main thread on the first, then stops the workers and releases what their kernels hold.
--- Called from ordinary 'IO'.
+-- | Starting and stopping the workers of a program. Owns a run: makes the doors, starts one worker
+-- for each capability on a bound OS thread, runs the main thread on the first, then stops the workers
+-- and releases what their kernels hold. Called from ordinary 'IO'.
 module Weft.Internal.Run.Runtime (Settings (..), OnDeadlock (..), defaultSettings, runWith) where
 
 import Control.Concurrent (forkIO, forkOS, getNumCapabilities, newEmptyMVar, putMVar, readMVar, rtsSupportsBoundThreads, tryPutMVar)
@@ -39,11 +36,10 @@ import Weft.Internal.Run.Worker
 
 -- | How a program is run.
 data Settings = Settings
-  { -- | How many workers run threads, each on an OS thread of its own. 'Nothing'
-    -- (the default): as many as GHC has capabilities (@+RTS -N@). More than there
-    -- are capabilities raises their number. At least 1, and at most 59. A program that also calls
-    -- 'Control.Concurrent.setNumCapabilities' must not do so while a run begins: GHC (9.6) hangs when two
-    -- threads raise the number at the same time. Weft's own runs may begin together.
+  { -- | How many workers run threads, each on an OS thread of its own, 1 to 59. Default 'Nothing': as
+    -- many as GHC has capabilities (@+RTS -N@); more raises their number. A program must not call
+    -- 'Control.Concurrent.setNumCapabilities' while a run begins: GHC (9.6) hangs when two threads
+    -- raise the number at the same time. Weft's own runs may begin together.
     settingWorkers :: !(Maybe Int),
     -- | Answers the system calls.
     settingKernel :: !Kernel,
@@ -52,29 +48,23 @@ data Settings = Settings
     -- | How many ready threads run between two polls of the event source. Default
     -- 256. Fewer: events are noticed sooner, and polling costs more.
     settingSlice :: !Int,
-    -- | How many system calls and effects one thread may make before it goes to
-    -- the end of the ready queue as if it had yielded. Default 1,000. Fewer:
-    -- fairer between threads that are never refused; more: fewer switches. At least 1.
+    -- | How many system calls and effects one thread may make before it goes to the end of the ready
+    -- queue as if it had yielded; at least 1. Default 1,000. Fewer: fairer; more: fewer switches.
     settingFuel :: !Int,
-    -- | How long the threads that are left when the main thread has ended may take to
-    -- end, their finalizers included. Default 5 seconds. Those that take longer are
-    -- reported and dropped where they are.
+    -- | How long the threads that are left at the end of the main thread may take to end, their
+    -- finalizers included. Default 5 seconds. Those that take longer are reported and dropped.
     settingGrace :: !Duration,
-    -- | How many OS threads beside the workers' own there may be, at most, to take over from
-    -- threads that compute for long or block where Weft cannot see it, as in
-    -- 'Control.Concurrent.MVar.takeMVar'. They are started when they are needed and end
-    -- when they are not. Default 2,000; at most 64 for threads that run at the moment,
-    -- because more would wait for each other. At the limit, or when the system has no
-    -- OS thread, the worker of the next such thread waits for it, and all of the worker's
-    -- threads with it. When that has lasted for half a second 'settingReport' is told
-    -- what holds the OS threads: once, until every worker has one again.
+    -- | How many OS threads beside the workers' own there may be, at most, to take over from threads
+    -- that compute for long or block where Weft cannot see it, as in
+    -- 'Control.Concurrent.MVar.takeMVar'. They start and end on demand. Default 2,000; at most 64 for
+    -- threads that run at the moment. At the limit, or when the system has no OS thread, the worker of
+    -- the next such thread waits for it, with all of its threads. When that has lasted for half a
+    -- second 'settingReport' is told what holds the OS threads: once, until every worker has one again.
     settingCarriers :: !Int,
-    -- | How the bound OS threads of the workers are started. Default 'Control.Concurrent.forkOS'. Another
-    -- thread library gives its own, which must run the action on a new bound OS thread; those of
-    -- 'settingCarriers' are Weft's.
+    -- | How the bound OS threads of the workers are started. Default 'Control.Concurrent.forkOS'. That of
+    -- another thread library must run the action on a new bound OS thread.
     settingForkOS :: !(IO () -> IO ()),
-    -- | Report a thread, by its label, that has held its worker for longer than
-    -- this: it computes, or blocks where Weft cannot see it. Others go on
+    -- | Report a thread, by its label, that has held its worker for longer than this; others go on
     -- meanwhile. Default 'Nothing': no report. Not exact to less than 16 milliseconds.
     settingStall :: !(Maybe Duration),
     -- | The reaction when all threads wait for each other, so that none can ever run
@@ -83,32 +73,27 @@ data Settings = Settings
     -- | Print all threads to standard error on the signal @SIGUSR1@, if the program has not
     -- installed a handler for it when the run begins. Default true.
     settingDumpSignal :: !Bool,
-    -- | Signals that end the run if the program has not installed a handler for them when it begins,
-    -- nor takes them by "Weft.Signal". Every thread is cancelled and finalized, as at
-    -- the end of the main thread; then 'runWith' raises 'System.Exit.ExitFailure' with the
-    -- negated number of the signal, with which GHC lets a program end as by that signal.
-    -- (Called in a thread of @forkIO@ it ends the process itself.) A second one ends the process
-    -- at once. Default: SIGTERM and SIGHUP; of SIGINT GHC makes the exception
+    -- | Signals that end the run if the program has no handler for them when it begins, nor takes them
+    -- by "Weft.Signal". Every thread is cancelled and finalized; then 'runWith' raises
+    -- 'System.Exit.ExitFailure' with the negated number of the signal, with which GHC lets a program
+    -- end as by that signal. (Called in a thread of @forkIO@ it ends the process itself.) A second one
+    -- ends the process at once. Default: SIGTERM and SIGHUP; of SIGINT GHC makes
     -- 'Control.Exception.UserInterrupt' in its main thread.
     settingEndSignals :: ![Signal],
-    -- | Record what the workers do when, into this file ('Weft.Timeline.timelineTo').
-    -- Default: no, which costs nothing. A file that cannot be opened is an 'IOError' of
-    -- the run before anything has begun.
+    -- | Record what the workers do when, into this file ('Weft.Timeline.timelineTo'). Default: no. A
+    -- file that cannot be opened is an 'IOError' of the run before anything has begun.
     settingTrace :: !(Maybe Timeline),
-    -- | Handles an exception that left a thread; the thread itself has
-    -- ended but for this action, which runs as its last effect ('Weft.liftIO'). Default:
-    -- one report on standard error. What it throws is ignored.
+    -- | Handles an exception that left a thread, as the thread's last effect ('Weft.liftIO'). What it
+    -- throws is ignored. Default: one report on standard error.
     settingUncaught :: !(ThreadId -> Label -> SomeException -> IO ()),
-    -- | Takes a message for the operator: one line, or several, without a newline
-    -- at the end. Several OS threads may call it at the same time. Default: standard error,
-    -- each message in one piece.
+    -- | Takes a message for the operator, of one line or several, without a newline at the end. Several
+    -- OS threads may call it at once. Default: standard error, each message in one piece.
     settingReport :: !(String -> IO ())
   }
 
 -- | The reaction to a deadlock.
 data OnDeadlock
-  = -- | Report it, with the cycles of threads and what they hold, and go on waiting:
-    -- something outside the run may still wake a thread.
+  = -- | Report it, with the cycles of threads, and wait on: something outside may still wake a thread.
     ReportDeadlock
   | -- | Report it and end the run: 'runWith' raises 'Control.Exception.Deadlock'.
     RaiseDeadlock
@@ -139,9 +124,8 @@ defaultSettings kernel =
 -- | Run a thread, and all that it forks, until it ends; answer its result or raise its
 -- exception. The remaining threads are cancelled and awaited ('settingGrace').
 --
--- An asynchronous exception in the caller stops the run and is raised again when the workers have
--- stopped. A thread in the middle of a computation or a foreign call goes on until that ends, and
--- no further. Needs GHC's threaded run-time system (@-threaded@).
+-- An asynchronous exception in the caller stops the run and is raised again afterwards. A thread in the
+-- middle of a computation or a foreign call goes on until that ends, and no further. Needs @-threaded@.
 runWith :: Settings -> Thread a -> IO a
 runWith settings main' = do
   unless rtsSupportsBoundThreads . throwIO $

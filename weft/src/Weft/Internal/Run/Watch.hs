@@ -1,24 +1,16 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : The unasked reports of a run to its operator, and signals
---
--- Reports threads that held a worker for too long, deadlocks and, on request by a signal, all
--- threads; and the signals that end a run. It happens on threads of GHC's or on the monitor's OS
--- thread, and costs nothing until there is something to look at.
+-- | The unasked reports of a run to its operator, and signals. Threads that held a worker for too
+-- long, deadlocks, dumps by signal, and the signals that end a run. It costs nothing until there is
+-- something to look at.
 module Weft.Internal.Run.Watch
-  ( -- * Deadlock
-    DeadlockWatch,
+  ( DeadlockWatch,
     newDeadlockWatch,
     lookForDeadlock,
-
-    -- * Stalls
     watchStall,
     stillAway,
     countBlocked,
     reportLimit,
-
-    -- * Signals
     withDumpSignal,
     withEndSignals,
   )
@@ -39,6 +31,7 @@ import System.Exit (ExitCode (..))
 import System.Posix.Signals qualified as Posix
 import Weft.Internal.Core.Scheduler
 import Weft.Internal.Core.Trace
+import Weft.Internal.Data.Conditional
 import Weft.Internal.Data.Time (Duration (..), wholeMicroseconds)
 import Weft.Internal.Observe.Dump
 import Weft.Internal.Os.AtEnd (openDoors)
@@ -51,10 +44,8 @@ newtype DeadlockWatch = DeadlockWatch (IORef Int)
 newDeadlockWatch :: IO DeadlockWatch
 newDeadlockWatch = DeadlockWatch <$> newIORef (-1)
 
--- | Call when all workers have slept for a while. First a look from outside, which
--- disturbs no worker. Only if nothing speaks against a deadlock are the workers asked
--- for their threads, and not again before a thread has run. The last argument is
--- called with what to tell.
+-- | Called when all workers have slept for a while. First a look from outside; only if nothing speaks
+-- against a deadlock are the workers asked for their threads, and not again before a thread has run.
 lookForDeadlock :: DeadlockWatch -> [Home] -> [Worker] -> (String -> IO ()) -> IO ()
 lookForDeadlock (DeadlockWatch lastLook) homes workers report = do
   looks <- mapM seemsStuck workers
@@ -64,12 +55,10 @@ lookForDeadlock (DeadlockWatch lastLook) homes workers report = do
   open <- sum <$> mapM (openDoors . homeAtEnd) (take 1 homes)
   when (open == 0 && all fst looks && any ((> 0) . snd) looks && dispatched /= before) $ do
     writeIORef lastLook dispatched
-    seem <- seemDeadlocked homes
-    when seem $ do
+    whenM (seemDeadlocked homes) $ do
       threads <- snapshot homes
-      -- Each worker answers for itself: a thread that ran meanwhile may have sent
-      -- another from one that had not answered to one that had. And a worker that has not
-      -- answered is asked again.
+      -- Each worker answers for itself: a thread that ran meanwhile may have sent another from one that
+      -- had not answered to one that had. One that has not answered is asked again.
       after <- dispatches
       if after /= dispatched || not (null (snapshotMissing threads))
         then writeIORef lastLook (-1)
@@ -77,13 +66,11 @@ lookForDeadlock (DeadlockWatch lastLook) homes workers report = do
   where
     dispatches = sum <$> mapM (\w -> readCounter (workerScheduler w) Dispatches) workers
 
--- | A carrier has lost this worker: after so long see whether its thread is
--- still away, and report it.
+-- | A carrier has lost this worker: if its thread is still away after so long, report it.
 watchStall :: (String -> IO ()) -> Duration -> Lost -> IO ()
 watchStall report limit lost = void . forkIO $ do
   threadDelay (wholeMicroseconds limit)
-  away <- stillAway lost
-  when away $ do
+  whenM (stillAway lost) $ do
     what <- outsideText <$> awayState (lostThread lost)
     report $
       concat
@@ -126,8 +113,7 @@ reportLimit report homes most errno = do
         "These hold them. They run for long, or block where Weft cannot see it, as its own variables, sockets and 'blocking' do not:"
       ]
 
--- | While the action runs, @SIGUSR1@ prints all threads to standard error, unless
--- the program has a handler of its own.
+-- | While the action runs, @SIGUSR1@ prints all threads, unless the program has its own handler.
 withDumpSignal :: Bool -> [Home] -> IO a -> IO a
 withDumpSignal wanted homes = handling [Posix.sigUSR1 | wanted] (const (Posix.Catch printDump))
   where
@@ -177,8 +163,7 @@ withEndSignals signals action = mask $ \unmask -> do
   where
     endedBy = ExitFailure . negate . fromIntegral
 
--- | While the action runs these signals have handlers, if they have their default effect
--- when it begins.
+-- | While the action runs these signals have handlers, if they had their default effect before.
 handling :: [Posix.Signal] -> (Posix.Signal -> Posix.Handler) -> IO a -> IO a
 handling signals handler action =
   bracket (uninterruptibleMask_ (catMaybes <$> mapM install signals)) (uninterruptibleMask_ . mapM_ restore) (const action)

@@ -1,12 +1,8 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : A worker: one loop that runs ready threads and polls its kernel
---
--- Owns the loop that alternates between running ready threads ("Weft.Internal.Core.Scheduler") and
--- polling the event source ("Weft.Internal.Kernel"), sleeps when there is nothing to do, and
--- shares work with idle workers. Everything here runs on the carrier that owns the worker, a
--- bound OS thread; all other code goes through its 'Door'.
+-- | A worker: one loop that runs ready threads and polls its kernel. Owns the loop that alternates
+-- between running ready threads and polling the kernel, sleeps when there is nothing to do, and
+-- shares work. On the carrier that owns the worker; all other code goes through its 'Door'.
 module Weft.Internal.Run.Worker
   ( startWorker,
     adoptWorker,
@@ -32,6 +28,7 @@ import Weft.Internal.Core.Retries
 import Weft.Internal.Core.Scheduler
 import Weft.Internal.Core.Trace
 import Weft.Internal.Data.Births
+import Weft.Internal.Data.Conditional
 import Weft.Internal.Data.Inbox
 import Weft.Internal.Kernel
 import Weft.Internal.Observe.Timeline
@@ -109,18 +106,15 @@ stopWorker worker = do
   writeIORef (doorWake (doorOf worker)) (pure ())
   instanceStop (workerInstance worker)
 
--- | Be the worker's carrier. One turn is: a slice of ready threads, the inbox, a poll. The poll
--- does not block while threads are ready, and comes after every slice, so neither starves the
--- other. The poll comes first after a takeover, because the last one may be old, and because a
--- carrier of the monitor's reserve, which came to stop the worker, must not run a thread that
--- could hold it, too.
+-- | Be the worker's carrier. One turn is a slice of ready threads, the inbox, and a poll, which does not
+-- block while threads are ready: neither starves the other. After a takeover the poll comes first: the last
+-- may be old, and a carrier that came to stop the worker must not run a thread that could hold it, too.
 carry :: Worker -> IO Ended
 carry worker = case workerRecorder (workerSettings worker) of
   Nothing -> carryBy runSlice worker
   Just recorder -> carryBy (recordedSlice recorder) worker
 
--- | With this way to run a slice. Inlined, so that there are two loops and the plain
--- one knows nothing of recorders.
+-- | Inlined, so that there are two loops and the plain one knows nothing of recorders.
 carryBy :: (Scheduler -> Int -> IO Bool) -> Worker -> IO Ended
 carryBy slice worker@(Worker settings kernel scheduler) = foundBefore False False >>= look
   where
@@ -131,16 +125,14 @@ carryBy slice worker@(Worker settings kernel scheduler) = foundBefore False Fals
       tally scheduler Slices 1
       receiveStrays scheduler
       before <- foundBefore quiet computing
-      ours <- slice scheduler (workerSlice settings)
-      if ours then look before else pure TakenOver
+      ifM (slice scheduler (workerSlice settings)) (look before) (pure TakenOver)
     home = schedulerHome scheduler
     look !before = do
       drain (doorInbox door)
       lookAgain (homeRetries home)
       next <- readCounter scheduler NextNumber
       readPrimVar (homeClock home) >>= noteBirths (homeBirths home) next
-      closing <- readIORef (homeClosing home)
-      when closing (endThreads (workerEnding settings) scheduler kernel)
+      whenM (readIORef (homeClosing home)) (endThreads (workerEnding settings) scheduler kernel)
       ready <- readyCount scheduler
       stop <- workerStop settings
       if stop
@@ -150,10 +142,8 @@ carryBy slice worker@(Worker settings kernel scheduler) = foundBefore False Fals
             then do
               computing <- if several then shareWork settings scheduler before ready else pure False
               found <- ask False
-              -- The slice was long: other threads of GHC may wait for this
-              -- capability (the pool's, the program's own).
-              cut <- wasCut scheduler
-              when cut Ghc.yield
+              -- The slice was long: other threads of GHC may wait for this capability.
+              whenM (wasCut scheduler) Ghc.yield
               turn (not found) computing
             else do
               found <- ask False
@@ -167,28 +157,22 @@ carryBy slice worker@(Worker settings kernel scheduler) = foundBefore False Fals
     several = sizeofArray (workerDoors settings) > 1
     -- Threads of GHC's that run for threads of this worker would else begin when it sleeps:
     -- each would wake it with its first word, and wait for the capability again.
-    letGuestsRun = do
-      expected <- takeExpected (homeGuests home)
-      when expected Ghc.yield
+    letGuestsRun = whenM (takeExpected (homeGuests home)) Ghc.yield
     -- Note [No lost wake-up] in "Weft.Internal.Data.Inbox"
     sleep = do
       letGuestsRun
-      mayBlock <- trySleep (doorInbox door)
-      when mayBlock $ do
+      whenM (trySleep (doorInbox door)) $ do
         setAwake carrier False
         tally scheduler Sleeps 1
         _ <- ask True
         nowAwake settings carrier
-        woken <- awake (doorInbox door)
-        when woken (tally scheduler WakeUps 1)
+        whenM (awake (doorInbox door)) (tally scheduler WakeUps 1)
 
--- | Say that the worker is awake, and then look whether the monitor sleeps: as it does
--- when no worker has been awake for a while, or when the first was slow to start.
+-- | Say that the worker is awake, and wake the monitor if that sleeps, as it does when no worker is.
 nowAwake :: WorkerSettings -> Carrier -> IO ()
 nowAwake settings carrier = do
   setAwake carrier True
-  unwatched <- monitorAsleep carrier
-  when unwatched (workerWakeMonitor settings)
+  whenM (monitorAsleep carrier) (workerWakeMonitor settings)
 
 -- Note [When threads move]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~
@@ -225,9 +209,8 @@ data Before = Before
     beforeParkings :: !Int
   }
 
--- | Hand up to half of the ready threads to a worker that sleeps, if one does and they are worth
--- it: Note [When threads move]. After a slice; the clock still shows the poll before it. Answers
--- whether the threads compute, as far as this slice tells.
+-- | Hand up to half of the ready threads to a worker that sleeps: Note [When threads move]. After a slice;
+-- the clock still shows the poll before it. Answers whether the threads compute, as far as this slice tells.
 shareWork :: WorkerSettings -> Scheduler -> Before -> Int -> IO Bool
 shareWork settings scheduler !before !ready
   | ready <= surplus = pure False
@@ -241,8 +224,7 @@ shareWork settings scheduler !before !ready
       | i == workerIndex settings = go (i + 1)
       | otherwise = do
           let there = indexArray doors i
-          asleep <- isAsleep (doorInbox there)
-          if asleep then offer there else go (i + 1)
+          ifM (isAsleep (doorInbox there)) (offer there) (go (i + 1))
     offer there = do
       slice <- (-) <$> (fromIntegral <$> monotonicNow) <*> readPrimVar (homeClock home)
       dispatches <- subtract (beforeDispatches before) <$> readCounter scheduler Dispatches

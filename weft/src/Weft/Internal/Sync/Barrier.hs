@@ -1,9 +1,6 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : How "Weft.Barrier" works
---
--- A barrier's state and its one operation. See Note [Arrivals].
+-- | How "Weft.Barrier" works. A barrier's state and its one operation. See Note [Arrivals].
 module Weft.Internal.Sync.Barrier
   ( Barrier (..),
     BarrierState (..),

@@ -1,13 +1,9 @@
-{-# OPTIONS_GHC -O2 #-}
--- Taking control blocks apart, to pass their fields, rebuilds them wherever a thread
--- is parked: 80 bytes. (As in "Weft.Internal.Core.Scheduler".)
-{-# OPTIONS_GHC -fno-spec-constr #-}
+-- Or control blocks would be rebuilt wherever a thread parks ("Weft.Internal.Core.Scheduler").
+{-# OPTIONS_GHC -O2 -fno-spec-constr #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : How "Weft.Channel" works
---
--- The states of a channel and its operations: Note [Synchronization] in "Weft.Internal.Sync".
+-- | How "Weft.Channel" works. The states of a channel and its operations: Note [Synchronization] in
+-- "Weft.Internal.Sync".
 module Weft.Internal.Sync.Channel
   ( Channel (..),
     ChannelState (..),
@@ -15,25 +11,15 @@ module Weft.Internal.Sync.Channel
     newChannelNamed,
     newUnboundedChannel,
     newUnboundedChannelNamed,
-
-    -- * Sending and receiving
     send,
     receive,
-
-    -- ** Without waiting
     trySend,
     tryReceive,
     Received (..),
-
-    -- * One of several things
     onReceive,
     onSend,
-
-    -- * The end
     close,
     ChannelClosed (..),
-
-    -- * Looking
     waitingValues,
   )
 where
@@ -47,6 +33,7 @@ import Data.Text (Text)
 import Weft.Internal.Core.Atomic
 import Weft.Internal.Core.Park
 import Weft.Internal.Core.Trace
+import Weft.Internal.Data.Conditional
 import Weft.Internal.Sync
 import Weft.Internal.Sync.Choice
 import Weft.Internal.Sync.WaitQueue
@@ -61,8 +48,7 @@ data Channel a = Channel
     channelNames :: ChannelNames
   }
 
--- | Its name, and the objects of waits to send and to receive. Made when it is
--- needed first.
+-- | Its name, and the objects of waits to send and to receive. Made when needed first.
 data ChannelNames = ChannelNames {channelName :: !Name, blockedSend, blockedReceive :: !BlockedOn}
 
 instance Eq (Channel a) where
@@ -73,11 +59,9 @@ data ChannelState a
     Holding !Int [a] [a]
   | -- | No values; receivers, at least one (some may have been cancelled).
     Hungry !(WaitQueue () (Maybe a))
-  | -- | As many values as there may be; senders, at least one (some may have been
-    -- cancelled).
+  | -- | As many values as there may be; at least one sender (perhaps cancelled).
     Crowded !Int [a] [a] !(WaitQueue a ())
-  | -- | A sender is being asked whether it still wants to. Note [Synchronization] in
-    -- "Weft.Internal.Sync".
+  | -- | A sender is asked whether it still wants to: Note [Synchronization] in "Weft.Internal.Sync".
     Busy
   | -- | Closed, with what was sent before.
     Closed [a]
@@ -155,11 +139,9 @@ sendLater c@Channel {channelState = var, channelNames = names} here a k =
 -- | Join those that wait to send; what to do when that is done, and if the state has changed.
 queueToSend :: Channel a -> Home -> ParkedThread a () -> IO r -> IO r -> IO r
 queueToSend Channel {channelState = var, channelRoom = room} home waiter joined changed = look var $ \seen -> \case
-  Holding n front back | n >= room -> swapFor home var seen (Crowded n front back (enqueue waiter emptyQueue)) >>= done
-  Crowded n front back senders -> swapFor home var seen (Crowded n front back (enqueue waiter senders)) >>= done
+  Holding n front back | n >= room -> ifM (swapFor home var seen (Crowded n front back (enqueue waiter emptyQueue))) joined changed
+  Crowded n front back senders -> ifM (swapFor home var seen (Crowded n front back (enqueue waiter senders))) joined changed
   _ -> changed
-  where
-    done ours = if ours then joined else changed
 {-# INLINE queueToSend #-}
 
 leaveCrowded :: MutVar RealWorld (ChannelState a) -> Home -> IO ()
@@ -176,33 +158,26 @@ leaveCrowded var here = leave
 closed :: Channel a -> ChannelClosed
 closed = ChannelClosed . describeName "channel" . channelName . channelNames
 
--- | Send if there is room; the value, what to do if there is no room, if the channel is
--- closed, and if it was sent.
+-- | Send if there is room; what to do if there is none, if it is closed, and if it was sent.
 sendNow :: Channel a -> Home -> a -> IO r -> IO r -> IO r -> IO r
 sendNow Channel {channelState = var, channelRoom = room} here a full shut done = again
   where
     again = look var $ \seen -> \case
       Holding n front back
-        | n < room -> do
-            ours <- swapFor here var seen (Holding (n + 1) front (a : back))
-            if ours then done else again
+        | n < room -> ifM (swapFor here var seen (Holding (n + 1) front (a : back))) done again
         | otherwise -> full
-      Hungry _ -> do
-        served <- serve var here a
-        if served then done else again
+      Hungry _ -> ifM (serve var here a) done again
       Crowded {} -> full
       Busy -> relax >> again
       Closed _ -> shut
 {-# INLINE sendNow #-}
 
--- | Give the value to the first receiver that waits. False: try again, we still have
--- it.
+-- | Give the value to the first receiver that waits. False: try again, we still have it.
 serve :: MutVar RealWorld (ChannelState a) -> Home -> a -> IO Bool
 serve var here a = look var $ \seen -> \case
-  Hungry receivers -> dequeue receivers (False <$ swapFor here var seen (Holding 0 [] [])) $ \waiter rest -> do
-    ours <- swapFor here var seen (if isEmpty rest then Holding 0 [] [] else Hungry rest)
-    -- False if the receiver was cancelled.
-    if ours then answer here waiter (Just a) else pure False
+  -- False if the receiver was cancelled.
+  Hungry receivers -> dequeue receivers (False <$ swapFor here var seen (Holding 0 [] [])) $ \waiter rest ->
+    swapFor here var seen (if isEmpty rest then Holding 0 [] [] else Hungry rest) &&^ answer here waiter (Just a)
   _ -> pure False
 
 -- | Receive the value that was sent first; wait for one while there is none.
@@ -233,11 +208,9 @@ receiveLater c@Channel {channelState = var, channelNames = names} here k =
 -- | Join those that wait to receive; what to do when that is done, and if the state has changed.
 queueToReceive :: MutVar RealWorld (ChannelState a) -> Home -> ParkedThread () (Maybe a) -> IO r -> IO r -> IO r
 queueToReceive var home waiter joined changed = look var $ \seen -> \case
-  Holding 0 _ _ -> swapFor home var seen (Hungry (enqueue waiter emptyQueue)) >>= done
-  Hungry receivers -> swapFor home var seen (Hungry (enqueue waiter receivers)) >>= done
+  Holding 0 _ _ -> ifM (swapFor home var seen (Hungry (enqueue waiter emptyQueue))) joined changed
+  Hungry receivers -> ifM (swapFor home var seen (Hungry (enqueue waiter receivers))) joined changed
   _ -> changed
-  where
-    done ours = if ours then joined else changed
 {-# INLINE queueToReceive #-}
 
 leaveHungry :: MutVar RealWorld (ChannelState a) -> Home -> IO ()
@@ -246,28 +219,22 @@ leaveHungry var here = leave
     leave = look var $ \seen -> \case
       Hungry receivers -> do
         left <- afterRemoval receivers
-        ours <- swapFor here var seen (if isEmpty left then Holding 0 [] [] else Hungry left)
-        unless ours leave
+        unlessM (swapFor here var seen (if isEmpty left then Holding 0 [] [] else Hungry left)) leave
       _ -> pure ()
 
--- | Receive if there is a value; what to do if there is none, if there never will be
--- one, and with the value.
+-- | Receive; what to do if there is no value, if there never will be one, and with the value.
 receiveNow :: Channel a -> Home -> IO r -> IO r -> (a -> IO r) -> IO r
 receiveNow Channel {channelState = var, channelRoom = room} here none ended use = again
   where
     again = look var $ \seen -> \case
-      Holding n front back -> first front back none $ \a front' back' -> do
-        ours <- swapFor here var seen (Holding (n - 1) front' back')
-        if ours then use a else again
+      Holding n front back -> first front back none $ \a front' back' ->
+        ifM (swapFor here var seen (Holding (n - 1) front' back')) (use a) again
       Hungry _ -> none
-      Crowded n front back senders -> first front back none $ \a front' back' -> do
-        ours <- swapFor here var seen Busy
-        if ours then refill var room here (n - 1) front' back' senders >> use a else again
+      Crowded n front back senders -> first front back none $ \a front' back' ->
+        ifM (swapFor here var seen Busy) (refill var room here (n - 1) front' back' senders >> use a) again
       Busy -> relax >> again
       Closed [] -> ended
-      Closed (a : rest) -> do
-        ours <- swapFor here var seen (Closed rest)
-        if ours then use a else again
+      Closed (a : rest) -> ifM (swapFor here var seen (Closed rest)) (use a) again
 {-# INLINE receiveNow #-}
 
 -- | The first of a front and a back.
@@ -287,9 +254,7 @@ refill var room here = go
       | otherwise = dequeue senders (publish var (Holding n front back)) $ \waiter rest ->
           offered waiter >>= \case
             Nothing -> go n front back rest
-            Just a -> do
-              delivered <- answer here waiter ()
-              if delivered then go (n + 1) front (a : back) rest else go n front back rest
+            Just a -> ifM (answer here waiter ()) (go (n + 1) front (a : back) rest) (go n front back rest)
 
 -- | Send a value if there is room: true. Never waits.
 --
@@ -312,9 +277,9 @@ tryReceive :: Channel a -> Thread (Received a)
 tryReceive c = attempt (using "try to receive from" (blockedReceive (channelNames c))) $ \home _ _ ->
   receiveNow c home (pure (Got NotYet)) (pure (Got EndOfChannel)) (pure . Got . Received)
 
--- | Close the channel. Values that were sent before can be received; then receivers get
--- 'Nothing', those that wait at once. Senders fail, those that wait at once too.
--- Closing again does nothing. Neither waits nor notices a cancellation.
+-- | Close the channel. Receivers get the values that were sent before, and then 'Nothing', those
+-- that wait at once. Senders fail, those that wait too. Closing again does nothing. Neither waits
+-- nor notices a cancellation.
 close :: Channel a -> Thread ()
 close c@Channel {channelState = var} = immediate (using "close" (blockedSend (channelNames c))) go
   where
@@ -324,23 +289,13 @@ close c@Channel {channelState = var} = immediate (using "close" (blockedSend (ch
       Crowded _ front back senders -> shut here seen (front <> reverse back) (refuseAll here senders)
       Busy -> relax >> go here
       Closed _ -> pure ()
-    shut here seen left after = do
-      ours <- swapFor here var seen (Closed left)
-      if ours then after else go here
-    refuseAll here senders = dequeue senders (pure ()) $ \waiter rest -> do
-      _ <- refuse here waiter (toException (closed c))
-      refuseAll here rest
+    shut here seen left after = ifM (swapFor here var seen (Closed left)) after (go here)
+    refuseAll here senders = dequeue senders (pure ()) $ \waiter rest -> refuse here waiter (toException (closed c)) >> refuseAll here rest
 
 -- | To receive, as 'receive' does.
 onReceive :: Channel a -> Choice (Maybe a)
 onReceive c@Channel {channelState = var} =
-  Choice
-    (blockedReceive (channelNames c))
-    "receive from"
-    (\home -> receiveNow c home (pure Later) (pure (Got Nothing)) (pure . Got . Just))
-    ()
-    (\home waiter -> queueToReceive var home waiter (pure (Just (leaveHungry var))) (pure Nothing))
-    pure
+  choiceOf (blockedReceive (channelNames c)) "receive from" (\home none use -> receiveNow c home none (use Nothing) (use . Just)) () (queueToReceive var) (leaveHungry var)
 
 -- | To send this value, as 'send' does. If another is chosen, it was not sent.
 --

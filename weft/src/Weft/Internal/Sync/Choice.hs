@@ -1,13 +1,8 @@
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : Waiting for the first of several things
---
--- 'Choice' is one event among several, 'select' waits for the first of them. Each kind of object
--- ("Weft.Internal.Sync.Channel", "Weft.Internal.Sync.MVar", ...) defines its own choices; this
--- module knows no states but those of a wait. See Note [Choices].
-module Weft.Internal.Sync.Choice (Choice (..), andThen, select) where
+-- | Waiting for the first of several things. Each kind of object defines its own choices. See Note [Choices].
+module Weft.Internal.Sync.Choice (Choice (..), choiceOf, andThen, select) where
 
 import Control.Monad ((>=>))
 import Data.IORef
@@ -27,13 +22,8 @@ import Weft.Internal.Sync (attempt)
 -- value has one receiver: if the claim fails, the value stays where it was, as after a
 -- cancellation.
 --
--- `select` takes three steps in one node, without user code in between:
---
---   * Try the choices in the order of the list, and take the first that is ready.
---   * Park, and join the queues in that order.
---   * Once answered, first leave the other queues, as a cancelled wait does.
---
--- The races:
+-- `select` tries the choices in the order of the list, parks and joins the queues in that order, and
+-- once answered first leaves the others, in one node without user code in between. The races:
 --
 -- (A) A queue that was joined delivers while others are being joined: that is an answer, and
 --     the thread continues when its worker reaches the end of the node.
@@ -46,14 +36,13 @@ import Weft.Internal.Sync (attempt)
 -- (D) A thread leaves a queue late, after its answer. Its entry is a tombstone until then
 --     (Note [Tombstones] in "Weft.Internal.Sync.WaitQueue").
 --
--- Two threads in `select` never need to claim each other: a channel never has both a waiting
--- sender and a waiting receiver.
+-- Two threads in `select` never need to claim each other: a channel never has both senders and
+-- receivers that wait.
 
 -- | One of several things to wait for, with an @a@ as result.
 data Choice a = forall o b.
   Choice
-  { -- | For dumps.
-    _choiceBlockedOn :: BlockedOn,
+  { _choiceBlockedOn :: BlockedOn,
     -- | A verb for reports; empty if a report need not say it.
     _choiceVerb :: String,
     -- | Take it, if it is there: 'Later' if it is not.
@@ -74,6 +63,12 @@ instance Functor Choice where
 andThen :: Choice a -> (a -> Thread b) -> Choice b
 andThen (Choice blockedOn verb try offer join use) next = Choice blockedOn verb try offer join (use >=> next)
 
+-- | A choice of an object: how to try (what to do if it must wait, and with the result), what is
+-- offered, how to join those that wait (what to do then, and if the state has changed) and to leave.
+choiceOf :: BlockedOn -> String -> (Home -> IO (Tried b) -> (b -> IO (Tried b)) -> IO (Tried b)) -> o -> (forall r. Home -> ParkedThread o b -> IO r -> IO r -> IO r) -> (Home -> IO ()) -> Choice b
+choiceOf blockedOn verb now offer queueUp leave =
+  Choice blockedOn verb (\home -> now home (pure Later) (pure . Got)) offer (\home waiter -> queueUp home waiter (pure (Just leave)) (pure Nothing)) pure
+
 -- | Wait for the first of several choices: exactly one happens, and its result is returned; the
 -- others take nothing and give nothing.
 --
@@ -83,8 +78,7 @@ andThen (Choice blockedOn verb try offer join use) next = Choice blockedOn verb 
 -- Cancellable; a cancelled thread has taken and given nothing. Throws what the chosen operation
 -- throws.
 select :: [Choice a] -> Thread a
--- The list is the user's, and evaluated as user code.
-select choices = Thread $ \k -> foldr seq (trySelect choices k) choices
+select choices = Thread $ \k -> foldr seq (trySelect choices k) choices -- It is evaluated as user code.
 
 trySelect :: [Choice a] -> (a -> Trace) -> Trace
 trySelect choices = unThread . attempt (Uses uses) $ selectNow choices

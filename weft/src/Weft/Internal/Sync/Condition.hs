@@ -1,10 +1,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : How "Weft.Condition" works
---
--- A queue of threads that hold a mutex again when they leave it: Note [Synchronization] in
--- "Weft.Internal.Sync".
+-- | How "Weft.Condition" works. A queue of threads that hold a mutex again when they leave it: Note
+-- [Synchronization] in "Weft.Internal.Sync".
 module Weft.Internal.Sync.Condition
   ( Condition (..),
     newCondition,

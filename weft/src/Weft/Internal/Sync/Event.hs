@@ -1,9 +1,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : How "Weft.Event" works
---
--- The states of an event and its operations: Note [Synchronization] in "Weft.Internal.Sync".
+-- | How "Weft.Event" works. The states of an event and its operations: Note [Synchronization] in
+-- "Weft.Internal.Sync".
 module Weft.Internal.Sync.Event
   ( Event (..),
     EventState (..),
@@ -23,6 +21,7 @@ import Data.Text (Text)
 import Weft.Internal.Core.Atomic
 import Weft.Internal.Core.Park
 import Weft.Internal.Core.Trace
+import Weft.Internal.Data.Conditional
 import Weft.Internal.Sync
 import Weft.Internal.Sync.Choice
 import Weft.Internal.Sync.WaitQueue
@@ -70,18 +69,9 @@ wait (Event state blockedOn) = attempt (using "wait for" blockedOn) $ \home tcb 
 
 -- | To find it set, as 'wait' does.
 onSet :: Event -> Choice ()
-onSet (Event state blockedOn) =
-  Choice
-    blockedOn
-    "wait for"
-    ( \_ ->
-        readMutVar state >>= \case
-          Set -> pure (Got ())
-          Unset _ -> pure Later
-    )
-    ()
-    (\home waiter -> queueUp state home waiter (pure (Just (leave state))) (pure Nothing))
-    pure
+onSet (Event state blockedOn) = choiceOf blockedOn "wait for" (const now) () (queueUp state) (leave state)
+  where
+    now none use = readMutVar state >>= \case Set -> use (); Unset _ -> none
 
 -- | Join those that wait; what to do when that is done, and if it is set.
 queueUp :: MutVar RealWorld EventState -> Home -> ParkedThread () () -> IO r -> IO r -> IO r
@@ -89,9 +79,7 @@ queueUp state here waiter joined isSet' = again
   where
     again = look state $ \seen -> \case
       Set -> isSet'
-      Unset queue -> do
-        ours <- swapFor here state seen (Unset (enqueue waiter queue))
-        if ours then joined else again
+      Unset queue -> ifM (swapFor here state seen (Unset (enqueue waiter queue))) joined again
 
 leave :: MutVar RealWorld EventState -> Home -> IO ()
 leave state here = change here state (\case Set -> pure Set; Unset queue -> Unset <$> afterRemoval queue)

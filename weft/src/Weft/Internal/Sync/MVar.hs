@@ -1,43 +1,30 @@
 {-# LANGUAGE PatternSynonyms #-}
-{-# OPTIONS_GHC -O2 #-}
--- Taking control blocks apart, to pass their fields, rebuilds them wherever a thread
--- is parked: 80 bytes. (As in "Weft.Internal.Core.Scheduler".)
-{-# OPTIONS_GHC -fno-spec-constr #-}
+-- Or control blocks would be rebuilt wherever a thread parks ("Weft.Internal.Core.Scheduler").
+{-# OPTIONS_GHC -O2 -fno-spec-constr #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : How "Weft.MVar" works
---
--- The states of a variable and its operations: Note [Synchronization] in "Weft.Internal.Sync".
+-- | How "Weft.MVar" works. The states of a variable and its operations: Note [Synchronization] in
+-- "Weft.Internal.Sync".
 module Weft.Internal.Sync.MVar
   ( MVar (..),
     VariableState (..),
     newMVar,
     newEmptyMVar,
     newEmptyMVarNamed,
-
-    -- * Taking and putting
     takeMVar,
     putMVar,
     readMVar,
     swapMVar,
-
-    -- * Without waiting
     tryTakeMVar,
     tryPutMVar,
     tryReadMVar,
     isEmptyMVar,
-
-    -- * One of several things
     onTake,
     onRead,
-
-    -- * For locks on a value
     putBack,
   )
 where
 
-import Control.Monad (unless)
 import Data.Maybe (isNothing)
 import Data.Text (Text)
 import GHC.Exts (oneShot)
@@ -46,6 +33,7 @@ import Weft.Internal.Core.Park
 import Weft.Internal.Core.Primitive (Behaviour (..), Primitive (..), VariableState (..), behaviourOf, onlyAlone)
 import Weft.Internal.Core.Trace
 import Weft.Internal.Data.Cell
+import Weft.Internal.Data.Conditional
 import Weft.Internal.Sync
 import Weft.Internal.Sync.Choice
 import Weft.Internal.Sync.WaitQueue
@@ -75,8 +63,7 @@ data Queues a
     HungryQueues !(WaitQueue () a) !(WaitQueue () a)
   | -- | A value; putters, at least one (some may have been cancelled).
     CrowdedQueue a !(WaitQueue a ())
-  | -- | A putter is being asked whether it still wants to. Note [Synchronization] in
-    -- "Weft.Internal.Sync".
+  | -- | A putter is asked whether it still wants to: Note [Synchronization] in "Weft.Internal.Sync".
     AskingPutter
 
 pattern Hungry :: WaitQueue () a -> WaitQueue () a -> MVarState a
@@ -151,39 +138,27 @@ takeLater var blockedOn here k = takeNow var home park (pure . Got)
 -- | Join those that wait to take; what to do when that is done, and if the state has changed.
 queueToTake :: Cell (MVarState a) -> Home -> ParkedThread () a -> IO r -> IO r -> IO r
 queueToTake var home waiter joined changed = lookCell var $ \seen -> \case
-  Empty -> swapCell home var seen (One waiter) >>= done
-  One other -> swapCell home var seen (Hungry emptyQueue (enqueue waiter (enqueue other emptyQueue))) >>= done
-  Hungry readers takers -> swapCell home var seen (Hungry readers (enqueue waiter takers)) >>= done
+  Empty -> ifM (swapCell home var seen (One waiter)) joined changed
+  One other -> ifM (swapCell home var seen (Hungry emptyQueue (enqueue waiter (enqueue other emptyQueue)))) joined changed
+  Hungry readers takers -> ifM (swapCell home var seen (Hungry readers (enqueue waiter takers))) joined changed
   _ -> changed
-  where
-    done ours = if ours then joined else changed
 {-# INLINE queueToTake #-}
 
 -- | To take the value, as 'takeMVar' does.
 onTake :: MVar a -> Choice a
 onTake MVar {mvarState = var, mvarBlockedOn = blockedOn} =
-  Choice
-    (blockedTake blockedOn)
-    "take"
-    (\home -> takeNow var home (pure Later) (pure . Got))
-    ()
-    (\home waiter -> queueToTake var home waiter (pure (Just (leaveHungry var))) (pure Nothing))
-    pure
+  choiceOf (blockedTake blockedOn) "take" (takeNow var) () (queueToTake var) (leaveHungry var)
 
 -- | Take the value if there is one; what to do if there is none, what to do with it.
 takeNow :: Cell (MVarState a) -> Home -> IO r -> (a -> IO r) -> IO r
 takeNow var here none use = again
   where
     again = lookCell var $ \seen -> \case
-      Full a -> do
-        ours <- swapCell here var seen Empty
-        if ours then use a else again
+      Full a -> ifM (swapCell here var seen Empty) (use a) again
       Empty -> none
       One _ -> none
       Hungry _ _ -> none
-      Crowded a putters -> do
-        ours <- swapCell here var seen Busy
-        if ours then refill var here putters >> use a else again
+      Crowded a putters -> ifM (swapCell here var seen Busy) (refill var here putters >> use a) again
       Busy -> relax >> again
 {-# INLINE takeNow #-}
 
@@ -204,16 +179,12 @@ leaveHungry :: Cell (MVarState a) -> Home -> IO ()
 leaveHungry var here = settle
   where
     settle = lookCell var $ \seen -> \case
-      One waiter -> do
-        -- It may be that of another thread, which came when ours had been taken out.
-        waits <- stillWaits waiter
-        ours <- if waits then pure True else swapCell here var seen Empty
-        unless ours settle
+      -- It may be that of another thread, which came when ours had been taken out.
+      One waiter -> unlessM (stillWaits waiter ||^ swapCell here var seen Empty) settle
       Hungry readers takers -> do
         r <- afterRemoval readers
         t <- afterRemoval takers
-        ours <- swapCell here var seen (hungry r t)
-        unless ours settle
+        unlessM (swapCell here var seen (hungry r t)) settle
       _ -> pure ()
 
 hungry :: WaitQueue () a -> WaitQueue () a -> MVarState a
@@ -256,16 +227,13 @@ putLater var blockedOn here a k = putNow var home a park (pure (Got ()))
     park = currentTcb here >>= \tcb -> waitFor home tcb blockedOn a k queueUp
     join waiter = putNow var home a (queueUp waiter) (pure () <$ answer home waiter ())
     queueUp waiter = lookCell var $ \seen -> \case
-      Full b -> swapCell home var seen (Crowded b (enqueue waiter emptyQueue)) >>= done
-      Crowded b putters -> swapCell home var seen (Crowded b (enqueue waiter putters)) >>= done
+      Full b -> ifM (swapCell home var seen (Crowded b (enqueue waiter emptyQueue))) (pure settle) (join waiter)
+      Crowded b putters -> ifM (swapCell home var seen (Crowded b (enqueue waiter putters))) (pure settle) (join waiter)
       _ -> join waiter
-      where
-        done ours = if ours then pure settle else join waiter
     settle = lookCell var $ \seen -> \case
       Crowded b putters -> do
         left <- afterRemoval putters
-        ours <- swapCell home var seen (if isEmpty left then Full b else Crowded b left)
-        unless ours settle
+        unlessM (swapCell home var seen (if isEmpty left then Full b else Crowded b left)) settle
       Busy -> relax >> settle
       _ -> pure ()
 {-# OPAQUE putLater #-}
@@ -275,39 +243,28 @@ putNow :: Cell (MVarState a) -> Home -> a -> IO r -> IO r -> IO r
 putNow var here a full done = again
   where
     again = lookCell var $ \seen -> \case
-      Empty -> do
-        ours <- swapCell here var seen (Full a)
-        if ours then done else again
+      Empty -> ifM (swapCell here var seen (Full a)) done again
       Full _ -> full
       Crowded _ _ -> full
-      One waiter -> do
-        ours <- swapCell here var seen Empty
-        -- False if the taker was cancelled.
-        served <- if ours then answer here waiter a else pure False
-        if served then done else again
-      Hungry _ _ -> do
-        served <- serve var here a
-        if served then done else again
+      -- False if the taker was cancelled.
+      One waiter -> ifM (swapCell here var seen Empty &&^ answer here waiter a) done again
+      Hungry _ _ -> ifM (serve var here a) done again
       Busy -> relax >> again
 {-# INLINE putNow #-}
 
--- | Give the value to those that wait: to all readers, and to the first taker or, if
--- there is none, to the variable. False: try again, we still have it.
+-- | To all readers, and to the first taker or, if there is none, to the variable. False: try again.
 serve :: Cell (MVarState a) -> Home -> a -> IO Bool
 serve var here a = lookCell var $ \seen -> \case
   Hungry readers takers
-    | isEmpty readers -> dequeue takers (swapCell here var seen (Full a)) $ \waiter rest -> do
-        ours <- swapCell here var seen (if isEmpty rest then Empty else Hungry readers rest)
-        -- False if the taker was cancelled.
-        if ours then answer here waiter a else pure False
+    -- False if the taker was cancelled.
+    | isEmpty readers -> dequeue takers (swapCell here var seen (Full a)) $ \waiter rest ->
+        swapCell here var seen (if isEmpty rest then Empty else Hungry readers rest) &&^ answer here waiter a
     -- In one step, or a reader could have read what is then never put.
     | otherwise -> dequeue takers (withReaders seen (Full a) readers (pure True)) $ \waiter rest ->
         withReaders seen (if isEmpty rest then Empty else Hungry emptyQueue rest) readers (answer here waiter a)
   _ -> pure False
   where
-    withReaders seen new readers after = do
-      ours <- swapCell here var seen new
-      if ours then wakeAll here a readers >> after else pure False
+    withReaders seen new readers after = swapCell here var seen new &&^ (wakeAll here a readers >> after)
 {-# OPAQUE serve #-}
 
 -- | Read the value and leave it there; wait for one while there is none. Comes before
@@ -321,24 +278,16 @@ readMVar MVar {mvarState = var, mvarBlockedOn = blockedOn} = attempt (using "rea
 -- | Join those that wait to read; what to do when that is done, and if the state has changed.
 queueToRead :: Cell (MVarState a) -> Home -> ParkedThread () a -> IO r -> IO r -> IO r
 queueToRead var home waiter joined changed = lookCell var $ \seen -> \case
-  Empty -> swapCell home var seen (Hungry (enqueue waiter emptyQueue) emptyQueue) >>= done
-  One taker -> swapCell home var seen (Hungry (enqueue waiter emptyQueue) (enqueue taker emptyQueue)) >>= done
-  Hungry readers takers -> swapCell home var seen (Hungry (enqueue waiter readers) takers) >>= done
+  Empty -> ifM (swapCell home var seen (Hungry (enqueue waiter emptyQueue) emptyQueue)) joined changed
+  One taker -> ifM (swapCell home var seen (Hungry (enqueue waiter emptyQueue) (enqueue taker emptyQueue))) joined changed
+  Hungry readers takers -> ifM (swapCell home var seen (Hungry (enqueue waiter readers) takers)) joined changed
   _ -> changed
-  where
-    done ours = if ours then joined else changed
 {-# INLINE queueToRead #-}
 
 -- | To read the value, as 'readMVar' does.
 onRead :: MVar a -> Choice a
 onRead MVar {mvarState = var, mvarBlockedOn = blockedOn} =
-  Choice
-    (blockedRead blockedOn)
-    "read"
-    (\_ -> readNow var (pure Later) (pure . Got))
-    ()
-    (\home waiter -> queueToRead var home waiter (pure (Just (leaveHungry var))) (pure Nothing))
-    pure
+  choiceOf (blockedRead blockedOn) "read" (const (readNow var)) () (queueToRead var) (leaveHungry var)
 
 readNow :: Cell (MVarState a) -> IO r -> (a -> IO r) -> IO r
 readNow var none use = again

@@ -1,13 +1,8 @@
-{-# OPTIONS_GHC -O2 #-}
--- Taking control blocks apart, to pass their fields, rebuilds them wherever a thread
--- is parked: 80 bytes. (As in "Weft.Internal.Core.Scheduler".)
-{-# OPTIONS_GHC -fno-spec-constr #-}
+-- Or control blocks would be rebuilt wherever a thread parks ("Weft.Internal.Core.Scheduler").
+{-# OPTIONS_GHC -O2 -fno-spec-constr #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : How a mutex works
---
--- A word and a queue: Note [The word of a mutex]. The functions in 'IO' run on workers, outside
+-- | How a mutex works. See Note [The word of a mutex]. The functions in 'IO' run on workers, outside
 -- user code.
 module Weft.Internal.Sync.Mutex
   ( Mutex (..),
@@ -17,8 +12,6 @@ module Weft.Internal.Sync.Mutex
     tryLock,
     unlock,
     taken,
-
-    -- * For conditions
     heldBy,
     releaseAs,
   )
@@ -37,6 +30,7 @@ import Weft.Internal.Core.Primitive (Behaviour (..), Primitive (..), onlyAlone)
 import Weft.Internal.Core.Self
 import Weft.Internal.Core.Trace
 import Weft.Internal.Data.Cell
+import Weft.Internal.Data.Conditional
 import Weft.Internal.Sync
 import Weft.Internal.Sync.WaitQueue
 
@@ -67,8 +61,7 @@ import Weft.Internal.Sync.WaitQueue
 
 -- | A lock that one thread at a time holds.
 data Mutex = Mutex
-  { -- | Note [The word of a mutex]
-    mutexWord :: {-# UNPACK #-} !(PrimVar RealWorld Int),
+  { mutexWord :: {-# UNPACK #-} !(PrimVar RealWorld Int),
     mutexLock, mutexUnlock :: !(Primitive () ()),
     mutexQueue :: {-# UNPACK #-} !(MutVar RealWorld (WaitQueue () ())),
     mutexBlockedOn :: !BlockedOn,
@@ -145,8 +138,7 @@ lockLater m n found home tcb k
       pure (leaveQueue home (mutexQueue m))
 {-# OPAQUE lockLater #-}
 
--- | Hold the mutex if it is free: true. Never waits; false also if this thread
--- holds it.
+-- | Hold the mutex if it is free: true. Never waits; false also if this thread holds it.
 tryLock :: Mutex -> Thread Bool
 tryLock m = attempt (using "try to lock" (mutexBlockedOn m)) $ \home tcb k -> case tcbIdentity tcb of
   Nobody -> numberedFirst (tryLock m) k
@@ -154,8 +146,7 @@ tryLock m = attempt (using "try to lock" (mutexBlockedOn m)) $ \home tcb k -> ca
     found <- swapWord home (mutexWord m) 0 (shiftL n 1)
     pure (if found == 0 then Got True else Got False)
 
--- | Let the thread that has waited longest hold the mutex. Neither waits nor notices a
--- cancellation.
+-- | Let the thread that has waited longest hold the mutex. Neither waits nor notices a cancellation.
 --
 -- Throws 'NotHeld' if this thread does not hold it.
 unlock :: Mutex -> Thread ()
@@ -189,30 +180,24 @@ releaseAs m n here = do
   found <- swapWord here (mutexWord m) (shiftL n 1) 0
   unless (found == shiftL n 1) (handOver m here)
 
--- | To the first that still waits. The word is ours: odd, and we were the holder, or
--- have made it 1.
+-- | To the first that still waits. The word is ours: odd, and we held it, or have made it 1.
 handOver :: Mutex -> Home -> IO ()
 handOver m here = writePrimVar (mutexWord m) 1 >> next
   where
     next =
       look (mutexQueue m) $ \seen queue ->
-        dequeue queue free $ \waiter rest -> do
-          ours <- swapFor here (mutexQueue m) seen rest
-          if not ours
-            then next
-            else
-              claim here waiter >>= \case
-                WaitOver -> next
-                claimed@(Claimed _ tcb k) -> do
-                  -- Now, because it may run at once. Odd, even if the queue is now
-                  -- empty: a thread that joins now finds an odd word. Unless no thread can join.
-                  let number = shiftL (tcbNumber tcb) 1
-                  writePrimVar (mutexWord m) (if homeAlone here && isEmpty rest then number else number .|. 1)
-                  letGo here claimed k
+        dequeue queue free $ \waiter rest ->
+          ifM (not <$> swapFor here (mutexQueue m) seen rest) next $
+            claim here waiter >>= \case
+              WaitOver -> next
+              claimed@(Claimed _ tcb k) -> do
+                -- Before it runs. Odd even if the queue is empty now, unless no thread can join.
+                let number = shiftL (tcbNumber tcb) 1
+                writePrimVar (mutexWord m) (if homeAlone here && isEmpty rest then number else number .|. 1)
+                letGo here claimed k
     free = do
       atomicWriteInt (mutexWord m) 0
-      nobody <- isEmpty <$> readMutVar (mutexQueue m)
-      unless nobody (announce m here)
+      unlessM (isEmpty <$> readMutVar (mutexQueue m)) (announce m here)
 
 -- | To the first that still waits, where the worker is the only one: no thread joins meanwhile.
 handOverAlone :: Mutex -> Home -> IO ()
@@ -240,9 +225,7 @@ announce m here = atomicReadInt (mutexWord m) >>= go
       | odd seen = pure ()
       | otherwise = do
           found <- swapWord here (mutexWord m) seen (seen .|. 1)
-          if found /= seen
-            then go found
-            else when (seen == 0) (handOver m here)
+          if found /= seen then go found else when (seen == 0) (handOver m here)
 
 -- | Does a thread hold it, or is it on its way to one?
 taken :: Mutex -> IO Bool

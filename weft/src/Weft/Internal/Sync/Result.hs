@@ -1,11 +1,8 @@
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : Variables that are filled once
---
--- The results of children, of races and of transactions that wait, filled by a worker outside
--- user code. ("Weft.IVar", which programs fill, is an operation of a thread.)
+-- | Variables that are filled once. Results of children, of races and of transactions that wait,
+-- filled by a worker outside user code.
 module Weft.Internal.Sync.Result (ResultVar, newResultVar, fillResult, readResult, onResult) where
 
 import Control.Monad.Primitive (RealWorld)

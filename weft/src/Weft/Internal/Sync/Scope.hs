@@ -1,25 +1,16 @@
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : The lifetime that owns a set of threads
---
--- Owns the state of a scope: its threads, whether it takes more, its failure and the waiting
--- threads. 'withScope' begins and ends it; every thread passes 'forkInto' on the way in and
--- 'depart' on the way out. Called from any worker. See Note [The life of a scope].
+-- | The lifetime that owns a set of threads. Owns the state of a scope: Note [The life of a scope].
+-- Called from any worker.
 module Weft.Internal.Sync.Scope
-  ( -- * Scopes
-    Scope,
+  ( Scope,
     withScope,
     cancelScope,
     awaitAll,
-
-    -- * Threads in them
     ChildKind (..),
     ScopeEnding (..),
     forkInto,
-
-    -- * What goes wrong
     ChildFailed (..),
     ScopeEnded (..),
   )
@@ -33,6 +24,7 @@ import Data.Foldable (for_)
 import Data.IORef
 import Data.IntMap.Strict (IntMap)
 import Data.IntMap.Strict qualified as IntMap
+import Data.List (partition)
 import Data.Maybe (isNothing)
 import Data.Primitive.MutVar
 import Weft.Internal.Core.Atomic (changing, freshNumber, newShared)
@@ -42,6 +34,7 @@ import Weft.Internal.Core.Scheduler (ThreadExit (..))
 import Weft.Internal.Core.Self
 import Weft.Internal.Core.SystemCall (Ends (..), Reason (..), SystemCall (WorkerCount))
 import Weft.Internal.Core.Trace
+import Weft.Internal.Data.Conditional
 import Weft.Internal.Os.Report (exceptionText)
 import Weft.Internal.Sync (awaitIn)
 
@@ -55,10 +48,9 @@ import Weft.Internal.Sync (awaitIn)
 --            when a thread has failed, and by 'cancelScope'. Left only for Closed.
 --   Closed   has no threads. Only the owner enters it.
 --
--- A thread is counted before it is forked (`reserve`), registers as its first act
--- (`arrive`), and is uncounted as its last (`depart`). The owner waits for the count; the
--- register only serves cancellation. The thread enters masked, so that no cancellation
--- gets between. The races:
+-- A thread is counted before it is forked (`reserve`), registers as its first act (`arrive`), masked,
+-- and is uncounted as its last (`depart`). The owner waits for the count; the register only serves
+-- cancellation. The races:
 --
 -- (A) The scope begins to close between a thread's reservation and its arrival, so nothing
 --     cancels the unregistered thread. `arrive` finds the scope not open, and cancels it:
@@ -100,11 +92,10 @@ data ScopePhase = Open | Closing | Closed
 
 data ScopeState = ScopeState
   { statePhase :: !ScopePhase,
-    -- | The threads that have arrived and not departed, by number.
+    -- | Those that have arrived and not departed, by number.
     stateMembers :: !(IntMap ThreadId),
-    -- | Threads that were reserved and have not departed.
-    stateChildren :: {-# UNPACK #-} !Int,
-    stateDaemons :: {-# UNPACK #-} !Int,
+    -- | How many were reserved and have not departed.
+    stateChildren, stateDaemons :: {-# UNPACK #-} !Int,
     -- | The first.
     stateFailure :: !(Maybe ChildFailed),
     stateWaiting :: ![(Until, ParkedThread () ())]
@@ -123,11 +114,7 @@ data ChildKind = Awaited | Daemon
   deriving stock (Eq, Show)
 
 -- | The meaning of a thread's end to its scope.
-data ScopeEnding
-  = -- | Nothing.
-    Quiet
-  | -- | It fails.
-    Failing SomeException
+data ScopeEnding = Quiet | Failing SomeException
 
 -- | A thread of a scope was ended by an exception: raised in the owner of the scope.
 data ChildFailed = ChildFailed
@@ -138,8 +125,7 @@ data ChildFailed = ChildFailed
   }
 
 instance Show ChildFailed where
-  show (ChildFailed t l e) =
-    show t <> labelBehind l <> " failed: " <> exceptionText e
+  show (ChildFailed t l e) = show t <> labelBehind l <> " failed: " <> exceptionText e
 
 instance Exception ChildFailed
 
@@ -152,8 +138,7 @@ instance Show ScopeEnded where
 
 instance Exception ScopeEnded
 
--- | Interrupts the body of a scope in which a thread has failed; does not leave
--- 'withScope'.
+-- | Interrupts the body of a scope in which a thread has failed; does not leave 'withScope'.
 newtype Interrupt = Interrupt Scope
 
 instance Show Interrupt where
@@ -220,15 +205,13 @@ close home scope = changing home (scopeState scope) closing >>= mapM_ (doom home
 doom :: Home -> ThreadId -> IO ()
 doom home t = condemnFrom home t (Cancellation (toException Cancelled) Nothing)
 
--- | Cancel every thread of a scope, and let no more in. Does not wait for their end,
--- and leaves the owner's body alone ('awaitAll' there waits for them). From any
--- thread; again, or after the end of the scope, it does nothing.
+-- | Cancel every thread of a scope, and let no more in. Does not wait for their end, and leaves the
+-- owner's body alone ('awaitAll' there waits). From any thread; again, or after its end, it does nothing.
 cancelScope :: Scope -> Thread ()
 cancelScope scope = internal (\home _ -> close home scope)
 
--- | Wait until no child of the scope is left; daemons do not count. From any thread
--- that is none of them: a child would wait for itself. Cancellable. It returns also
--- when children have failed or were cancelled.
+-- | Wait until no child of the scope is left, however it ended; daemons do not count. From any thread
+-- but those, which would wait for themselves. Cancellable.
 awaitAll :: Scope -> Thread ()
 awaitAll = await Childless
 
@@ -240,13 +223,11 @@ await goal scope = awaitIn blockedOn (scopeState scope) there enter leave
     enter me st = st {stateWaiting = (goal, me) : stateWaiting st}
     leave home me = changing home (scopeState scope) (\st -> (st {stateWaiting = filter ((/= me) . snd) (stateWaiting st)}, ()))
 
--- | Fork a thread into a scope, or raise 'ScopeEnded'. What it has come to is handed
--- to the function, in the thread itself and masked, which says what it means; the
--- function must not block. The thread has the masking state of the one that forks it.
+-- | Fork a thread into a scope, or raise 'ScopeEnded'. The function says what its end means, in the
+-- thread itself and masked; it must not block. The thread has the masking state of its parent.
 forkInto :: Scope -> ChildKind -> ForkOptions -> Thread a -> (Either SomeException a -> Thread ScopeEnding) -> Thread ThreadId
 forkInto scope kind options body ended = mask $ \restore -> do
-  admitted <- internal (\home _ -> reserve home scope kind)
-  unless admitted (throwM (ScopeEnded (scopeNumber scope)))
+  unlessM (internal (\home _ -> reserve home scope kind)) (throwM (ScopeEnded (scopeNumber scope)))
   Thread . (evaluatedOptions options .) . Fork (Just options {forkScope = scopeNumber scope}) $ \_ -> toTrace $ do
     alive <- internal (\home tcb -> arrive home scope (ThreadId (tcbIdentity tcb)))
     result <- try (restore (if alive then body else noticed >> body))
@@ -277,8 +258,7 @@ arrive home scope t = do
 noticed :: Thread ()
 noticed = void (call WorkerCount)
 
--- | The last act of a thread. Its failure, if it is the first, is recorded in the
--- same step in which it is uncounted. Race (C).
+-- | The last act of a thread. Its first failure is recorded in the step that uncounts it. Race (C).
 depart :: Scope -> ChildKind -> Maybe SomeException -> Thread ()
 depart scope kind failed = internal $ \home tcb -> do
   let gone st = counted kind (-1) st {stateMembers = IntMap.delete (tcbNumber tcb) (stateMembers st)}
@@ -288,20 +268,13 @@ depart scope kind failed = internal $ \home tcb -> do
         | otherwise = (st, Nothing)
       step before =
         let (st, doomed) = record (gone before)
-            (go, stay) = partitionReached st
+            (go, stay) = partition (\(goal, _) -> reached goal st) (stateWaiting st)
          in (st {stateWaiting = stay}, (doomed, go))
   (first, woken) <- changing home (scopeState scope) step
   for_ first $ \doomed -> do
     condemnFrom home (scopeOwner scope) (Cancellation (toException (Interrupt scope)) (Just (scopeArmed scope)))
     mapM_ (doom home) doomed
-  for_ woken $ \waiter -> answer home waiter ()
-  where
-    partitionReached st
-      | null (stateWaiting st) = ([], [])
-      | otherwise = foldr (split st) ([], []) (stateWaiting st)
-    split st w@(goal, waiter) (go, stay)
-      | reached goal st = (waiter : go, stay)
-      | otherwise = (go, w : stay)
+  for_ woken $ \(_, waiter) -> answer home waiter ()
 
 -- | Is this exception a failure of a thread of the scope? Not when it was cancelled,
 -- or left by itself, or was told that its scope is ending: race (E).

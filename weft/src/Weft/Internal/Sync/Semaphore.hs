@@ -1,15 +1,10 @@
-{-# OPTIONS_GHC -O2 #-}
--- A question about the number of permits is not worth a thunk.
-{-# OPTIONS_GHC -fno-full-laziness #-}
--- Taking control blocks apart, to pass their fields, rebuilds them wherever a thread
--- is parked: 80 bytes. (As in "Weft.Internal.Core.Scheduler".)
-{-# OPTIONS_GHC -fno-spec-constr #-}
+-- A question about the number of permits is not worth a thunk; and control blocks would be rebuilt
+-- wherever a thread parks ("Weft.Internal.Core.Scheduler").
+{-# OPTIONS_GHC -O2 -fno-full-laziness -fno-spec-constr #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : How "Weft.Semaphore" works
---
--- The states of a semaphore and its operations: Note [Synchronization] in "Weft.Internal.Sync".
+-- | How "Weft.Semaphore" works. The states of a semaphore and its operations: Note [Synchronization]
+-- in "Weft.Internal.Sync".
 module Weft.Internal.Sync.Semaphore
   ( Semaphore (..),
     SemaphoreState (..),
@@ -17,8 +12,6 @@ module Weft.Internal.Sync.Semaphore
     newSemaphoreNamed,
     withPermits,
     withPermit,
-
-    -- * One step at a time
     acquire,
     tryAcquire,
     release,
@@ -27,13 +20,14 @@ module Weft.Internal.Sync.Semaphore
 where
 
 import Control.Exception (ErrorCall (..))
-import Control.Monad (unless)
+import Control.Monad (when)
 import Control.Monad.Primitive (RealWorld)
 import Data.Primitive.MutVar
 import Data.Text (Text)
 import Weft.Internal.Core.Atomic
 import Weft.Internal.Core.Park (answer, offered, waitFor)
 import Weft.Internal.Core.Trace
+import Weft.Internal.Data.Conditional
 import Weft.Internal.Sync
 import Weft.Internal.Sync.WaitQueue
 
@@ -44,8 +38,7 @@ data Semaphore = Semaphore
     semaphoreNames :: SemaphoreNames
   }
 
--- | Its name, and the object of waits for one permit. Made when a thread
--- waits.
+-- | Its name, and the object of waits for one permit. Made when a thread waits.
 data SemaphoreNames = SemaphoreNames {semaphoreName :: !Name, blockedOnOne :: !BlockedOn}
 
 -- | The permits that are free, and the threads that wait. Whenever the number of free permits has
@@ -151,12 +144,8 @@ settle s@Semaphore {semaphoreState = state} here = look state $ \seen (Semaphore
         | n > free -> pure ()
         | otherwise -> do
             ours <- swapFor here state seen (SemaphoreState (free - n) rest)
-            if not ours
-              then settle s here
-              else do
-                delivered <- answer here waiter ()
-                unless delivered (give s n here)
-                settle s here
+            when ours (unlessM (answer here waiter ()) (give s n here))
+            settle s here
 
 -- | How many permits are free. Perhaps not any more when this returns.
 available :: Semaphore -> Thread Int

@@ -1,24 +1,16 @@
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : Threads that wait for one thing, in the order of arrival
---
--- An immutable queue for a variable that compare-and-swap changes ("Weft.Internal.Core.Atomic"). A
--- cancelled wait leaves an empty entry: its content is released at once, the entry soon
--- (Note [Tombstones]).
+-- | Threads that wait for one thing, in the order of arrival. An immutable queue for a variable that
+-- compare-and-swap changes ("Weft.Internal.Core.Atomic"). A cancelled wait leaves an empty entry: its
+-- content is released at once, the entry soon (Note [Tombstones]).
 module Weft.Internal.Sync.WaitQueue
-  ( -- * Queues
-    WaitQueue,
+  ( WaitQueue,
     emptyQueue,
     isEmpty,
     enqueue,
     dequeue,
-
-    -- * Leaving out of turn
     afterRemoval,
-
-    -- * Observation
     entries,
   )
 where

@@ -1,11 +1,8 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : The state of an event manager
---
--- The state that the parts of "Weft.Internal.Backend.Manager" share, and the one rule about threads:
--- the /stepper/, the thread that is inside @step@, runs every callback and owns the timers;
--- every other thread leaves a message and wakes it ('onStepper').
+-- | The state of an event manager. The one rule about threads: the /stepper/, the thread that is
+-- inside @step@, runs every callback and owns the timers; every other thread leaves a message and
+-- wakes it ('onStepper').
 module Weft.Internal.Backend.Manager.State
   ( -- * State
     EventManager (..),
@@ -27,8 +24,6 @@ module Weft.Internal.Backend.Manager.State
     refuseWhenFree,
 
     -- * Callbacks
-    CallbackQueue,
-    noCallbacks,
     enqueue,
     runPending,
     runPendingToTheEnd,
@@ -38,18 +33,20 @@ where
 import Control.Concurrent (ThreadId, myThreadId)
 import Control.Concurrent.MVar (MVar)
 import Control.Exception (SomeException, finally, mask, throwIO, try)
-import Control.Monad (unless, when)
 import Control.Monad.Primitive (RealWorld)
 import Data.IORef
 import Data.IntMap.Strict (IntMap)
 import Data.IntSet (IntSet)
 import Data.Primitive.PrimVar (PrimVar)
 import Data.Primitive.SmallArray (SmallArray, indexSmallArray, sizeofSmallArray)
+import Data.Sequence (Seq (..))
+import Data.Sequence qualified as Seq
 import Data.Word (Word32)
 import Foreign.C.Types (CInt)
 import System.IO.Error (illegalOperationErrorType, ioeSetErrorString, mkIOError)
 import Weft.Internal.Backend.Readiness.Poller
 import Weft.Internal.Backend.Wakeup (Wakeup, wakeUp)
+import Weft.Internal.Data.Conditional
 import Weft.Internal.Data.Inbox (Inbox, post)
 import Weft.Internal.Data.Timers (TimerKey, Timers)
 
@@ -57,8 +54,7 @@ import Weft.Internal.Data.Timers (TimerKey, Timers)
 data EventManager = EventManager
   { managerPoller :: !Poller,
     managerWakeup :: !Wakeup,
-    -- | Messages for the stepper. They run no callback: one that throws would take the
-    -- others with it.
+    -- | Messages for the stepper. They run no callback, which could throw and take the others with it.
     managerInbox :: !Inbox,
     -- | By number, modulo their count: Note [Stripes], "Weft.Internal.Backend.Manager.Table".
     managerStripes :: !(SmallArray (MVar Stripe)),
@@ -68,11 +64,10 @@ data EventManager = EventManager
     managerStepping :: !(MVar ()),
     managerStepper :: !(IORef (Maybe ThreadId)),
     -- | Callbacks that are to run, first come first: Note [Exceptions of callbacks]. The stepper's.
-    managerPending :: !(IORef CallbackQueue),
+    managerPending :: !(IORef (Seq (IO Bool))),
     -- | Numbers that are always ready, regular files. The stepper's.
     managerAlways :: !(IORef IntSet),
-    -- | Where the poller puts events, which of them was not handled yet, and how many there
-    -- are. An exception of a callback leaves the rest for the next step.
+    -- | Where the poller puts events, which is the next to handle, and how many there are.
     managerBuffer :: !(IORef EventBuffer),
     managerNext :: !(IORef Int),
     managerEnd :: !(IORef Int),
@@ -135,8 +130,7 @@ instance Eq Registration where
 data Lifetime
   = -- | Once: it is gone before its callback runs.
     OneShot
-  | -- | In every step in which what it waits for is so (level-triggered), until it is
-    -- unregistered.
+  | -- | In every step in which what it waits for is so (level-triggered), until it is unregistered.
     Persistent
   deriving stock (Eq, Show, Enum, Bounded)
 
@@ -148,13 +142,11 @@ stripeOf m number = indexSmallArray stripes (fromIntegral number `mod` sizeofSma
 
 -- | Is the calling thread inside 'Weft.EventManager.step'?
 isStepper :: EventManager -> IO Bool
-isStepper m = do
-  me <- myThreadId
-  (== Just me) <$> readIORef (managerStepper m)
+isStepper m = (\me stepper -> stepper == Just me) <$> myThreadId <*> readIORef (managerStepper m)
 
 -- | Run an internal action on the stepper: now, or by a message.
 onStepper :: EventManager -> IO () -> IO ()
-onStepper m action = isStepper m >>= \here -> if here then action else leave m action
+onStepper m action = ifM (isStepper m) action (leave m action)
 
 -- | Leave a message for the next step.
 leave :: EventManager -> IO () -> IO ()
@@ -165,15 +157,11 @@ leave m action = do
 
 -- | A call that waits for a step cannot be made inside of one.
 refuseInCallback :: EventManager -> String -> IO ()
-refuseInCallback m place = do
-  here <- isStepper m
-  when here $ illegal place "called from a callback of this event manager"
+refuseInCallback m place = whenM (isStepper m) $ illegal place "called from a callback of this event manager"
 
 -- | Nothing is registered with a manager that was freed.
 refuseWhenFree :: EventManager -> String -> IO ()
-refuseWhenFree m place = do
-  free <- readIORef (managerIsFree m)
-  when free $ illegal place "the event manager was freed"
+refuseWhenFree m place = whenM (readIORef (managerIsFree m)) $ illegal place "the event manager was freed"
 
 illegal :: String -> String -> IO a
 illegal place reason =
@@ -181,44 +169,32 @@ illegal place reason =
 
 -- Note [Exceptions of callbacks]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
--- Callbacks of all kinds, of descriptors, closes and timeouts, are put into one queue and run
--- from there, and nothing is between the queue and the caller of a step: what a callback throws
--- is thrown to that caller. It is off the queue by then, and the others are not: the next step runs them
--- first. A turn is masked but for callbacks. What fills the queue (events, messages, what is due)
--- runs none, and is masked uninterruptibly from the moment on in which it is taken from where
--- it was, so that an asynchronous exception loses nothing either; it ends the callback that runs.
+-- Callbacks of all kinds are put into one queue and run from there: what one throws is thrown to the
+-- caller of the step. It is off the queue by then, and the others are not: the next step runs them
+-- first. A turn is masked but for callbacks. What fills the queue (events, messages, what is due) is
+-- masked uninterruptibly from the moment on in which it is taken from where it was, so that an
+-- asynchronous exception loses nothing either; it ends the callback that runs.
 --
--- Whether a callback still is to run is asked when its turn has come, since one before it
--- may have unregistered it, cancelled it or put it off. It answers whether it has run.
-
--- | Callbacks that are to run, the first first, and those that came after them, the last first: many closes leave one
--- each before a step.
-data CallbackQueue = CallbackQueue [IO Bool] [[IO Bool]]
-
-noCallbacks :: CallbackQueue
-noCallbacks = CallbackQueue [] []
+-- Whether a callback still is to run is asked when its turn has come, since one before it may have
+-- unregistered it, cancelled it or put it off. It answers whether it has run.
 
 -- | Have callbacks run after those that are to run already. On the stepper.
 enqueue :: EventManager -> [IO Bool] -> IO ()
-enqueue m actions =
-  unless (null actions) . modifyIORef' (managerPending m) $ \case
-    CallbackQueue [] [] -> CallbackQueue actions []
-    CallbackQueue first later -> CallbackQueue first (actions : later)
+enqueue m actions = modifyIORef' (managerPending m) (<> Seq.fromList actions)
 
--- | Run the callbacks that are to run, each by the first argument; answers how many have run. On
--- the stepper, masked.
+-- | Run the callbacks that are to run, each by the first argument; answers how many have run. On the stepper,
+-- masked.
 runPending :: (forall a. IO a -> IO a) -> EventManager -> IO Int
 runPending restore m = go 0
   where
     go !count =
       readIORef (managerPending m) >>= \case
-        CallbackQueue (action : rest) later -> do
+        Empty -> pure count
+        action :<| rest -> do
           -- First, so that an exception does not have it run twice.
-          writeIORef (managerPending m) (CallbackQueue rest later)
+          writeIORef (managerPending m) rest
           ran <- restore action
           go (if ran then count + 1 else count)
-        CallbackQueue [] [] -> pure count
-        CallbackQueue [] later -> writeIORef (managerPending m) (CallbackQueue (concat (reverse later)) []) >> go count
 
 -- | Run them all, whatever they throw; then throw the first of it. On the stepper.
 runPendingToTheEnd :: EventManager -> IO ()

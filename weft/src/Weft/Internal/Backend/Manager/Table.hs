@@ -1,19 +1,15 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : The descriptors of an event manager
+-- | The descriptors of an event manager.
 --
--- The registrations of each descriptor, and what the poller was told of them. Any thread
--- registers, unregisters and closes; the stepper looks up what an event is for.
---
--- See Note [Stripes] and Note [What the poller is told].
+-- Any thread registers, unregisters and closes; the stepper looks up what an event is for. See Note
+-- [Stripes] and
+-- Note [What the poller is told].
 module Weft.Internal.Backend.Manager.Table
   ( newStripes,
     register,
     unregister,
     closeWith,
-
-    -- * For the stepper
     handleEvent,
     handleAlways,
     closeAll,
@@ -39,30 +35,25 @@ import Weft.Internal.Os.Sys qualified as Sys
 
 -- Note [Stripes]
 -- ~~~~~~~~~~~~~~
--- The table is divided into stripes by number, each under a lock of its own, as GHC's event
--- manager does. Under the lock of a number
+-- The table is divided into stripes by number, each under a lock of its own, as GHC's event manager does.
+-- Under the lock of a number its registrations and what the poller was told of it change together, so that
+-- the poller is never told of two changes in the wrong order; and a descriptor is closed. A thread that
+-- registers for the number meanwhile waits, and finds it closed, or the number's next owner.
 --
---   * its registrations and what the poller was told of it change together, so that the
---     poller is never told of two changes in the wrong order;
---   * a descriptor is closed. A thread that registers for the number meanwhile waits, and
---     finds it closed, or the number's next owner.
---
--- No callback runs under a lock. A slot has a serial, which its events carry: an event of
--- a descriptor that was closed, and that was collected before, finds another serial or no
--- slot.
+-- No callback runs under a lock. A slot has a serial, which its events carry: an event of a descriptor
+-- that was closed finds another serial or no slot.
 
 -- Note [What the poller is told]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
--- Where all waiters for a descriptor want one event, the poller is asked for one
--- ('Once'), if it knows that: then no call is needed after the event, and the next
--- registration is one call. Else it is asked for 'Level'.
+-- Where all waiters for a descriptor want one event, the poller is asked for one ('Once'), if it knows
+-- that: then no call is needed after the event, and the next registration is one call. Else it is asked
+-- for 'Level'.
 --
--- A poller that any thread may use is told at once. Another one is told by the stepper, which
--- gets a message; until then the poller may report an event for which no thread waits any more; it
--- finds no registration.
+-- A poller that any thread may use is told at once. Another one is told by the stepper, which gets a
+-- message; until then the poller may report an event that finds no registration.
 --
--- Each registration tells the poller even of what it should know already: the number may
--- have been closed, without notice, and given to another file, and then it knows nothing.
+-- Each registration tells the poller even of what it should know already: the number may have been
+-- closed, without notice, and be another file's.
 
 stripeCount :: Int
 stripeCount = 64
@@ -79,19 +70,17 @@ changeStripe m number change = do
   where
     lock = stripeOf m number
 
--- | Have a callback run when a descriptor is ready (level-triggered: as long as it is ready,
--- not only when it becomes so). The callback gets its registration, and what has happened:
--- of that only what it waits for, and 'peerClosed', 'failed', 'closed' and 'refused', which
--- end waits of all kinds. There may be several registrations for a descriptor; they run in
--- the order in which they were made. A regular file is always ready.
+-- | Have a callback run as long as a descriptor is ready (level-triggered). It gets its registration,
+-- and what has happened: of that only what it waits for, and 'peerClosed', 'failed', 'closed' and
+-- 'refused', which end waits of all kinds. Several registrations for a descriptor run in the order in
+-- which they were made. A regular file is always ready.
 --
--- The manager does not own the descriptor. Close it by 'closeWith', or 'unregister' first:
--- a callback that is registered for a number that is closed in secret would be reported for the
--- number's next owner.
+-- The manager does not own the descriptor. Close it by 'closeWith', or 'unregister' first: a callback
+-- for a number that is closed in secret would be told of the number's next owner.
 --
--- Throws an 'IOError': @EBADF@ for a number that is not open, @EINVAL@ for no interest, and
--- others where the source refuses. A source that only the stepper may use (@poll@, @select@, @ioUring@)
--- refuses later, by an event, 'refused'.
+-- Throws an 'IOError': @EBADF@ for a number that is not open, @EINVAL@ for no interest, and others
+-- where the source refuses. A source for the stepper only (@poll@, @select@, @ioUring@) refuses later,
+-- by an event, 'refused'.
 register :: EventManager -> Fd -> Interest -> Lifetime -> (Registration -> Events -> IO ()) -> IO Registration
 register m (Fd number) interest lifetime callback = mask_ do
   when (interest == noInterest) $ throwResult (Sys.failureCode eINVAL)
@@ -118,9 +107,9 @@ register m (Fd number) interest lifetime callback = mask_ do
   where
     throwResult r = ioError (errnoToIOError "register" (Sys.resultErrno r) Nothing Nothing)
 
--- | Drop a registration. False when it is gone already: it was dropped, it was 'OneShot' and
--- its callback has run or is running, or its descriptor was closed. After that the callback
--- does not begin to run; if another thread is the stepper, it may be running at this moment.
+-- | Drop a registration. False when it is gone already: dropped, or 'OneShot' and its callback has run
+-- or is running, or its descriptor closed. The callback does not begin to run afterwards; on another
+-- thread, the stepper, it may be running.
 unregister :: Registration -> IO Bool
 unregister registration = mask_ do
   live <- atomicModifyIORef' (registrationIsLive registration) (False,)
@@ -142,10 +131,9 @@ unregister registration = mask_ do
     m = registrationManager registration
     number = registrationNumber registration
 
--- | Close a descriptor, by the action given, and tell all that have registered for it that it
--- is 'closed'; their callbacks run in the next step. While the action runs no thread registers
--- for the number, so no registration is for two descriptors. What the action throws is thrown,
--- and the registrations are gone all the same.
+-- | Close a descriptor, by the action given, and tell all that have registered for it that it is
+-- 'closed', in the next step. While the action runs no thread registers for the number. What the action
+-- throws is thrown, and the registrations are gone all the same.
 closeWith :: EventManager -> Fd -> (Fd -> IO ()) -> IO ()
 closeWith m fd@(Fd number) close = mask_ do
   now <- maySettle m
@@ -162,8 +150,7 @@ closeWith m fd@(Fd number) close = mask_ do
               unless now $ settleLater m False number
         pure (put number told' stripe {stripeSerial = serial}, notify)
     r <- try (close fd)
-    -- No registration is left, whatever has become of the close. Under the lock: the thread that frees the manager
-    -- looks for messages after it has taken each lock.
+    -- Under the lock: the thread that frees the manager looks for messages after it has taken each lock.
     notify
     pure (stripe', r)
   either (throwIO :: SomeException -> IO ()) pure r
@@ -207,8 +194,7 @@ concerns (Events bits) r = bits .&. (interestBits (registrationInterest r) .|. a
   where
     always = eventBits (failed <> invalid)
 
--- | The callbacks of registrations, oldest first, of which each hears what it waits for
--- and what ends the descriptor.
+-- | The callbacks of registrations, oldest first, of what each hears.
 firing :: Events -> [Registration] -> [IO Bool]
 firing events registrations = [report r | r <- reverse registrations]
   where
@@ -243,8 +229,8 @@ put number slot stripe = stripe {stripeSlots = maybe IntMap.delete (flip IntMap.
 maySettle :: EventManager -> IO Bool
 maySettle m = if pollerIsShared (managerPoller m) then pure True else isStepper m
 
--- | Tell the poller what a number is waited for, if it does not know or if that is forced.
--- Under the number's lock. Answers a failure, and the slot if it is still needed.
+-- | Tell the poller what a number is waited for, if it does not know or if that is forced. Under the
+-- number's lock. Answers a failure, and the slot if it is still needed.
 settle :: EventManager -> Bool -> CInt -> WatchSlot -> IO (Result, Maybe WatchSlot)
 settle m forced number slot = case slotRegistrations slot of
   [] -> do
@@ -271,8 +257,8 @@ settle m forced number slot = case slotRegistrations slot of
   where
     poller = managerPoller m
 
--- | 'settle', and the stripe with the slot, if it is still needed. One that the poller refuses is dropped, there too: it
--- would go on to report what it knows. Answers the callbacks that are to hear of that.
+-- | 'settle', and the stripe with the slot, if it is still needed. One that the poller refuses is
+-- dropped, there too. Answers the callbacks that are to hear of that.
 settleIn :: EventManager -> Bool -> CInt -> WatchSlot -> Stripe -> IO (Stripe, [IO Bool])
 settleIn m forced number slot stripe = do
   (r, settled) <- settle m forced number slot

@@ -1,17 +1,11 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : The timeouts of an event manager
---
--- Timeouts are set, changed and cancelled by any thread and run by the stepper, which owns
--- the queue ("Weft.Internal.Data.Timers"). No lock is taken: the deadline is a word that
--- all of them change atomically.
+-- | The timeouts of an event manager. Set, changed and cancelled by any thread and run by the stepper, which
+-- owns the queue. No lock is taken: the deadline is a word that all of them change atomically.
 module Weft.Internal.Backend.Manager.Timeouts
   ( setTimeoutOr,
     updateTimeout,
     cancelTimeout,
-
-    -- * For the stepper
     enqueueDue,
     untilNext,
     dropAll,
@@ -20,12 +14,12 @@ where
 
 import Control.Exception (uninterruptibleMask_)
 import Control.Monad (unless, void, when)
-import Data.Foldable (for_)
 import Data.IORef
 import Data.Int (Int64)
 import Data.Primitive.PrimVar
 import Weft.Internal.Backend.Manager.State
 import Weft.Internal.Backend.Readiness.Poller (Poller (..))
+import Weft.Internal.Data.Conditional
 import Weft.Internal.Data.Time (Duration (..), Instant (..), after)
 import Weft.Internal.Data.Timers qualified as Timers
 
@@ -37,23 +31,19 @@ import Weft.Internal.Data.Timers qualified as Timers
 --   (early)  the entry is due at the deadline or before, or a message that makes it so is
 --            on its way to the stepper.
 --
--- When the entry is due and the deadline is not, the stepper puts it back in at the
--- deadline. So to put a deadline off is one atomic store, however often it happens; only to
--- bring it forward takes a message.
+-- When the entry is due and the deadline is not, the stepper puts it back in at the deadline. So to put
+-- a deadline off is one atomic store; only to bring it forward takes a message.
 --
--- The stepper writes when the entry is due and then reads the deadline. An update
--- changes the deadline and then reads when the entry is due. Both are atomic with full
--- barriers, so one of them sees the other, and (early) holds.
+-- The stepper writes when the entry is due and then reads the deadline; an update changes the deadline and
+-- then reads when the entry is due. Both with full barriers: one of them sees the other, and (early) holds.
 --
--- The thread that turns the deadline into 'gone' decides what becomes of the timeout: the stepper
--- runs it, or the canceller has cancelled it.
+-- The thread that turns the deadline into 'gone' decides: the stepper runs the timeout, or it was cancelled.
 
 -- | In place of a deadline.
 gone :: Int
 gone = minBound
 
--- | 'Weft.EventManager.setTimeout'; the second action is run in place of the first when the
--- manager is freed.
+-- | 'Weft.EventManager.setTimeout'; the second action is run in place of the first when the manager is freed.
 setTimeoutOr :: EventManager -> Duration -> IO () -> IO () -> IO Timeout
 setTimeoutOr m d action dropped = do
   refuseWhenFree m "setTimeout"
@@ -61,8 +51,7 @@ setTimeoutOr m d action dropped = do
   timeout <- Timeout m <$> newPrimVar deadline <*> newPrimVar minBound <*> newIORef Nothing <*> pure action <*> pure dropped
   onStepper m (queue timeout)
   -- The manager may have been freed meanwhile, and then no stepper reads messages.
-  free <- readIORef (managerIsFree m)
-  when free $ void (dropTimeout timeout)
+  whenM (readIORef (managerIsFree m)) $ void (dropTimeout timeout)
   pure timeout
 
 deadlineIn :: EventManager -> Duration -> IO Int
@@ -70,17 +59,16 @@ deadlineIn m d = do
   now <- pollerClock (managerPoller m)
   pure $! fromIntegral (instantNanoseconds (max (Duration 0) d `after` Instant now))
 
--- | Have a timeout run when this much time has passed from now. To put it off is to store a
--- number. False when it has run already, is running, or was cancelled.
+-- | Have a timeout run when this much time has passed from now. False when it has run, is running, or
+-- was cancelled.
 updateTimeout :: Timeout -> Duration -> IO Bool
 updateTimeout timeout d = do
   deadline <- deadlineIn (timeoutManager timeout) d
-  change timeout deadline >>= \case
-    False -> pure False
-    True -> do
-      queuedAt <- atomicReadInt (timeoutQueuedAt timeout)
-      when (deadline < queuedAt) $ onStepper (timeoutManager timeout) (queue timeout)
-      pure True
+  changed <- change timeout deadline
+  when changed $ do
+    queuedAt <- atomicReadInt (timeoutQueuedAt timeout)
+    when (deadline < queuedAt) $ onStepper (timeoutManager timeout) (queue timeout)
+  pure changed
 
 -- | Have a timeout not run. False when it has run already, is running, or was cancelled.
 cancelTimeout :: Timeout -> IO Bool
@@ -114,8 +102,7 @@ queue timeout = do
 
 unqueue :: Timeout -> IO ()
 unqueue timeout = do
-  known <- readIORef (timeoutKey timeout)
-  for_ known \key -> do
+  readIORef (timeoutKey timeout) >>= mapM_ \key -> do
     writeIORef (timeoutKey timeout) Nothing
     void $ Timers.cancel (managerTimers (timeoutManager timeout)) key
 
@@ -152,11 +139,8 @@ untilNext m = do
 
 -- | All are dropped, for the manager is freed. On the stepper.
 dropAll :: EventManager -> IO ()
-dropAll m = do
-  timeouts <- Timers.foldM (\found _ t -> pure (t : found)) [] (managerTimers m)
-  for_ timeouts dropTimeout
+dropAll m =
+  Timers.foldM (\found _ t -> pure (t : found)) [] (managerTimers m) >>= mapM_ dropTimeout
 
 dropTimeout :: Timeout -> IO ()
-dropTimeout timeout = do
-  mine <- change timeout gone
-  when mine $ timeoutDrop timeout
+dropTimeout timeout = whenM (change timeout gone) $ timeoutDrop timeout

@@ -1,20 +1,13 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : Waiting for descriptors that Weft does not own
---
--- The operations of a readiness backend on foreign numbers. For the worker that owns the
--- backend only. See Note [Foreign numbers].
+-- | Waiting for descriptors that Weft does not own. The operations of a readiness backend on them,
+-- for the worker that owns it only: Note [Foreign numbers].
 module Weft.Internal.Backend.Readiness.Foreign
   ( awaitForeign,
     wakeForeign,
     foreignSerial,
-
-    -- * Leaving early
     cancelForeign,
     cancelForeigners,
-
-    -- * Waiters
     foreigners,
     foreignTokens,
   )
@@ -41,22 +34,19 @@ import Weft.Internal.Os.Sys qualified as Sys
 
 -- Note [Foreign numbers]
 -- ~~~~~~~~~~~~~~~~~~~~~~
--- Weft registers a descriptor of its own once, and knows when it is closed. A foreign one is used
--- between two waits by code that does not say so, and closed by it. So each wait has the poller
--- told anew, for one level-triggered event ('Once'; where the poller does not know that, it is
--- told to drop what no operation waits for). What it still knows of a file that is gone is replaced,
--- or finds no waiter.
+-- Weft registers a descriptor of its own once, and knows when it is closed. A foreign one is used and
+-- closed by code that does not say so. So each wait has the poller told anew, for one level-triggered
+-- event ('Once'; where the poller does not know that, it is told to drop what no operation waits for).
+-- What it still knows of a file that is gone is replaced, or finds no waiter.
 --
--- All events of foreign numbers have one serial, which no descriptor of Weft's has. An event
--- that was collected before the number was closed can end a wait for the next file of the
--- number: a wait can end a moment after it was ready, or for nothing, and the caller tries its
--- operation and waits again.
+-- All events of foreign numbers have one serial, which no descriptor of Weft's has. An event that was
+-- collected before the number was closed can end a wait for the number's next file: the caller tries
+-- its operation and waits again.
 --
--- A number can be Weft's on this worker, because the program has given the number of its
--- socket to a library: then the operation waits in the slot, as those of Weft do, since the
--- poller has one registration for a number. The number can become Weft's while an operation
--- waits for it as a foreign one ('Weft.Socket.adoptSocket'): these waits end
--- ('dismissForeign').
+-- A number can be Weft's on this worker, because the program has given the number of its socket to a
+-- library: then the operation waits in the slot, since the poller has one registration for a number. It
+-- can become Weft's while an operation waits for it as a foreign one ('Weft.Socket.adoptSocket'): these
+-- waits end ('dismissForeign').
 
 -- | The serial in the events of foreign numbers.
 foreignSerial :: Word32

@@ -1,18 +1,12 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : Operations of a readiness backend that the pool carries out
---
--- A file is always "ready", and still its disk makes the caller wait; so what
--- touches a disk goes to the pool. This module owns the way there and back:
--- the jobs under way, which descriptors must stay open for them, and what becomes
--- of a cancelled job. For the worker that owns the backend only.
+-- | Operations of a readiness backend that the pool carries out. What touches a disk goes to the pool: a file
+-- is always "ready", and still makes the caller wait. The jobs under way, which descriptors must stay open
+-- for them, and what becomes of a cancelled one. For the worker that owns the backend only.
 module Weft.Internal.Backend.Readiness.Jobs
   ( startJob,
     withdrawJob,
     stopJobs,
-
-    -- * Descriptors that jobs use
     withdrawJobsOf,
     closeAfterJobs,
   )
@@ -34,9 +28,9 @@ import Weft.Internal.Os.Sys qualified as Sys
 
 -- Note [The life of a job]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~
--- The pool thread makes one foreign call, stores its result, and posts 'endJob'
--- to the worker. Everything else happens on the worker, so the table of jobs
--- needs no lock, and the function that takes a job out of it completes the operation:
+-- The pool thread makes one foreign call, stores its result, and posts 'endJob' to the worker.
+-- Everything else happens there, so the table of jobs needs no lock, and the function that takes a job
+-- out of it completes the operation:
 --
 --   endJob        the usual way
 --   withdrawJob   no pool thread had begun: nothing was done, -ECANCELED
@@ -44,13 +38,12 @@ import Weft.Internal.Os.Sys qualified as Sys
 --
 -- A posted endJob that finds its job gone does nothing.
 --
--- A descriptor must not be closed while a job uses its number: the number could
--- be another file's before the call is made. The slot counts the jobs; 'forget'
--- moves the count to 'sourceClosing', because the slot is for the successor.
+-- A descriptor must not be closed while a job uses its number. The slot counts the jobs; 'forget' moves
+-- the count to 'sourceClosing', because the slot is for the successor.
 
--- | Hand a foreign call to the pool, as a part of the operation with this
--- sequence number. When it has ended, the last argument goes on with the
--- result, on the worker, outside @poll@. The descriptors are in their slots.
+-- | Hand a foreign call to the pool, as a part of the operation with this sequence number. When it has
+-- ended, the last argument goes on with the result, on the worker, outside @poll@. The descriptors are
+-- in their slots.
 startJob :: Source w -> Int -> JobPart -> [Descriptor] -> Operation -> Completion w -> IO Result -> (Job w -> Result -> IO ()) -> IO Bool
 startJob src key part descriptors op done call next = do
   result <- newEmptyMVar
@@ -80,8 +73,7 @@ endJob src key next r = do
 removeJob :: Source w -> Int -> IO ()
 removeJob src key = modifyIORef' (sourceJobs src) (IntMap.delete key)
 
--- | The operation's completion is queued before this, so that the action of a
--- 'closeAfterJobs' comes after it.
+-- | After the operation's completion is queued: the action of a 'closeAfterJobs' comes after it.
 releaseDescriptors :: Source w -> Job w -> IO ()
 releaseDescriptors src job = for_ (jobDescriptors job) \d ->
   slotOf src d >>= \case
@@ -96,8 +88,7 @@ releaseDescriptors src job = for_ (jobDescriptors job) \d ->
             writeIORef (sourceClosing src) $! IntMap.delete serial closing
             enqueue src (Finish action)
 
--- | Cancel a job: it is withdrawn when no pool thread has begun it; otherwise
--- its operation ends with its result, or does not go on.
+-- | Cancel a job: if a pool thread has begun it, its operation ends with its result, or does not go on.
 withdrawJob :: Source w -> Int -> IO ()
 withdrawJob src key = do
   jobs <- readIORef (sourceJobs src)
@@ -124,8 +115,7 @@ closeAfterJobs :: Source w -> Descriptor -> Closing -> IO ()
 closeAfterJobs src d closing =
   modifyIORef' (sourceClosing src) (IntMap.insert (fromIntegral (descriptorSerial d)) closing)
 
--- | End all jobs: withdraw what was not begun, wait for the rest, and queue
--- every completion.
+-- | End all jobs: withdraw what was not begun, wait for the rest, and queue every completion.
 stopJobs :: Source w -> IO ()
 stopJobs src = do
   begun <- readIORef (sourceJobs src) >>= filterM stillThere . IntMap.toList

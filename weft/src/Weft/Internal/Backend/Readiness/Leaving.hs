@@ -1,15 +1,8 @@
 {-# OPTIONS_GHC -O2 -fno-full-laziness #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : Operations on streams that end early
---
--- For the worker that owns the backend only.
-module Weft.Internal.Backend.Readiness.Leaving
-  ( cancelWaiter,
-    cancelWaiters,
-  )
-where
+-- | Operations on streams that end early. For the worker that owns the backend only.
+module Weft.Internal.Backend.Readiness.Leaving (cancelWaiter, cancelWaiters) where
 
 import Data.Foldable (for_)
 import Weft.Internal.Backend.Readiness.Jobs

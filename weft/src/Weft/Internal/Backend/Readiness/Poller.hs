@@ -1,13 +1,8 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : The interface of readiness sources
---
--- A poller tells when a descriptor is ready and does nothing else: epoll,
--- poll, and whatever other kernels have. This module owns the small record of
--- functions on which both front ends are built, "Weft.Internal.Backend.Readiness" for the
--- workers and "Weft.EventManager" for plain @IO@, and the words for keys and readiness.
--- After O'Sullivan and Tibell 2010.
+-- | The interface of readiness sources. A poller tells when a descriptor is ready and does nothing
+-- else. Both front ends are built on it, "Weft.Internal.Backend.Readiness" for the workers and
+-- "Weft.EventManager" for plain @IO@. After O'Sullivan and Tibell 2010.
 module Weft.Internal.Backend.Readiness.Poller
   ( -- * Pollers
     Poller (..),
@@ -62,46 +57,41 @@ import Weft.Internal.Os.Sys qualified as Sys
 
 -- | When a poller reports a descriptor.
 data Trigger
-  = -- | As long as it is ready. A worker registers it for the directions in which an
-    -- operation waits, and for nothing else: what no operation waits for would be
-    -- reported for ever.
+  = -- | As long as it is ready. A worker registers it for the directions in which an operation waits only.
     Level
-  | -- | When it becomes ready, and once when it is registered. A worker registers it
-    -- once for its life, with 'bothDirections'.
+  | -- | When it becomes ready, and once when it is registered. A worker registers it once, with
+    -- 'bothDirections'.
     Edge
   | -- | As 'Level', but one event at most: then not again until it is registered again.
     Once
   deriving stock (Eq, Show, Enum)
 
--- | A source of readiness: a system call that waits for descriptors, or what imitates one.
---
--- One thread at a time uses it, which need not be the same always. Every function answers
--- a number: zero or more, or the negated @errno@ of a failure.
+-- | A source of readiness: a system call that waits for descriptors, or what imitates one. One thread at a
+-- time uses it. Every function answers a number: zero or more, or the negated @errno@ of a failure.
 data Poller = Poller
   { -- | Its name, for messages.
     pollerName :: !String,
-    -- | The trigger with which a worker registers: 'Edge' where it is known, else 'Level'.
-    -- The event manager uses 'Level' and 'Once'. A poller knows 'Level'.
+    -- | With which a worker registers: 'Edge' where it is known, else 'Level', which every poller
+    -- knows. The event manager uses 'Level' and 'Once'.
     pollerTrigger :: !Trigger,
     -- | Does it know 'Once'? Where not, the event manager removes what has fired.
     pollerHasOnce :: !Bool,
-    -- | May any thread watch and remove, also while another one waits? Where not, the event
-    -- manager has the thread that waits do so, between two waits.
+    -- | May any thread watch and remove, also while another one waits? Else the thread that waits does,
+    -- between two waits.
     pollerIsShared :: !Bool,
-    -- | The clock by which it waits: nanoseconds since an origin of its own. It never goes
-    -- backwards.
+    -- | The clock by which it waits: nanoseconds since an origin of its own. It never goes backwards.
     pollerClock :: !(IO Int64),
-    -- | Register a descriptor under a key, or replace what it is registered
-    -- for. Answers 0 or the negated @errno@; @EPERM@ for one that is always ready.
+    -- | Register a descriptor under a key, or replace what it is registered for. @EPERM@ for one that
+    -- is always ready.
     pollerWatch :: !(CInt -> Key -> Trigger -> Interest -> IO Result),
     -- | Drop a descriptor. Harmless for one that is not registered.
     pollerRemove :: !(CInt -> IO ()),
-    -- | Collect events, at most the given number: for each the key and the bits of its
-    -- 'Events', 64 bits each ('putEvents'). Never blocks.
+    -- | Collect events, at most this many: the key and the bits of each, 64 bits each ('putEvents').
+    -- Never blocks.
     pollerLook :: !(Ptr Word64 -> Int -> IO Result),
-    -- | As 'pollerLook', but when there is none block for at most the given number of nanoseconds
-    -- (negative: for ever). One @safe@ foreign call. It must return, with no events if
-    -- need be, when a descriptor that it watches becomes ready, and may return sooner.
+    -- | As 'pollerLook', but when there is none block for at most this many nanoseconds (negative: for
+    -- ever), in one @safe@ foreign call. It must return when a descriptor that it watches becomes
+    -- ready, and may return sooner.
     pollerWait :: !(Ptr Word64 -> Int -> Int64 -> IO Result),
     -- | Free the resources. Nothing is called afterwards.
     pollerFree :: !(IO ())
@@ -125,8 +115,7 @@ data EventBuffer = EventBuffer !(Ptr Word64) !Int
 newBuffer :: Int -> IO EventBuffer
 newBuffer capacity = (`EventBuffer` capacity) <$> mallocBytes (16 * capacity)
 
--- | A full buffer means that there may be more: twice the room for next time, up to a
--- bound. The first argument is how many events were found.
+-- | A full buffer, with as many events found, gets twice the room for next time, up to a bound.
 enlarge :: Int -> IORef EventBuffer -> IO ()
 enlarge found ref = do
   EventBuffer buffer capacity <- readIORef ref
@@ -134,9 +123,8 @@ enlarge found ref = do
     newBuffer (2 * capacity) >>= writeIORef ref
     free buffer
 
--- | Identifies a descriptor in an event: its number and its serial, so that an
--- event of a descriptor that is gone is never taken for one of its successor. A poller
--- hands it back as it is.
+-- | Identifies a descriptor in an event: its number and its serial, so that an event of one that is
+-- gone is never taken for one of its successor.
 newtype Key = Key Word64
   deriving newtype (Eq, Show)
 
@@ -183,8 +171,8 @@ toRead = interestIn Reading
 toWrite :: Interest
 toWrite = interestIn Writing
 
--- | The other side of a socket has ended its sending, or is gone, whether or not
--- there is still something to read. @select@ cannot wait for it.
+-- | The other side of a socket has ended its sending, or is gone, whatever is still to be read.
+-- @select@ cannot wait for it.
 toSeePeerClose :: Interest
 toSeePeerClose = Interest Sys.peerClosedBit
 
@@ -230,13 +218,12 @@ readable = Events Sys.readableBit
 writable :: Events
 writable = Events Sys.writableBit
 
--- | The other side sends nothing more, or is gone. What it has sent before may still be
--- there to be read.
+-- | The other side sends nothing more, or is gone. What it has sent before may still be there.
 peerClosed :: Events
 peerClosed = Events Sys.peerClosedBit
 
--- | An error is pending; the next operation says which. The reading side of a pipe that
--- is gone is one, for the writing side.
+-- | An error is pending; the next operation says which. The reading side of a pipe that is gone is one
+-- for the writing side.
 failed :: Events
 failed = Events Sys.failedBit
 

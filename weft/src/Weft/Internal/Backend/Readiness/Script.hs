@@ -1,11 +1,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : A poller without a kernel
---
--- Readiness by script and a virtual clock, for deterministic tests of programs on
--- "Weft.EventManager". It is also what a poller that is not made of a system call looks
--- like.
+-- | A poller without a kernel. Readiness by script and a virtual clock, for deterministic tests of
+-- programs on "Weft.EventManager"; and an example of a poller that is not made of a system call.
 module Weft.Internal.Backend.Readiness.Script
   ( Script,
     scripted,
@@ -44,11 +40,10 @@ data State = State
     stateCount :: !Int
   }
 
--- | A poller that reports what its script says, in the order of the descriptors, which can
--- be any numbers. Its clock begins at 0 and stands still, but for a wait in which nothing is
--- ready: that moves it on to the next point of the script, or to its own end, without
--- waiting in fact. A wait without a limit and without a script to end it would last for
--- ever, and fails with @EDEADLK@.
+-- | A poller that reports what its script says, in the order of the descriptors, which can be any
+-- numbers. Its clock begins at 0 and moves only by a wait in which nothing is ready: on to the next
+-- point of the script, or to the wait's own end. A wait without a limit and without a script to end it
+-- fails with @EDEADLK@.
 scripted :: IO (Script, Poller)
 scripted = do
   ref <- newIORef (State 0 IntMap.empty IntMap.empty Map.empty 0)
@@ -69,15 +64,13 @@ scripted = do
         }
     )
 
--- | Say what a descriptor is ready for from now on, until it is said anew: 'mempty' for
--- nothing.
+-- | Say what a descriptor is ready for from now on: 'mempty' for nothing.
 setReady :: Script -> Fd -> Events -> IO ()
 setReady (Script ref) fd events =
   change ref \s -> s {stateReady = IntMap.insert (fromIntegral fd) events (stateReady s)}
 
--- | Have an action run, in the middle of a wait, when the clock has come this far from now:
--- 'setReady', or what another thread would do with the event manager. Those of one point
--- in time run in the order in which they were given.
+-- | Have an action run, in the middle of a wait, when the clock has come this far from now: 'setReady', or
+-- what another thread would do with the event manager. Those of one point in time run in their order.
 scriptAt :: Script -> Duration -> IO () -> IO ()
 scriptAt (Script ref) (Duration d) action = change ref \s ->
   s
@@ -114,9 +107,7 @@ reported s =
 wait :: IORef State -> Ptr Word64 -> Int -> Int64 -> IO Result
 wait ref buffer capacity limit = do
   n <- look ref buffer capacity
-  if n /= 0
-    then pure n
-    else join $ atomicModifyIORef' ref advance
+  if n /= 0 then pure n else join $ atomicModifyIORef' ref advance
   where
     -- In one step: another thread may add to the agenda.
     advance s = case (Map.minViewWithKey (stateAgenda s), if limit < 0 then Nothing else Just (stateNow s + limit)) of

@@ -1,33 +1,21 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : The state of a readiness backend
---
--- The state that the parts of "Weft.Internal.Backend.Readiness" share, the queue of what the next
--- @poll@ has to deliver, the jobs in the pool, and the tokens. For the worker that owns the backend
--- only.
+-- | The state of a readiness backend. What the parts of "Weft.Internal.Backend.Readiness" share: the
+-- queue of what the next @poll@ has to deliver, the jobs in the pool, and the tokens. For the worker
+-- that owns the backend only.
 module Weft.Internal.Backend.Readiness.Source
-  ( -- * State
-    Source (..),
+  ( Source (..),
     Foreigner (..),
     nextSequence,
-
-    -- * Deliveries
     Delivery (..),
     enqueue,
     completeLater,
     deliverAll,
-
-    -- * Slots
     withSlot,
     slotOf,
-
-    -- * Jobs in the pool
     Job (..),
     JobPart (..),
     Closing (..),
-
-    -- * Tokens
     streamToken,
     jobToken,
     TokenParts (..),
@@ -85,8 +73,8 @@ data Source w = Source
 -- | An operation that waits for a descriptor which Weft does not own.
 data Foreigner w = Foreigner !Direction !(StreamWaiter w)
 
--- | A number for a pending operation: the part of its token that is its own. A job is found by its number alone and
--- may last for longer than the numbers do (the open of a FIFO), so the numbers of jobs are passed over.
+-- | A number for a pending operation: the part of its token that is its own. Numbers of jobs, which are
+-- found by that alone and may last long (the open of a FIFO), are passed over.
 nextSequence :: Source w -> IO Int
 nextSequence src = do
   n <- advance src
@@ -105,8 +93,7 @@ advance src = do
   writePrimVar (sourceSequence src) ((n + 1) .&. 0x1fffffff)
   pure n
 
--- | Something that is over, but not yet said: completions run inside @poll@
--- only.
+-- | Something that is over, but not yet said: completions run inside @poll@ only.
 data Delivery w
   = Complete !Operation !(Completion w) !Result
   | -- | The action of a @forget@, after the completions it waited for.
@@ -157,9 +144,8 @@ slotOf src d =
       serial <- slotSerial slot
       pure if phase == Occupied && serial == descriptorSerial d then Just slot else Nothing
 
--- | Give a slot to a descriptor that is not in it; false when the descriptor is
--- the one that was dropped from it, or one from before: its number is closed,
--- or another's. Serials wrap, so "before" means among the last million.
+-- | Give a slot to a descriptor that is not in it; false when the descriptor is the one that was
+-- dropped from it, or one from before (among the last million: serials wrap).
 moveIn :: Source w -> Slot w -> Descriptor -> IO Bool
 moveIn src slot d = do
   phase <- slotPhase slot
@@ -178,8 +164,8 @@ moveIn src slot d = do
       pure True
 {-# NOINLINE moveIn #-}
 
--- | Weft owns the number from now on, so that its slot has the events. Operations that wait for
--- it as a foreign one end, as if it had been ready; a thread that asks again waits in the slot.
+-- | Weft owns the number from now on: operations that wait for it as a foreign one end, as if it had
+-- been ready.
 dismissForeign :: Source w -> CInt -> IO ()
 dismissForeign src number = do
   let bucket = bucketOf (sourceForeign src) number
@@ -192,8 +178,7 @@ dismissForeign src number = do
 -- | An operation that a pool thread carries out, wholly or in part.
 data Job w = Job
   { jobInPool :: !PoolJob,
-    -- | Filled with the result when the pool thread has touched our memory for
-    -- the last time.
+    -- | Filled with the result when the pool thread has touched our memory for the last time.
     jobResult :: !(MVar Result),
     -- | The descriptors that must stay open until then.
     jobDescriptors :: ![Descriptor],
@@ -204,8 +189,7 @@ data Job w = Job
 
 -- | How much of an operation a job is.
 data JobPart
-  = -- | All: the job's result is the operation's, also when it is cancelled
-    -- meanwhile.
+  = -- | All: the job's result is the operation's, also when it is cancelled meanwhile.
     Whole
   | -- | It prepares the operation, which goes on when the job has ended.
     Preparation
@@ -218,15 +202,15 @@ data Closing = Closing !Word32 !(IO ())
 
 -- Note [Tokens]
 -- ~~~~~~~~~~~~~
--- To cancel is rare and to wait is common, so nothing but the waiter itself is
--- written when an operation begins to wait, and the token says where to look:
+-- To cancel is rare and to wait is common, so a wait writes nothing but the waiter, and the token says
+-- where to look:
 --
 --     61    ..    33 | 32  ..  2 | 1      | 0
 --     sequence       | number    | in the | writing
 --     (29 bits)      | (31 bits) | pool   |
 --
--- A SendFile keeps its token on its way through the pool: where a waiter is not
--- found in its slot, the table of jobs is asked.
+-- A SendFile keeps its token on its way through the pool: where its slot has no such waiter, the jobs
+-- are asked.
 
 -- | The token of an operation on a stream. See Note [Tokens].
 streamToken :: Int -> CInt -> Direction -> Token

@@ -1,12 +1,8 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : The state of each descriptor number in a backend
---
--- The registration table of "Weft.Internal.Backend.Readiness": one slot for
--- each descriptor number, found by two array lookups. A slot lives as long as
--- the table and serves one descriptor after the other. For the worker that owns
--- the backend only.
+-- | The state of each descriptor number in a backend. One slot for each descriptor number, found by
+-- two array lookups, which lives as long as the table and serves one descriptor after the other. For
+-- the worker that owns the backend only.
 module Weft.Internal.Backend.Readiness.Table
   ( -- * Slots
     Slot,
@@ -75,17 +71,16 @@ import Weft.Internal.Core.Standing (Place (..), waitAgain)
 
 -- Note [A table the collector does not see]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
--- The collector looks at a mutable array of pointers again after every write
--- (card by card), and at an old small mutable array at every minor collection
--- whether it was written or not. A table of waiters in such an array costs a
--- service with many descriptors a quarter of its speed. So:
+-- The collector looks at a mutable array of pointers again after every write, and at an old small one
+-- at every minor collection. A table of waiters in such an array costs a service with many descriptors
+-- a quarter of its speed. So:
 --
---   * the directory, its chunks and the slots are immutable once made; a new
---     chunk replaces the directory, which happens once per 64 numbers;
---   * what changes for each operation (flags, serial, registration) is bytes,
---     which the collector never looks at;
---   * the waiters are in one mutable variable for each direction, and a mutable
---     variable is looked at only after it was written.
+--   * the directory, its chunks and the slots are immutable once made; a new chunk, of 64 numbers,
+--     replaces the directory;
+--   * what changes for each operation (flags, serial, registration) is bytes, which the collector never
+--     looks at;
+--   * the waiters are in one mutable variable for each direction, which is looked at only after it was
+--     written.
 
 -- | The state of the descriptor that has, or had, a number.
 data Slot w = Slot
@@ -117,8 +112,7 @@ data Readiness
     Blocked
   | -- | It may succeed: try it.
     Ready
-  | -- | It may succeed, and a short transfer proves nothing: the stream has
-    -- ended, or failed, or has urgent data in it.
+  | -- | It may succeed, and a short transfer proves nothing: end of stream, failure, or urgent data.
     Hangup
   deriving stock (Eq, Ord, Show)
 
@@ -144,8 +138,7 @@ slotPhase s = do
     _ -> Dropped
 {-# INLINE slotPhase #-}
 
--- | Let a descriptor in: everything is as for a new one. The caller has seen to
--- the waiters of the last one.
+-- | Let a descriptor in: everything is as for a new one. The caller has seen to the waiters of the last one.
 occupySlot :: Slot w -> Word32 -> IO ()
 occupySlot s serial = do
   setByteArray (slotBytes s) 0 slotSize (0 :: Word8)
@@ -203,8 +196,7 @@ waitersOf s = \case
 readWaiters :: Slot w -> Direction -> IO (StreamWaiters w)
 readWaiters s d = readIORef (waitersOf s d)
 
--- | Replace them. Evaluated first: the value waits for long, and unevaluated it is
--- larger.
+-- | Replace them. Evaluated first: the value waits for long, and unevaluated it is larger.
 writeWaiters :: Slot w -> Direction -> StreamWaiters w -> IO ()
 writeWaiters s d !waiters = case d of
   Reading -> do

@@ -1,10 +1,6 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : Operations that wait in a slot, oldest first
---
--- A part of "Weft.Internal.Backend.Readiness.Table": the list of those that wait in one direction,
--- which has nearly always none or one.
+-- | Operations that wait in a slot, oldest first. Those of one direction: nearly always none or one.
 module Weft.Internal.Backend.Readiness.Waiters
   ( StreamWaiters (..),
     StreamWaiter (..),
@@ -28,8 +24,7 @@ data StreamWaiter w = StreamWaiter
     waiterCompletion :: {-# UNPACK #-} !(Completion w)
   }
 
--- | The operations that wait in one direction, oldest first. Nearly always
--- none or one.
+-- | The operations that wait in one direction, oldest first.
 data StreamWaiters w
   = NoWaiter
   | OneWaiter {-# UNPACK #-} !(StreamWaiter w)

@@ -1,11 +1,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : The state of each open descriptor of a ring's owner
---
--- A table by descriptor number, in unboxed memory: how many operations are
--- pending, whether the last receive emptied the socket, and whether the
--- descriptor is about to be closed. An entry belongs to one serial; a descriptor
+-- | The state of each open descriptor of a ring's owner. By descriptor number, in unboxed memory: how
+-- many operations are pending, and what is known of it. An entry belongs to one serial; a descriptor
 -- with another finds a fresh one. Used on the worker that owns the ring only.
 module Weft.Internal.Backend.Uring.Descriptors
   ( Descriptors,
@@ -42,8 +38,8 @@ import Data.Word (Word32)
 import Weft.Internal.Data.Slots (SlotKey (..))
 import Weft.Internal.Os.Descriptor (Descriptor (..))
 
--- | 24 bytes for each number: serial, pending operations and flags, of 32 bits each; in the last 64 bits
--- the key of a watch and 1, or 0.
+-- | 24 bytes for each number: serial, pending operations and flags, of 32 bits each; and the key of a
+-- watch and 1, or 0.
 newtype Descriptors = Descriptors (MutVar RealWorld DescriptorTable)
 
 data DescriptorTable = DescriptorTable !Int !(MutableByteArray RealWorld)
@@ -61,10 +57,10 @@ entryWords = 6
 -- | Something that is known of a descriptor.
 newtype Flag = Flag Word32
 
--- | The last read got less than it had room for, the last write took less than it was given: the
--- next would likely have to wait. The descriptor is to be closed, and takes no new operations. It
--- is or was the file of a send-file operation. A receive that may stand has waited
--- on it; and then too, where it gives all that it has.
+-- | The last read got less than it had room for, the last write took less than it was given: the next
+-- would likely wait. The descriptor is to be closed, and takes no new operations. It is or was the file
+-- of a send-file operation. A receive that may stand has waited on it; and then too, where it gives all
+-- that it has.
 drained, filled, closing, source, asked, stood :: Flag
 drained = Flag 1
 closing = Flag 2
@@ -74,9 +70,7 @@ asked = Flag 16
 stood = Flag 32
 
 new :: IO Descriptors
-new = do
-  t <- newTable 64
-  Descriptors <$> newMutVar t
+new = newTable 64 >>= fmap Descriptors . newMutVar
 
 newTable :: Int -> IO DescriptorTable
 newTable n = do
@@ -122,8 +116,7 @@ retain ds d = entry ds d $ \m base -> do
   n <- readByteArray m (base + oPending)
   writeByteArray m (base + oPending) (n + 1 :: Word32)
 
--- | One operation less is pending on it. True when it was the last one of a
--- descriptor that is to be closed.
+-- | One operation less is pending on it. True when it was the last one of a descriptor that is to be closed.
 release :: Descriptors -> Descriptor -> IO Bool
 release ds d = entry ds d $ \m base -> do
   n <- readByteArray m (base + oPending)

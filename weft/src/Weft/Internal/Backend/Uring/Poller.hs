@@ -1,11 +1,9 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : The polls of io_uring as a readiness source
+-- | The polls of io_uring as a readiness source.
 --
--- A 'Poller' on a ring, for the event manager. (The workers have operations on a ring, which
--- "Weft.Internal.Backend.Uring" is about.) One thread at a time uses it, which need not be bound:
--- Note [Polls in a ring].
+-- For the event manager. (The workers have operations on a ring.) One thread at a time uses it: Note
+-- [Polls in a ring].
 module Weft.Internal.Backend.Uring.Poller (ioUring) where
 
 import Control.Monad (unless, void, when)
@@ -30,17 +28,15 @@ import Weft.Internal.Os.Sys qualified as Sys
 
 -- Note [Polls in a ring]
 -- ~~~~~~~~~~~~~~~~~~~~~~
--- A poll is a request that completes once, and at once if its descriptor is ready. So what is
--- watched for one event is one request, and what is watched for longer is asked for again
--- after each event, before the next wait: that is level-triggered. All requests of a step go to the
--- kernel with its wait, in one system call.
+-- A poll is a request that completes once, and at once if its descriptor is ready. So what is watched for one
+-- event is one request, and what is watched for longer is asked for again after each event, before the next
+-- wait: that is level-triggered. All requests of a step go to the kernel with its wait, in one system call.
 --
 -- Each request has a key of its own (a flight). A descriptor that is watched anew, or no more, has the
--- old request cancelled and forgets its flight, so that its completion finds no watch. Until then
--- the request keeps the old file open.
+-- old request cancelled and forgets its flight: its completion finds no watch. Until then the request
+-- keeps the old file open.
 --
--- A request belongs to the OS thread that was in the kernel with it. When that thread ends, the kernel
--- cancels it, unasked: the poller submits it again.
+-- A request of an OS thread that ends is cancelled by the kernel, unasked: the poller submits it again.
 
 data Polled = Polled
   { polledKey :: !Key,
@@ -63,8 +59,8 @@ data Polls = Polls
   }
 
 -- | Linux's @io_uring@, by its polls: a wait costs time for what is ready, and hands over all that was
--- registered since the last one in the same system call. Throws an 'IOError' where the kernel has
--- no ring to give.
+-- registered since the last one in the same system call. Throws an 'IOError' where the kernel has no
+-- ring to give.
 ioUring :: IO Poller
 ioUring = do
   -- Work that waits for the next call of a thread that does not come back would be lost.
@@ -155,10 +151,8 @@ ask polls = do
 -- | Handle the completion with this index.
 completion :: Polls -> Int -> IO ()
 completion polls i = Ring.event (pollsRing polls) i \case
-  Ring.Seen {} -> pure ()
-  Ring.Missed _ -> pure ()
-  Ring.Swept {} -> pure ()
   Ring.Completed flight r -> completed polls flight r
+  _ -> pure ()
 
 completed :: Polls -> SlotKey -> Int -> IO ()
 completed polls flight r =

@@ -1,11 +1,8 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : The ring that is shared with the kernel
---
--- Bindings to @cbits/weft_uring.c@, which speaks to the kernel. Every foreign
--- call is @unsafe@ (it does not block) but the one of 'wait'. All functions but
--- 'wake' are for the OS thread that runs the owning worker, one call at a time.
+-- | The ring that is shared with the kernel. Bindings to @cbits/weft_uring.c@. Every foreign call is
+-- @unsafe@ (it does not block) but the one of 'wait'. All but 'wake' is for the OS thread that runs
+-- the owning worker, one call at a time.
 module Weft.Internal.Backend.Uring.Ring
   ( -- * Rings
     Ring,
@@ -76,13 +73,12 @@ data RawRing
 newtype Ring = Ring (ForeignPtr RawRing)
 
 data UringSettings = UringSettings
-  { -- | How many submissions can gather between two polls; the kernel rounds up
-    -- to a power of two. Default 256. At the limit they are handed over early, by
-    -- one more system call.
+  { -- | How many submissions can gather between two polls; rounded up to a power of two. Default 256.
+    -- At the limit they are handed over early, by one more system call.
     submissionEntries :: !Word32,
-    -- | How many completions can gather. Default 65536 (1 MiB), the most that the kernel has.
-    -- At the limit it keeps the others in memory of its own, and one more system call
-    -- fetches them; but it loses them when another thread takes the ring over.
+    -- | How many completions can gather. Default 65536 (1 MiB), the most that the kernel has. At the
+    -- limit it keeps the others, which one more system call fetches; but it loses them when another
+    -- thread takes the ring over.
     completionEntries :: !Word32,
     -- | Default 'Deferred'.
     completionWork :: !CompletionWork
@@ -90,8 +86,8 @@ data UringSettings = UringSettings
 
 -- | Where the kernel does the work of a completion.
 data CompletionWork
-  = -- | Where the worker asks for completions. One OS thread uses the ring; another that takes it over gets
-    -- a new one. Linux 6.10; 'Cooperative' before.
+  = -- | Where the worker asks for completions. Another OS thread that takes over gets a new ring. Linux
+    -- 6.10; 'Cooperative' before.
     Deferred
   | -- | In the next system call or clock tick of the OS thread that submitted.
     Cooperative
@@ -106,17 +102,7 @@ defaultUringSettings = UringSettings {submissionEntries = 256, completionEntries
 data SetupFailure = SetupFailure {failedStep :: !SetupStep, _failedErrno :: !Errno}
 
 -- | The steps of setting up that can fail, in the order of @weft_uring.h@.
-data SetupStep
-  = -- | @io_uring_setup@: forbidden, absent, too old, or no memory.
-    CreatingRing
-  | -- | The kernel lacks a feature.
-    CheckingFeatures
-  | -- | Mapping the memory that is shared with the kernel.
-    MappingRing
-  | -- | The kernel lacks an operation.
-    ProbingOperations
-  | -- | The eventfd for wake-ups.
-    CreatingEventfd
+data SetupStep = CreatingRing | CheckingFeatures | MappingRing | ProbingOperations | CreatingEventfd
   deriving stock (Eq, Show, Enum)
 
 -- | One line: what could not be done, and why.
@@ -149,13 +135,11 @@ open s = alloca $ \step -> alloca $ \failure -> do
 isDeferred :: Ring -> IO Bool
 isDeferred r = (/= 0) <$> with r c_deferred
 
--- | Give the ring back. Nothing but 'wake' may be called afterwards. A request that is
--- still in flight is cancelled by the kernel, but only some time later.
+-- | Give the ring back; only 'wake' may follow. The kernel cancels requests in flight, some time later.
 close :: Ring -> IO ()
 close r = with r c_close
 
--- | The calling thread uses the ring from now on. Called before anything else, so
--- that a thread with the handle of one that has ended is not taken for it.
+-- | The calling thread uses the ring from now on. First: it may have the handle of one that has ended.
 adopt :: Ring -> IO ()
 adopt r = with r c_adopt
 
@@ -163,14 +147,13 @@ with :: Ring -> (Ptr RawRing -> IO a) -> IO a
 with (Ring p) = unsafeWithForeignPtr p
 {-# INLINE with #-}
 
--- | Hand over what was queued, and collect what has completed: how many events
--- there are now, at most 'eventsAtOnce', or a negated errno.
+-- | Hand over what was queued, and collect: how many events there are, at most 'eventsAtOnce', or a
+-- negated errno.
 turn :: Ring -> IO Int
 turn r = fromIntegral <$> with r c_turn
 {-# INLINE turn #-}
 
--- | As 'turn', but block for at most the given number of nanoseconds (negative: for ever)
--- when nothing has completed.
+-- | As 'turn', but block for at most this many nanoseconds (negative: for ever) when nothing has completed.
 wait :: Ring -> Int64 -> IO Int
 wait r t = fromIntegral <$> with r (`c_wait` t)
 
@@ -222,12 +205,12 @@ quiesce r = with r c_quiesce
 isQuiet :: Ring -> IO Bool
 isQuiet r = (/= 0) <$> with r c_quiet
 
--- | Queue something under a key, which comes back with the completion. False when there is no
--- room, not even after handing over what was queued.
+-- | Queue something under a key, which comes back with the completion. False when there is no room,
+-- even after handing over.
 type Submission = Ring -> SlotKey -> IO Bool
 
--- | The 64 bits that the kernel has of a key: its 60 bits above the low three, which are 0 (the
--- others are of submissions that @cbits/weft_uring.c@ makes by itself).
+-- | The 64 bits that the kernel has of a key: above the low three, which are 0 (others are of
+-- submissions that C makes).
 operationData :: SlotKey -> Word64
 operationData (SlotKey k) = fromIntegral k `shiftL` 3
 {-# INLINE operationData #-}

@@ -1,10 +1,6 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : The state of a worker's ring
---
--- The record that "Weft.Internal.Backend.Uring" and its parts work on: the operations that are
--- pending, what could not be submitted yet, and what to call when a descriptor is free. It also
+-- | The state of a worker's ring. What "Weft.Internal.Backend.Uring" and its parts work on. It also
 -- asks for the end of one operation, or of all on a descriptor that is to be closed: Note [Closing a
 -- descriptor]. Used on the worker that owns the ring only.
 module Weft.Internal.Backend.Uring.State
@@ -17,8 +13,6 @@ module Weft.Internal.Backend.Uring.State
     isWaiting,
     presentCancelState,
     queue,
-
-    -- * Leaving early
     cancelOperation,
     cancelAgain,
     forgetDescriptor,
@@ -28,7 +22,7 @@ module Weft.Internal.Backend.Uring.State
   )
 where
 
-import Control.Monad (unless, when)
+import Control.Monad (when)
 import Data.Foldable (for_)
 import Data.IORef
 import Data.IntMap.Strict (IntMap)
@@ -42,6 +36,7 @@ import Weft.Internal.Backend.Uring.Ring (Ring, SetupFailure, UringSettings)
 import Weft.Internal.Backend.Uring.Ring qualified as Ring
 import Weft.Internal.Backend.Uring.Steps
 import Weft.Internal.Backend.Uring.Watch (Watch, waitsFor)
+import Weft.Internal.Data.Conditional
 import Weft.Internal.Data.Slots (SlotKey, Slots)
 import Weft.Internal.Data.Slots qualified as Slots
 import Weft.Internal.Os.Descriptor (Descriptor (..))
@@ -71,8 +66,8 @@ data Uring w = Uring
     watches :: !(Slots Watch),
     deferred :: !Bool,
     descriptors :: !Descriptors,
-    -- | Not empty only while the kernel does not take submissions. In order: what
-    -- comes later must queue after them.
+    -- | Not empty only while the kernel takes no submissions. In order: what comes later must queue
+    -- after them.
     backlog :: !(IORef (Seq Queued)),
     -- | By number: the descriptor, and what 'forget' is to run.
     forgetting :: !(IORef (IntMap (Descriptor, IO ()))),
@@ -94,9 +89,7 @@ isShut u d file = (||) <$> shut d <*> maybe (pure False) shut file
 
 -- | Is nothing to be submitted any more on this descriptor, or at all?
 isOver :: Uring w -> Descriptor -> IO Bool
-isOver u d = do
-  stopped <- readIORef (isStopped u)
-  if stopped then pure True else isShut u d Nothing
+isOver u d = readIORef (isStopped u) ||^ isShut u d Nothing
 
 -- | Is it pending? What stands in its place is in the table, but not always waits.
 isWaiting :: SlotKey -> Pending w -> IO Bool
@@ -110,8 +103,7 @@ presentCancelState :: Uring w -> Pending w -> IO CancelState
 presentCancelState u p = case cancelState p of
   Cancelled -> pure Cancelled
   Wanted -> do
-    stopped <- readIORef (isStopped u)
-    unwanted <- if stopped then pure True else withDescriptors (operation p) (pure False) (isShut u)
+    unwanted <- readIORef (isStopped u) ||^ withDescriptors (operation p) (pure False) (isShut u)
     pure (if unwanted then Cancelled else Wanted)
 {-# INLINE presentCancelState #-}
 
@@ -119,24 +111,21 @@ presentCancelState u p = case cancelState p of
 queue :: Uring w -> Queued -> IO Bool -> IO ()
 queue u q push =
   readIORef (backlog u) >>= \case
-    Empty -> do
-      queued <- push
-      unless queued $ writeIORef (backlog u) (Empty |> q)
+    Empty -> unlessM push $ writeIORef (backlog u) (Empty |> q)
     waiting -> writeIORef (backlog u) (waiting |> q)
 {-# INLINE queue #-}
 
 -- Note [Closing a descriptor]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~~
--- @close@ cancels nothing, and the kernel gives the number to the next descriptor
--- at once. 'forget' therefore marks the descriptor, cancels everything on it, and
--- runs its action when the last operation on it has retired. From the mark on
--- nothing new is submitted: 'submit' answers @-EBADF@, and an operation between
--- two stages ends with @-ECANCELED@.
+-- @close@ cancels nothing, and the kernel gives the number to the next descriptor at once. 'forget'
+-- therefore marks the descriptor, cancels everything on it, and runs its action when the last operation
+-- on it has retired. From the mark on nothing new is submitted: 'submit' answers @-EBADF@, and an
+-- operation between two stages ends with @-ECANCELED@.
 --
--- One request cancels all that the kernel finds on a descriptor, and says how many. If more are pending, the
--- kernel may have been about to try some of them again (Note [Life of an operation] in
--- "Weft.Internal.Backend.Uring"), so each is cancelled for itself. In most cases the others have completed, or the descriptor is
--- the file that they send.
+-- One request cancels all that the kernel finds on a descriptor, and says how many. If more are
+-- pending, the kernel may have been about to try some again (Note [Life of an operation] in
+-- "Weft.Internal.Backend.Uring"), so each is cancelled for itself. Mostly the others have completed, or
+-- the descriptor is the file that they send.
 
 cancelOperation :: Uring w -> SlotKey -> IO ()
 cancelOperation u key =
@@ -144,8 +133,7 @@ cancelOperation u key =
     Just p | Wanted <- cancelState p -> case stage p of
       -- Its end comes with the next poll. There is no request of its own.
       Watching w -> do
-        waits <- waitsFor w key
-        when waits $ cancelled p >> modifyIORef' (backlog u) (|> QueuedOperation key)
+        whenM (waitsFor w key) $ cancelled p >> modifyIORef' (backlog u) (|> QueuedOperation key)
       _ -> cancelled p >> queueCancel u key
     _ -> pure ()
   where
@@ -206,7 +194,5 @@ retainAll u op = withDescriptors op (pure ()) $ \d file -> do
 {-# INLINE retainAll #-}
 
 releaseOne :: Uring w -> Descriptor -> IO ()
-releaseOne u d = do
-  lastOne <- Descriptors.release (descriptors u) d
-  when lastOne (runForget u d)
+releaseOne u d = whenM (Descriptors.release (descriptors u) d) (runForget u d)
 {-# INLINE releaseOne #-}

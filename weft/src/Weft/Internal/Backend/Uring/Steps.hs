@@ -1,25 +1,16 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : From an operation to submissions, and from completions to a result
---
--- Most operations are one submission. The others wait for readiness and are then
--- tried (pipes in non-blocking mode, which the ring would answer with @EAGAIN@),
--- or have a file read into the page cache and are then tried ('SendFile'). This
--- module says what each stage submits and what follows its completion; it keeps
--- no state. Used on the worker that owns the ring only.
+-- | From an operation to submissions, and from completions to a result. Most operations are one
+-- submission. The others wait for readiness and are then tried (pipes in non-blocking mode, which the
+-- ring would answer with @EAGAIN@), or have a file read into the page cache and are then tried
+-- ('SendFile'). Keeps no state. Used on the worker that owns the ring only.
 module Weft.Internal.Backend.Uring.Steps
-  ( -- * Stages
-    Stage (..),
+  ( Stage (..),
     firstStage,
     submission,
-
-    -- * After a completion
     CancelState (..),
     Next (..),
     after,
-
-    -- * Descriptors
     withDescriptors,
   )
 where
@@ -39,8 +30,8 @@ import Weft.Internal.Os.Sys qualified as Sys
 data Stage
   = -- | The operation itself.
     Whole
-  | -- | The operation itself, once more: the first submission was lost before it
-    -- had an effect. But that of a connection attempt may have begun it.
+  | -- | Once more: the first submission was lost before it had an effect, but that of a connection
+    -- attempt may have begun it.
     Resumed
   | -- | Say when its descriptor can be read.
     UntilReadable
@@ -66,8 +57,7 @@ data Next
     Continue !Stage
   deriving stock (Eq, Show)
 
--- | Where to begin, given what an attempt answered ('Sys.wouldBlock' when none was
--- made).
+-- | Where to begin, given what an attempt answered ('Sys.wouldBlock' when none was made).
 firstStage :: Operation -> Int -> Stage
 firstStage op tried = case op of
   ReadStream {} -> UntilReadable
@@ -118,8 +108,8 @@ whole = \case
 await :: Ring.Request -> CInt -> Submission
 await request fd = Ring.submit request fd nullPtr 0 0 0
 
--- | The descriptor of an operation and, for 'SendFile', the file beside it. The
--- default is for operations that have none.
+-- | The descriptor of an operation and, for 'SendFile', the file. The default is for operations that
+-- have none.
 withDescriptors :: Operation -> r -> (Descriptor -> Maybe Descriptor -> r) -> r
 withDescriptors op none f = case op of
   SendFile d file _ _ -> f d (Just file)
@@ -131,14 +121,12 @@ withDescriptors op none f = case op of
 
 -- | The reaction when a stage of an operation completes with a result.
 --
--- A completion with @-ECANCELED@ that no thread asked for means that the thread that
--- had submitted the request has ended: it is submitted again, from the thread
--- that owns the ring now. @-EFAULT@ means the same when the request was about to go
+-- A completion with @-ECANCELED@ that no thread asked for means that the thread that had submitted the
+-- request has ended: it is submitted again. @-EFAULT@ means the same when the request was about to go
 -- on at that moment; it is believed when it is said again.
 --
--- A connection attempt goes on without its request, after the end of its thread as
--- after an interruption. Asking again answers how it ended, or that it is under
--- way: then it has ended when the socket can be written.
+-- A connection attempt goes on without its request. Asking again answers how it ended, or that it is
+-- under way: then it has ended when the socket can be written.
 after :: CancelState -> Stage -> Operation -> Int -> IO Next
 after cancelState stage op result
   | result == Sys.canceled || result == Sys.failureCode eINTR = pure (unlessCancelled again)

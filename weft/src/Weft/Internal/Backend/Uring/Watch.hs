@@ -1,10 +1,8 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : What is known of a descriptor that a ring watches
---
--- The bytes that say whether something is to be read from it, and which operation waits for that. Used on
--- the worker that owns the ring only. See Note [Watched descriptors].
+-- | What is known of a descriptor that a ring watches. Whether something is to be read from it, and
+-- which operation waits for that, in bytes. Used on the worker that owns the ring only. See Note
+-- [Watched descriptors].
 module Weft.Internal.Backend.Uring.Watch
   ( Watch,
     watched,
@@ -31,6 +29,7 @@ module Weft.Internal.Backend.Uring.Watch
   )
 where
 
+import Control.Monad (void)
 import Control.Monad.Primitive (RealWorld)
 import Data.Primitive.ByteArray (MutableByteArray, newByteArray, readByteArray, setByteArray, writeByteArray)
 import Data.Word (Word8)
@@ -130,7 +129,7 @@ inVain w = do
   tell w News
   pure (count' /= 0 && count' `rem` mostInVain == 0)
 
--- | Should the watch end? It should if no operation waits and 'mostInVain' news or more came in vain.
+-- | Should the watch end? No operation waits and 'mostInVain' news or more came in vain.
 isUnread :: Watch -> IO Bool
 isUnread w = do
   waits <- byteAt w 6
@@ -178,13 +177,12 @@ waitsFor w (SlotKey k) = do
   key <- keyOf w
   pure (waits /= 0 && key == k)
 
--- | Have an operation wait, for bytes that go to the address, at most the given number. No other may stand
--- there, and there are no news.
+-- | Have an operation wait, for bytes that go to the address, at most so many. No other may stand
+-- there; there are no news.
 park :: Watch -> SlotKey -> Ptr Word8 -> Int -> IO ()
 park w (SlotKey k) address room = do
   writeByteArray (watchBytes w) 2 k
-  _ <- waitAgain (Place (watchBytes w) 0 k) address room
-  pure ()
+  void (waitAgain (Place (watchBytes w) 0 k) address room)
 
 stopWaiting :: Watch -> IO ()
 stopWaiting w = setByte w 6 0

@@ -1,19 +1,13 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : Receives that wait for news of a watched descriptor
---
--- Begins watches and ends them, has operations wait for them, and carries operations out when there are news.
--- On the worker that owns the ring only. See Note [Watched descriptors] in
--- "Weft.Internal.Backend.Uring.Watch".
+-- | Receives that wait for news of a watched descriptor. Begins watches and ends them, has operations
+-- wait for them, and carries those out when there are news. On the worker that owns the ring only.
+-- See Note [Watched descriptors] in "Weft.Internal.Backend.Uring.Watch".
 module Weft.Internal.Backend.Uring.Watches
-  ( -- * Receiving
-    receiveWatched,
+  ( receiveWatched,
     mayWatch,
     beginWatch,
     standIn,
-
-    -- * Completions
     seen,
     endWait,
     endWatch,
@@ -122,8 +116,8 @@ seen u key result flags =
       | result == Sys.canceled || result == Sys.failureCode eINTR || result == Sys.failureCode eFAULT -> goOn u key w
       | otherwise -> endWatch u key w result
 
--- | A request for news has had its last completion: make it anew, if it is wanted, and something waits or has read. A function of its own: as a local one it is
--- a closure that every completion allocates.
+-- | A request for news has had its last completion: make it anew, if something waits or has read. Not a
+-- local function, which every completion would allocate.
 goOn :: Uring w -> SlotKey -> Watch -> IO Int
 goOn u key w = do
   over <- isOver u (watched w)

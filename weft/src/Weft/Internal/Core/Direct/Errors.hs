@@ -1,24 +1,18 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : The errors of direct threads
---
--- The two mistakes that "Weft.Internal.Core.Direct" and its parts notice, and what they say to
--- the programmer.
+-- | The errors of direct threads. What 'Weft.Internal.Core.Direct' says to the programmer of the two
+-- mistakes that it notices.
 module Weft.Internal.Core.Direct.Errors (CannotSuspend (..), ResumedTwice (..)) where
 
 import Control.Exception (Exception)
 import Data.List (intercalate)
 
--- | An @await@ was called where it cannot suspend. The program is wrong: change it,
--- rather than handle this.
+-- | An @await@ was called where it cannot suspend. The program is wrong: change it, rather than handle this.
 data CannotSuspend
-  = -- | There is no @direct@ around the call, or something is in between that GHC
-    -- must finish in one go.
+  = -- | There is no @direct@ around the call, or something that GHC must finish in one go is in between.
     NothingToSuspend
-  | -- | The call is masked uninterruptibly, and meanwhile a thread threw an
-    -- asynchronous exception of GHC at the worker that runs it. (In an action of
-    -- 'Weft.Outside.onGhcThread' it waits, and the exception stays pending.)
+  | -- | The call is masked uninterruptibly, and an asynchronous exception of GHC is pending for the worker
+    -- that runs it. (In an action of 'Weft.Outside.onGhcThread' it waits, and the exception stays pending.)
     ExceptionPending
   deriving stock (Eq)
 
@@ -48,8 +42,8 @@ instance Show CannotSuspend where
 
 instance Exception CannotSuspend
 
--- | A continuation was entered a second time: a kernel or a policy has answered twice. Raised in
--- the second entry; the first goes on.
+-- | A continuation was entered a second time: a kernel or a policy has answered twice. The first entry
+-- goes on.
 data ResumedTwice = ResumedTwice
   deriving stock (Eq)
 

@@ -2,11 +2,8 @@
 {-# LANGUAGE UnboxedTuples #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : Actions on threads of GHC's, which wait by blocking
---
--- An action that a thread of GHC's performs for a thread of Weft ("Weft.Outside"), and how an
--- 'Weft.Internal.Core.Direct.await' in it finds the performer of the operation.
+-- | Actions on threads of GHC's, which wait by blocking. See "Weft.Outside", and Note [Await on a
+-- thread of GHC's].
 module Weft.Internal.Core.Direct.Hosted (Performer (..), hosted, performerHere) where
 
 import Control.Exception (mask, mask_, throwIO)
@@ -21,17 +18,16 @@ import Weft.Internal.Os.Capture (newTag)
 -- Note [Await on a thread of GHC's]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
 -- An action of `hosted` has the operations of a direct thread, but no scheduler to suspend to: an await
--- there blocks. The prompt of `hosted` knows the performer: an await that finds no prompt of a
--- segment leaves to that one with a question, and is entered again at once with the answer, on
--- the same thread. Where there is neither, it cannot suspend.
+-- there blocks. The prompt of `hosted` knows the performer: an await that finds no prompt of a segment
+-- leaves to that one with a question, and is entered again at once with the answer. Where there is
+-- neither, it cannot suspend.
 --
--- Outside of that prompt GHC is masked, as around a segment (Note [Masking of direct threads]):
--- an exception that is thrown at the thread while `hosted` has the action waits until the action is entered
--- again. Raised before, it would unwind past the action's handlers. An await that is masked
--- uninterruptibly asks for the performer even so, without looking for a segment.
+-- Outside of that prompt GHC is masked, as around a segment (Note [Masking of direct threads]): raised
+-- before the action is entered again, an exception would unwind past the action's handlers. An await
+-- that is masked uninterruptibly asks for the performer even so, without looking for a segment.
 --
--- Most awaits are on carriers, which are bound threads, while actions of `hosted` are not: a
--- test for that keeps the performed operation out of the continuations of direct threads.
+-- Carriers are bound threads and actions of `hosted` are not: a test for that keeps the performed
+-- operation out of the continuations of direct threads.
 
 -- | Performs an operation and waits for it.
 newtype Performer = Performer (forall a. Thread a -> IO a)
@@ -57,9 +53,9 @@ hosted performer action = mask $ \restore -> do
           Finished -> readIORef result >>= maybe (throwIO ResumedTwice) pure
   go (restore action >>= \a -> Finished <$ writeIORef result (Just a))
 
--- | The performer for this action; 'Nothing' outside of 'hosted'. In any masking state,
--- also while an exception is pending (Note [Pending exceptions] in "Weft.Internal.Core.Direct").
--- Only an await that finds no segment asks.
+-- | The performer for this action; 'Nothing' outside of 'hosted'. In any masking state, also while an
+-- exception is pending (Note [Pending exceptions] in "Weft.Internal.Core.Direct"). Only an await that
+-- finds no segment asks.
 performerHere :: IO (Maybe Performer)
 performerHere = mask_ (IO (catch# asking (\_ s -> (# s, Nothing #))))
 

@@ -2,11 +2,8 @@
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : The shared identity of anonymous threads, and when they get numbers
---
--- Control blocks for new threads, as light as they can be: see
--- Note [The weight of a thread].
+-- | The shared identity of anonymous threads, and when they get numbers. Control blocks for new
+-- threads, as light as they can be: Note [The weight of a thread].
 module Weft.Internal.Core.Scheduler.Anonymous (inherit, withOptions, numbered) where
 
 import Control.Exception (toException)
@@ -22,18 +19,16 @@ import Weft.Internal.Core.Trace
 
 -- Note [The weight of a thread]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
--- A thread that waits in a queue costs the queue's two words (control block,
--- continuation), its continuation, and its control block if that is its own.
--- Hence what threads of one parent have in common is shared: a `Tcb` is a number
--- and a pointer to a `ThreadState`, which siblings share until one catches or
--- masks, and which points to a `Context`, shared until one changes its label.
--- An anonymous thread has no identity, so it shares the whole `Tcb`; the first
--- question for its number gives it one of its own. These are immutable: the
--- scheduler holds the current one and puts the changed copy in its place. What
--- must be found by others, the `Status`, is a variable of the `Identity`.
+-- A thread that waits in a queue costs the queue's two words (control block, continuation), its
+-- continuation, and its control block if that is its own. So what threads of one parent have in common
+-- is shared: a `Tcb` is a number and a pointer to a `ThreadState`, which siblings share until one
+-- catches or masks, and which points to a `Context`, shared until one changes its label. An anonymous
+-- thread has no identity, so it shares the whole `Tcb`; the first question for its number gives it one
+-- of its own. These are immutable: the scheduler puts a changed copy in its place. What must be found
+-- by others, the `Status`, is a variable of the `Identity`.
 
--- | The control block with which an anonymous child of this thread starts:
--- no handlers, the parent's masking state, and of its context what is inherited.
+-- | The control block of an anonymous child: no handlers, the parent's masking state, what is inherited
+-- of its context.
 inherit :: Scheduler -> Tcb -> Int -> IO Tcb
 inherit s (Tcb identity state) scope = do
   Inherited owner known masking into shared <- readMutVar (schedulerInherited s)
@@ -51,9 +46,8 @@ inherit s (Tcb identity state) scope = do
     same a b = isTrue# (reallyUnsafePtrEquality# a b)
 {-# OPAQUE inherit #-}
 
--- | The state of a child with options of its own; the state given where there are
--- none, and then that very state: inlined, or returned in parts, it would be built
--- again for every child. That of the last child if its options were the same.
+-- | The state of a child with options; without any, the very state given: inlined, or returned in
+-- parts, it would be built again for every child. That of the last child if its options were the same.
 withOptions :: Scheduler -> ForkOptions -> ThreadState -> IO ThreadState
 withOptions s (ForkOptions label priority _ _) !state
   | ShortByteString.null label, Nothing <- priority = pure state
@@ -74,9 +68,8 @@ withOptions s (ForkOptions label priority _ _) !state
           new <$ writeMutVar (schedulerOptioned s) (Optioned state label priority new)
 {-# OPAQUE withOptions #-}
 
--- | The current thread with an identity of its own. In a run that is closing it is
--- cancelled with that: no thread can have done so before, and a number that is given now says
--- that one has (Note [The end of a run] in "Weft.Internal.Run.Ending").
+-- | The current thread with an identity of its own. In a run that is closing it is cancelled with that,
+-- since no thread can have done so before (Note [The end of a run] in "Weft.Internal.Run.Ending").
 numbered :: Scheduler -> Tcb -> IO Tcb
 numbered s tcb = case tcbIdentity tcb of
   Identity {} -> pure tcb

@@ -1,10 +1,7 @@
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : Starting threads
---
--- Puts new threads on a ready queue: this worker's, or another's by a message.
+-- | Starting threads. Puts new threads on a ready queue: this worker's, or another's by a message.
 module Weft.Internal.Core.Scheduler.Fork (startThread, fork, forkAnonymous, ThreadExit (..)) where
 
 import Control.Exception (Exception)
@@ -21,9 +18,7 @@ startThread s tcb resume = bump s ThreadsStarted 1 >> push (schedulerQueue s) St
 
 -- | Start an anonymous child of this thread, which has a number.
 forkAnonymous :: Scheduler -> Tcb -> Resume -> IO ()
-forkAnonymous s parent child = do
-  shared <- inherit s parent 0
-  startThread s shared child
+forkAnonymous s parent child = inherit s parent 0 >>= \shared -> startThread s shared child
 
 -- | Start a child with an identity; this thread has a number.
 fork :: Scheduler -> Tcb -> ForkOptions -> Resume -> IO ThreadId

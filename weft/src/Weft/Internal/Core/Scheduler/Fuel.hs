@@ -1,11 +1,8 @@
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : The end of a thread's fuel
---
--- A thread that runs without end goes to the end of the queue now and then. That counts as
--- a system call, so that it can be cancelled there.
+-- | The end of a thread's fuel. A thread that runs without end goes to the end of the queue now and
+-- then: a system call, so that it can be cancelled.
 module Weft.Internal.Core.Scheduler.Fuel (dueAtPause, pausedBefore) where
 
 import Control.Exception (SomeException)
@@ -13,15 +10,11 @@ import Data.Bits (unsafeShiftR, (.&.))
 import Weft.Internal.Core.Cancel
 import Weft.Internal.Core.Scheduler.State
 import Weft.Internal.Core.Trace
-import Weft.Internal.Data.Cell (readCell)
 
--- | The cancellation to raise in this thread, whose fuel is used up, in place of its next
--- node: not where what comes next must not be kept from happening.
---
--- Only in front of an effect: not between an operation that has succeeded and the frames
--- that are entered or left with its result. 'Weft.Mutex.withMutex' locks and then enters the
--- frame that unlocks, 'Weft.Timeout.timeout' leaves the frames of its body; with little fuel a
--- cancelled thread would lose what it holds.
+-- | The cancellation to raise in this thread, whose fuel is used up, in place of its next node. Only in front
+-- of an effect: not between an operation that has succeeded and the frames that are entered or left with its
+-- result. 'Weft.Mutex.withMutex' locks and then enters the frame that unlocks, 'Weft.Timeout.timeout' leaves
+-- the frames of its body; with little fuel a cancelled thread would lose what it holds.
 dueAtPause :: Scheduler -> Tcb -> Trace -> IO (Maybe SomeException)
 dueAtPause s tcb trace
   | not (onlyPauses s) && mayCancelBefore trace = cancelledNow tcb
@@ -36,16 +29,12 @@ pausedBefore s tcb trace = do
 isCondemned :: Tcb -> IO Bool
 isCondemned tcb = case tcbIdentity tcb of
   Nobody -> pure False
-  Identity _ status ->
-    readCell status $ \case
-      Condemned _ _ -> pure True
-      _ -> pure False
+  Identity _ status -> not <$> notCondemned status
 
--- | The fuel of a loop might always end on the same node, where it cannot be cancelled. So a
--- thread that is to be cancelled begins its next dispatch with up to 15 nodes that do
--- nothing: how many is irregular in the number of the dispatch, of which one thread may see a
--- regular part (Knuth's multiplicative hash). Always fewer than there is fuel, or a thread that
--- is masked would come to nothing else.
+-- | The fuel of a loop might always end on the same node, where it cannot be cancelled. So a thread
+-- that is to be cancelled begins its next dispatch with up to 15 nodes that do nothing, irregular in
+-- the number of the dispatch (Knuth's multiplicative hash), and fewer than there is fuel, or a masked
+-- thread would come to nothing else.
 outOfStep :: Int -> Int -> Trace -> Trace
 outOfStep fuel n = go (((n * 2_654_435_761) `unsafeShiftR` 28 .&. 0xffff) `rem` min 16 fuel)
   where

@@ -1,11 +1,8 @@
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : The state of a scheduler
---
--- The record that "Weft.Internal.Core.Scheduler" and its parts work on, and its counters. All but
--- the counters is for the carrier that owns the worker.
+-- | The state of a scheduler. What the parts of "Weft.Internal.Core.Scheduler" work on. All but the
+-- counters is for the carrier that owns the worker.
 module Weft.Internal.Core.Scheduler.State
   ( Scheduler (..),
     FuelEnd (..),
@@ -44,15 +41,14 @@ import Weft.Internal.Core.SystemCall (SystemCall)
 import Weft.Internal.Core.Trace
 import Weft.Internal.Os.Control
 
--- | The state with which a carrier runs the threads of its worker. All but the current
--- thread and the carrier are the worker's, and pass to the next carrier.
+-- | The state with which a carrier runs the threads of its worker. All but the current thread and the
+-- carrier pass to the next one.
 data Scheduler = Scheduler
   { schedulerQueue :: !ReadyQueue,
     schedulerHere :: Here,
     -- | Each carrier has its own current thread.
     schedulerUnentered :: {-# UNPACK #-} !Unentered,
-    -- | The inheritance of the children of the last thread that forked (see
-    -- Note [The weight of a thread] in "Weft.Internal.Core.Scheduler.Anonymous").
+    -- | What the children of the last thread that forked inherit: Note [The weight of a thread].
     schedulerInherited :: {-# UNPACK #-} !(MutVar RealWorld Inherited),
     -- | The state of the last child with options, and those options.
     schedulerOptioned :: {-# UNPACK #-} !(MutVar RealWorld Optioned),
@@ -61,15 +57,13 @@ data Scheduler = Scheduler
     -- | Threads whose carriers have lost the worker, by carrier.
     schedulerAway :: !(IORef (IntMap Away)),
     schedulerAnswer :: !AnswerCall,
-    -- | Report an exception that left a thread. Runs as the thread's last effect. Must
-    -- not throw.
+    -- | Report an exception that left a thread, as its last effect. Must not throw.
     schedulerUncaught :: !(Tcb -> SomeException -> IO ()),
     -- | Report an exception that was thrown at the worker: Note [Strays]. Must not throw.
     schedulerStray :: !(SomeException -> IO ()),
     -- | The distance between two thread numbers of one worker: the number of workers.
     schedulerStride :: !Int,
-    -- | How many nodes of one trace run before the thread goes back to the end of
-    -- the queue: the bound on what one thread can take at a time.
+    -- | How many nodes of one trace run before the thread goes back to the end of the queue.
     schedulerFuel :: !Int,
     schedulerFuelEnd :: !FuelEnd
   }
@@ -80,26 +74,23 @@ data FuelEnd
     Preempts
   | -- | It goes to the end of the queue, and then on as if nothing had been.
     Pauses
-  | -- | As 'Pauses', unless the function says, given the thread and its next node, that it goes on
-    -- at once, with new fuel. In a simulation, which has fuel for one node and pauses everywhere.
+  | -- | As 'Pauses', unless the function says that the thread goes on at once from this node, with new
+    -- fuel. In a simulation, which has fuel for one node and pauses everywhere.
     Asks (Tcb -> Trace -> IO Bool)
 
 -- | Does a thread not look for a cancellation at the end of its fuel?
 onlyPauses :: Scheduler -> Bool
-onlyPauses s = case schedulerFuelEnd s of
-  Preempts -> False
-  _ -> True
+onlyPauses s = case schedulerFuelEnd s of Preempts -> False; _ -> True
 
--- | How a kernel answers: given the thread, its system call and its continuation,
--- the next node of the trace ('Parked' if the answer comes later).
+-- | How a kernel answers: the next node of the trace ('Parked' if the answer comes later).
 newtype AnswerCall = AnswerCall (forall a. Tcb -> SystemCall a -> (a -> Trace) -> IO Trace)
 
--- | A parent (its number, its context and its masking state), the scope it forked
--- into (0 for none), and the control block that its anonymous children share.
+-- | A parent (number, context, masking state), a scope (0 for none), and the block that its anonymous
+-- children share.
 data Inherited = Inherited !Int !Context !Masking !Int !Tcb
 
--- | The state of a child without options and the options, and what came of them: the
--- connections of a server, for instance, all have the same label.
+-- | The state of a child without options, the options, and its state with them: the sessions of a
+-- server have one label.
 data Optioned = Optioned !ThreadState !Label !(Maybe Priority) !ThreadState
 
 schedulerHome :: Scheduler -> Home
@@ -109,36 +100,24 @@ schedulerHome s = hereHome (schedulerHere s)
 currentThread :: Scheduler -> IO Tcb
 currentThread s = currentTcb (schedulerHere s)
 
+-- | 'NextNumber' is the next thread number, 'SliceEnd' how far 'Dispatches' may go in this slice; the
+-- others are counts ('Weft.Counters.WorkerCounters' says of what). A dispatch touches the first few,
+-- which are in one cache line.
 data Counter
-  = -- | Threads that were taken from the ready queue.
-    Dispatches
-  | -- | Threads started.
-    ThreadsStarted
-  | -- | Threads ended.
-    ThreadsEnded
-  | -- | Exceptions that left a thread.
-    Uncaught
-  | -- | The next thread number (not a count).
-    NextNumber
-  | -- | How far 'Dispatches' may go in this slice (not a count).
-    SliceEnd
-  | -- | A dispatch touches the counters above, in one cache line; the rest is counted by the
-    -- worker ("Weft.Internal.Run.Worker"). Slices.
-    Slices
-  | -- | Polls.
-    Polls
-  | -- | Polls that found something.
-    Fruitful
-  | -- | Polls that could block.
-    Sleeps
-  | -- | Sleeps that a message ended.
-    WakeUps
-  | -- | Threads given to another worker.
-    Shared
-  | -- | Changes of the carrier.
-    Takeovers
-  | -- | Exceptions received in between: Note [Strays].
-    Strays
+  = Dispatches
+  | ThreadsStarted
+  | ThreadsEnded
+  | Uncaught
+  | NextNumber
+  | SliceEnd
+  | Slices
+  | Polls
+  | Fruitful
+  | Sleeps
+  | WakeUps
+  | Shared
+  | Takeovers
+  | Strays
   deriving stock (Eq, Show, Enum, Bounded)
 
 lineOf :: Scheduler -> Line
@@ -163,12 +142,11 @@ wasCut s = (== 0) <$> readCounter s SliceEnd
 readyCount :: Scheduler -> IO Int
 readyCount = size . schedulerQueue
 
--- | A thread without references has ended before it ran.
 threadDropped :: Scheduler -> IO ()
-threadDropped s = void (bump s ThreadsEnded 1)
+threadDropped s = tally s ThreadsEnded 1
 
--- | A scheduler over a ready queue, for the first carrier of the worker with this
--- home, with the fuel of each dispatch, at least 1.
+-- | A scheduler for the first carrier of the worker with this home, with the fuel of each dispatch, at
+-- least 1.
 newScheduler :: ReadyQueue -> Carrier -> Home -> Int -> AnswerCall -> (Tcb -> SomeException -> IO ()) -> (SomeException -> IO ()) -> IO Scheduler
 newScheduler queue carrier home fuel answer uncaught stray = do
   running <- newMutVar nobody

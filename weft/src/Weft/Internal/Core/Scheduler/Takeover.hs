@@ -1,11 +1,8 @@
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : When another carrier takes the worker over
---
--- The scheduler of the next carrier, and the thread with which the last one was stuck. Note [Takeover] in
--- "Weft.Internal.Os.Control" says how a worker is taken over.
+-- | When another carrier takes the worker over. Note [Takeover] in "Weft.Internal.Os.Control" says
+-- how a worker is taken over.
 module Weft.Internal.Core.Scheduler.Takeover (successor, disturbed) where
 
 import Data.IORef (modifyIORef')
@@ -17,8 +14,7 @@ import Weft.Internal.Core.Scheduler.State
 import Weft.Internal.Core.Trace
 import Weft.Internal.Os.Control
 
--- | The same worker's scheduler for the carrier that takes it over from the one that is
--- stuck with this thread. The old one keeps its own note of it.
+-- | The same worker's scheduler for the carrier that takes it over from one that is stuck with this thread.
 successor :: Carrier -> Tcb -> Scheduler -> IO (Away, Scheduler)
 successor carrier stuck s = do
   running <- newMutVar nobody
@@ -30,9 +26,8 @@ successor carrier stuck s = do
   where
     before = schedulerCarrier s
 
--- | User code is over, and the monitor has marked or given away the worker. If it is
--- given away, send the thread after it, with what it has come to; answers whether it
--- is ours.
+-- | User code is over, and the monitor has marked or given away the worker. If it is given away, send
+-- the thread after it, with what it has come to; answers whether it is ours.
 disturbed :: Scheduler -> Tcb -> Resume -> IO Bool
 disturbed s tcb resume =
   standing (carrierLine (schedulerCarrier s)) >>= \case

@@ -1,16 +1,11 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : The events of a timeline, and how they are written
---
--- The events that a worker records, and their text in the trace event format of Chrome, Perfetto
--- and speedscope. Pure. One event is one line; docs/observing.md describes events and file.
+-- | The events of a timeline, and how they are written. The events that a worker records, and their
+-- text in the trace event format of Chrome, Perfetto and speedscope. Pure. One event is one line;
+-- docs/observing.md describes events and file.
 module Weft.Internal.Observe.Timeline.Event
-  ( -- * Events
-    TimelineEvent (..),
+  ( TimelineEvent (..),
     EventKind (..),
-
-    -- * Text
     Process (..),
     renderEvent,
     renderHead,

@@ -1,14 +1,9 @@
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : Where a worker leaves the events of its timeline
---
--- A ring of unboxed memory with one writer, the carrier that owns the worker, and one
--- reader, the thread that writes the file ("Weft.Internal.Observe.Timeline.Writer"). Neither
--- waits for the other: without room an event is dropped, and counted.
---
--- See Note [The ring of events].
+-- | Where a worker leaves the events of its timeline. A ring of unboxed memory with one writer, the
+-- carrier that owns the worker, and one reader, the thread that writes the file. Without room an
+-- event is dropped, and counted: Note [The ring of events].
 module Weft.Internal.Observe.Timeline.Recorder
   ( Recorder,
     newRecorder,
@@ -46,6 +41,7 @@ import Data.Primitive.ByteArray
 import Data.Primitive.PrimArray
 import Data.Primitive.PrimVar
 import Weft.Internal.Core.Trace (Tcb, tcbLabel, tcbNumber)
+import Weft.Internal.Data.Conditional
 import Weft.Internal.Observe.Timeline.Event
 import Weft.Internal.Os.Sys qualified as Sys
 
@@ -117,8 +113,7 @@ switchOff switch = atomicWriteInt switch 0
 recording :: Recorder -> IO Bool
 recording r = (/= 0) <$> readPrimVar (recorderSwitch r)
 
--- | A ring for a worker, of the given number of bytes or a little more, for times since this
--- origin.
+-- | A ring for a worker, of at least this many bytes, for times since this origin.
 newRecorder :: PrimVar RealWorld Int -> Int -> Int -> Int -> IO Recorder
 newRecorder switch origin bytes worker = do
   ring <- newByteArray (room * 8)
@@ -183,17 +178,15 @@ recordPoll r mayBlock began now found = do
 
 -- | This carrier has taken the worker over, from one that runs this thread.
 recordTakeover :: Recorder -> Tcb -> IO ()
-recordTakeover r tcb = do
-  on <- recording r
-  when on $ do
+recordTakeover r tcb =
+  whenM (recording r) $ do
     now <- timelineNow r
     began <- get r Began
     when (began >= 0) (endDispatch r began now tcb)
     _ <- record r Takeover now 0 (tcbNumber tcb) (tcbLabel tcb)
     get r LastReady >>= closeSlice r now
 
--- | Record the length of the ready queue, if it has changed: each time that it becomes
--- 0, and otherwise ten thousand times in a second at most.
+-- | Record the length of the ready queue, if it has changed: each 0, else ten thousand a second at most.
 sampleReady :: Recorder -> Int -> Int -> IO ()
 sampleReady r now ready = do
   known <- get r LastReady

@@ -1,11 +1,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : The file of a timeline
---
--- Opens the file, and runs the one thread of GHC that writes what the workers have recorded. Its
--- calls may block for as long as the disk does; the workers do not notice. When the file cannot
--- be written any more the operator is told once, and recording ends.
+-- | The file of a timeline. Runs the one thread of GHC that writes what the workers have recorded. Its calls
+-- may block for as long as the disk does. When the file cannot be written any more the operator is told once.
 module Weft.Internal.Observe.Timeline.Writer (Timeline (..), timelineTo, withTimeline) where
 
 import Control.Concurrent (forkIO, forkIOWithUnmask, killThread)
