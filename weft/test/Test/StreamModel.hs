@@ -234,7 +234,7 @@ beginSend rig s n = do
   when (null busy && not done) do
     from <- readIORef (sent s)
     memory <- mallocForeignPtrBytes n
-    withForeignPtr memory \p -> withBytes (byteAt from n) (copyBytes p)
+    withForeignPtr memory (withBytes (byteAt from n) . copyBytes)
     r <- start rig (Send (far (link s)) (unsafeForeignPtrToPtr memory) n)
     writeIORef (sending s) (Just (r, memory))
 
@@ -293,22 +293,22 @@ account s = do
       isShut <- readIORef (closed s)
       cut <- readIORef (severed s)
       over <- readIORef (finished s)
-      if
-        | n > 0 -> do
-            bytes <- withForeignPtr (readerMemory r) (`contents` n)
-            modifyIORef' (chunks s) (bytes :)
-            replace r (r {readerState = Rests} <$ readerPlace r) s
-        | otherwise -> do
-            replace r Nothing s
-            -- One that was cancelled says nothing about the stream.
-            unless (n == Sys.canceled) $ writeIORef (ended s) True
-            let expected
-                  | n == 0 = over
-                  | n == Sys.canceled = readerState r == Cancelled || isShut
-                  | n == code eBADF = isShut
-                  | n == code eCONNRESET = cut
-                  | otherwise = False
-            assertBool ("receive: " <> show n) expected
+      if n > 0
+        then do
+          bytes <- withForeignPtr (readerMemory r) (`contents` n)
+          modifyIORef' (chunks s) (bytes :)
+          replace r (r {readerState = Rests} <$ readerPlace r) s
+        else do
+          replace r Nothing s
+          -- One that was cancelled says nothing about the stream.
+          unless (n == Sys.canceled) $ writeIORef (ended s) True
+          let expected
+                | n == 0 = over
+                | n == Sys.canceled = readerState r == Cancelled || isShut
+                | n == code eBADF = isShut
+                | n == code eCONNRESET = cut
+                | otherwise = False
+          assertBool ("receive: " <> show n) expected
 
 -- | Have the close of a connection reset it.
 linger :: Descriptor -> IO ()
