@@ -3,7 +3,7 @@
 module DribbleTest (tests) where
 
 import Control.Exception (IOException)
-import Control.Monad (forM_, void, when)
+import Control.Monad (forM_, void, when, (>=>))
 import Data.ByteString qualified as B
 import Data.IORef
 import Test.Tasty
@@ -82,7 +82,7 @@ tests w =
 
 -- | Notes how much each send has sent.
 counted :: IORef [Int] -> Transport -> Transport
-counted sends t = t {transportSend = \pieces -> transportSend t pieces >>= \n -> n <$ liftIO (atomicModifyIORef' sends (\ns -> (n : ns, ())))}
+counted sends t = t {transportSend = transportSend t >=> \n -> n <$ liftIO (atomicModifyIORef' sends (\ns -> (n : ns, ())))}
 
 -- | One byte at a time, and others run in between.
 dribble :: Transport -> Transport
