@@ -82,6 +82,8 @@ ROWS = {
     "1,000 wai hello": ("hello", [get("/")], 1_000),
     "wai sized": ("sized", [get("/")], 1_000),
     "sockets": ("sockets", [lambda port: b"x" * 64]),
+    "relay": ("relay", [lambda port: b"x" * 64]),
+    "loop in plain IO": ("io", [lambda port: b"x" * 64]),
     "own tcp": ("own tcp", [lambda port: b"x" * 64]),
     "handler hello": ("handler", [get("/")]),
 }
@@ -89,6 +91,10 @@ ROWS = {
 
 def row(name):
     return (*ROWS[name], CONNECTIONS)[:3]
+
+
+def echoes(program):
+    return program in ("sockets", "relay", "io")
 
 
 def own(program):
@@ -119,7 +125,7 @@ def command(args, program, port, site, totals):
     if own(program):
         return [args.bench, "tcp-server", "--device", byhand.DEVICE, "--address", byhand.STACK + "/24", *flags]
     # The other style moves an application that is slow, as all are here, to threads of GHC's.
-    what = [program, str(port)] if program in ("handler", "sockets") else ["weft-direct", str(port), program]
+    what = [program, str(port)] if program == "handler" or echoes(program) else ["weft-direct", str(port), program]
     return [args.hello, *what, *flags]
 
 
@@ -191,7 +197,7 @@ def connected(program, port, server, connections):
             stack.callback(link.close)
             clients = [byhand.Client(link, 30_000 + i, alive) for i in range(connections)]
         else:
-            clients = [Client(port, server, program != "sockets") for _ in range(connections)]
+            clients = [Client(port, server, not echoes(program)) for _ in range(connections)]
         for client in clients:
             stack.callback(client.close)
         yield clients

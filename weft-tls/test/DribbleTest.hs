@@ -3,7 +3,7 @@
 module DribbleTest (tests) where
 
 import Control.Exception (IOException)
-import Control.Monad (forM_, void, when)
+import Control.Monad (forM_, void, when, (>=>))
 import Data.ByteString qualified as B
 import Data.IORef
 import Test.Tasty
@@ -53,6 +53,23 @@ tests w =
           liftIO (assertBool (show answer) ("HTTP/1.1 200" `B.isPrefixOf` answer))
           failures <- liftIO (readIORef (servedFailures served))
           liftIO (filter (`notElem` [NothingSent, Vanished]) (map failedWhy failures) @?= []),
+      testCase "a ticket goes with the response to a request that has come with the client's last message" $ do
+        sends <- newIORef []
+        let counting s = s {serverLayers = (\_ transport client -> pure (counted sends transport, client)) : serverLayers s}
+        servingOn (systemKernel defaultSystemSettings) (settingsOf w ["ecdsa"]) counting $ \served -> do
+          tls <- clientTls (AuthoritiesFrom (directory w <> "/ca.pem")) Nothing
+          connected (servedAddress served) $ \socket -> do
+            held <- liftIO (newIORef (0 :: Int, []))
+            let holding ps = do
+                  (n, before) <- liftIO (readIORef held)
+                  -- After the first message comes the last one.
+                  if n == 1 then liftIO (writeIORef held (2, ps)) else liftIO (writeIORef held (n + 1, [])) >> sendMany socket (before <> ps)
+                  pure (sum (map B.length ps))
+            (transport, _) <- connectTlsWith tls {clientOldest = Tls13} "localhost" (socketTransport socket) {transportSend = holding}
+            answer <- exchange transport [ask "/"]
+            liftIO (assertBool (show answer) ("HTTP/1.1 200" `B.isPrefixOf` answer))
+        -- The handshake's, the response, the end.
+        readIORef sends >>= (@?= 3) . length,
       testCase "many handshakes at a time" $
         serving (settingsOf w ["ecdsa"]) id $ \served -> do
           tls <- clientTls (AuthoritiesFrom (directory w <> "/ca.pem")) Nothing
@@ -62,6 +79,10 @@ tests w =
     ]
   where
     slowly s = s {serverLayers = (\_ transport client -> pure (dribble transport, client)) : serverLayers s}
+
+-- | Notes how much each send has sent.
+counted :: IORef [Int] -> Transport -> Transport
+counted sends t = t {transportSend = transportSend t >=> \n -> n <$ liftIO (atomicModifyIORef' sends (\ns -> (n : ns, ())))}
 
 -- | One byte at a time, and others run in between.
 dribble :: Transport -> Transport

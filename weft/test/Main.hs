@@ -28,6 +28,7 @@ import Test.Laws qualified
 import Test.Laziness qualified
 import Test.Local qualified
 import Test.Monitor qualified
+import Test.Moves qualified
 import Test.Operator qualified
 import Test.Park qualified
 import Test.Pool qualified
@@ -92,6 +93,7 @@ everything = do
         Test.Dump.tests,
         Test.Takeover.tests,
         Test.Monitor.tests,
+        Test.Moves.tests,
         Test.Ending.tests,
         Test.Local.tests,
         Test.Timeline.tests

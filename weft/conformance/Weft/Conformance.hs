@@ -73,4 +73,4 @@ conformance world =
 -- | The part of the suite in which sockets occur, for worlds that differ in those only.
 networkConformance :: World -> TestTree
 networkConformance world =
-  testGroup (worldName world) (map ($ world) [sockets, addresses, streams, attempting, closing, datagrams, kept, resources, reading, relaying, serving, cancellation, storms])
+  testGroup (worldName world) (map ($ world) [sockets, addresses, streams, standingReceives, attempting, closing, datagrams, kept, resources, reading, relaying, serving, cancellation, storms])

@@ -16,6 +16,7 @@ import Control.Monad (unless)
 import Control.Monad.Catch (catch, throwM)
 import Control.Monad.IO.Class (liftIO)
 import Data.Int (Int64)
+import Data.Primitive.PrimVar (modifyPrimVar, newPrimVar, readPrimVar)
 import Foreign.C.Error (Errno (..), eNOTCONN)
 import GHC.IO.Exception (ioe_errno)
 import Weft.Buffer
@@ -37,12 +38,14 @@ relay one other = concurrently (forward one other) (forward other one)
 forward :: Socket -> Socket -> Thread Int64
 forward from to = do
   buffer <- liftIO (newBuffer 16_384)
-  let go !count =
-        receiveInto from buffer 0 (bufferSize buffer) >>= \case
-          0 -> count <$ (shutdown to ShutdownSend `catch` unlessGone)
-          -- Shares the buffer, which is received into again when all was sent.
-          n -> sendAll to (unsafeSlice buffer 0 n) *> go (count + fromIntegral n)
-  go 0
+  count <- liftIO (newPrimVar (0 :: Int64))
+  receiveEachInto from buffer $ \n ->
+    if n == 0
+      then (shutdown to ShutdownSend `catch` unlessGone) *> liftIO (Just <$> readPrimVar count)
+      else do
+        -- Shares the buffer, which is received into again when all was sent.
+        sendAll to (unsafeSlice buffer 0 n)
+        Nothing <$ liftIO (modifyPrimVar count (+ fromIntegral n))
   where
     -- It was reset, so no thread waits for an end. A thread that receives from it learns why.
     unlessGone e = unless (ioe_errno e == Just notConnected) (throwM e)

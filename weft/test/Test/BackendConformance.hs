@@ -40,7 +40,7 @@ tests name make =
       testGroup "files" (files make),
       testGroup "cancellation" (cancellation make),
       testGroup "waiting" (waiting make),
-      StreamModel.tests make,
+      StreamModel.tests (name `elem` ["epoll", "io_uring"]) make,
       Visit.tests make
     ]
 

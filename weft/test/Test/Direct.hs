@@ -37,6 +37,7 @@ tests =
       testCase "threads take turns, direct and monadic alike" turns,
       testCase "operations: identity, label, sleep, pipe, blocking, exit" operations,
       testGroup "sockets and files" [testCase (describeConfig c) (socketsAndFiles c) | c <- configurations],
+      testGroup "receives in a loop" [testCase (describeConfig c) (receivedInLoop c) | c <- configurations],
       testCase "two workers share direct threads" shared,
       testCase "the result of a segment is as lazy as in IO" lazyResult,
       onTheStack,
@@ -127,6 +128,23 @@ socketsAndFiles c = withSystemTempDirectory "direct" $ \directory -> do
       let rest got = receive s 100 >>= \b -> if Char8.null b then pure got else rest (got <> b)
       rest Char8.empty `finally` closeSocket listener
   echoed @?= Char8.pack "to be echoed"
+
+-- | The function of 'receiveEach' suspends, has the masking state of the loop, and may end the loop by an exception.
+receivedInLoop :: Config -> Assertion
+receivedInLoop c = runWith (settingsFor c) $ do
+  (a, b) <- await socketPair
+  wait <- await . spawn . direct . mask_ . try . receiveEach b 10 $ \bytes -> do
+    yield
+    state <- getMaskingState
+    sendAll b (Char8.pack (show state))
+    if bytes == Char8.pack "stop" then throwIO (Fault 4) else pure Nothing
+  forM_ ["1", "2", "3", "stop"] $ \bytes -> do
+    sendAll a (Char8.pack bytes)
+    receive a 100 >>= (@?= Char8.pack (show MaskedInterruptible))
+  await wait >>= (@?= (Left (Fault 4) :: Either Fault ()))
+  sendAll a (Char8.pack "more")
+  receive b 10 >>= (@?= Char8.pack "more")
+  mapM_ closeSocket [a, b]
 
 -- | A continuation goes on on another OS thread than it was captured on.
 shared :: Assertion

@@ -99,7 +99,7 @@ connectTlsWith tls host transport = do
   asked <- liftIO (newIORef False)
   identity <- liftIO (identityOf host)
   engine <-
-    establish (clientGate tls) records (parametersFor tls identity reasons asked) (\_ -> pure ()) (handshakeAsClient asked) `catch` \e -> case fromException e of
+    (establish (clientGate tls) records (parametersFor tls identity reasons asked) (\_ -> pure ()) (handshakeAsClient asked) <* flush records) `catch` \e -> case fromException e of
       Just (_ :: SomeAsyncException) -> throwM e
       Nothing -> do
         -- Sends the alert that the library has written.

@@ -25,7 +25,7 @@ module Weft.Tls.Server
 where
 
 import Control.Exception (IOException, SomeAsyncException, SomeException, fromException)
-import Control.Monad (void, when)
+import Control.Monad (unless, void, when)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.ByteString.Char8 qualified as C
@@ -191,6 +191,9 @@ attempt context records alert client = do
   generation <- liftIO (readIORef (current context))
   subject <- liftIO (newIORef Nothing)
   engine <- establish (gate context) records (parametersFor (settings context) generation subject) (writeIORef alert . Just) (handshake . engineContext)
+  -- No client waits for a ticket: it goes with the response to a request that is here, or before the first wait for one.
+  mayWait <- liftIO ((&&) <$> isComplete records <*> endsWithTicket (engineContext engine))
+  unless mayWait (void (flush records))
   liftIO $ do
     security <- readIORef subject >>= securityOf (engineContext engine)
     above <- streamTransport ServerSide records engine

@@ -21,6 +21,7 @@ import Weft
 import Weft.Buffer
 import Weft.Conformance.Check
 import Weft.Conformance.Connecting
+import Weft.Conformance.StandingPrograms
 import Weft.Conformance.Waiting
 import Weft.Conformance.World
 import Weft.Mask
@@ -46,7 +47,8 @@ standingReceives world =
       conforms world "closed in its body, it is refused" closedInside,
       conforms world "closed, and the number in use again: the loop does not read from it" reused,
       conforms world "the peer ends, in the first round and in a later one" ended,
-      conforms world "without room" roomless
+      conforms world "without room" roomless,
+      randomReaders world
     ]
 
 -- | These bytes come.

@@ -17,6 +17,7 @@ module Weft.IO.Socket
     resolve,
     receive,
     receiveInto,
+    receiveEach,
     sendAll,
     sendMany,
     send,
@@ -102,6 +103,11 @@ receive s count = await (withFrozenCallStack Socket.receive s count)
 -- | See 'Weft.Socket.receiveInto'.
 receiveInto :: (HasCallStack) => Socket -> Buffer -> Int -> Int -> IO Int
 receiveInto s buffer offset count = await (withFrozenCallStack Socket.receiveInto s buffer offset count)
+
+-- | See 'Weft.Socket.receiveEach'. A loop of 'receive' has its stack copied for each wait; here a wait makes nothing, and only
+-- what waits inside of the function has its part of the stack copied.
+receiveEach :: (HasCallStack) => Socket -> Int -> (ByteString -> IO (Maybe a)) -> IO a
+receiveEach s count body = await (withFrozenCallStack Socket.receiveEach s count (direct . body))
 
 -- | See 'Weft.Socket.sendAll'.
 sendAll :: (HasCallStack) => Socket -> ByteString -> IO ()

@@ -27,7 +27,7 @@ import Weft.Tls.Internal.Records
 --     blocking: go on, and wait  -------->  computes, until it has to receive
 --     flush, fill                <--------  Wants
 --     blocking: go on, and wait  -------->  ...
---     flush                      <--------  Ended
+--                                <--------  Ended
 --
 -- Only one of the two runs at a time, so shared state needs no lock. GHC threads hold the library's
 -- locks, and no Weft thread wants them before `Ended`. Both wait for each other on OS threads of the
@@ -67,7 +67,7 @@ data Abandoned = Abandoned
 instance Exception Abandoned
 
 -- | Run a handshake over the records, which the engine then receives whole. The action gets the alert
--- that is sent. Throws what the handshake does.
+-- that is sent. What the handshake has written last is not yet flushed. Throws what the handshake does.
 establish :: (TLSParams params) => Gate -> Records -> params -> (ByteString -> IO ()) -> (Engine -> IO ()) -> Thread Engine
 establish gate records parameters sent handshake = do
   turns <- liftIO (Turns <$> newEmptyMVar <*> newEmptyMVar <*> newIORef False)
@@ -86,7 +86,7 @@ shake (Gate gate) turns records handshake = go start `onException` liftIO abando
           ended <- liftIO (hasEnded records)
           unless ended (void (fill records))
           go (putMVar (answers turns) ())
-        Ended (Right ()) -> void (flush records)
+        Ended (Right ()) -> pure ()
         Ended (Left e) -> throwM e
     start = void (forkIOWithUnmask (\unmask -> E.try (unmask handshake) >>= putMVar (events turns) . Ended))
     -- In this order: the GHC thread reads the flag after it takes an answer.

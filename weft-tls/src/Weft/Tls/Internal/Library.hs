@@ -13,6 +13,7 @@ module Weft.Tls.Internal.Library
     noteAlerts,
     handshakeAsClient,
     announceEnd,
+    endsWithTicket,
     securityOf,
     serverDefaults,
     clientDefaults,
@@ -171,6 +172,11 @@ handshakeAsClient asked (Engine context from _) = do
 announceEnd :: Engine -> IO ()
 announceEnd engine =
   bracket_ (myThreadId >>= writeIORef (announcer engine) . Just) (writeIORef (announcer engine) Nothing) (bye (engineContext engine))
+
+-- | Is a session ticket all that a server writes after the client's last message? In TLS 1.3 it is. Before, the client waits
+-- for what is written then.
+endsWithTicket :: Context -> IO Bool
+endsWithTicket context = maybe False ((== TLS13) . infoVersion) <$> contextGetInformation context
 
 -- | The negotiated parameters after the handshake.
 securityOf :: Context -> Maybe ByteString -> IO Security
