@@ -263,8 +263,12 @@ cutOffAll server = do
 cutOffOne :: Member -> Thread ()
 cutOffOne m = do
   shutdownQuietly m ShutdownBoth
-  (phase, word, _) <- liftIO (currentPhase m)
-  when (phase `elem` [Handling, Streaming, Finishing]) $ liftIO (void (interrupt m word Cut ClientGone))
+  (phase, word, deadline) <- liftIO (currentPhase m)
+  if
+    | phase `elem` [Handling, Streaming, Finishing] -> liftIO (void (interrupt m word Cut ClientGone))
+    -- It may wait for its deadline, and not for the socket.
+    | phase == Lingering -> liftIO (void (expire m word deadline))
+    | otherwise -> pure ()
 
 -- | Wait until each connection that is not at rest now has gone on, at most for this time; the others are cut off. Answers
 -- whether there were none of those.
