@@ -38,12 +38,12 @@ http s =
 -- | Those that promise times, or that a reset arrives. A packet that is lost comes a second later, and a reset
 -- never: their links double and reorder packets only.
 prompt :: [String]
-prompt = map ("http/" <>) ["continue", "grace", "hostile", "pace", "patience", "resets", "resting-drained", "slow", "sluggish"]
+prompt = map ("http/" <>) ["continue", "grace", "handler-time", "hostile", "pace", "patience", "resets", "resting-drained", "slow", "sluggish"]
 
--- Links that work, links that are bad, and very bad ones. None resets connections: over bad ones the scenarios, which allow for resets of
+-- Links that work, links that are bad, and very bad ones, each of them a segment of Ethernet with half of the seeds. None resets connections: over bad ones the scenarios, which allow for resets of
 -- streams, would have to allow for more.
 overLinks :: (IpSettings -> IpSettings) -> Seed -> Config -> Config
-overLinks change (Seed n) config = config {configLayer = overSegments (change ip), configConditions = (configConditions config) {connectionResets = 0}}
+overLinks change (Seed n) config = config {configLayer = overSegments (change ip {ipEthernet = odd (n `shiftR` 5)}), configConditions = (configConditions config) {connectionResets = 0}}
   where
     ip = case (n `shiftR` 1) .&. 3 of
       0 -> calmIp
