@@ -31,6 +31,7 @@ module Weft.Http.Server.Registry
     awaitNone,
     awaitProgress,
     cutOffAll,
+    cutOffTaking,
   )
 where
 
@@ -259,6 +260,13 @@ cutOffAll :: Server -> Thread ()
 cutOffAll server = do
   open <- liftIO (readIORef (serverConnections server))
   for_ (openConnections open) cutOffOne
+
+-- | Cut off those of which only the client is waited for, until it takes something of a response. Answers whether there are any.
+cutOffTaking :: Server -> Thread Bool
+cutOffTaking server = do
+  open <- liftIO (readIORef (serverConnections server))
+  taking <- liftIO (filterM (fmap (\(phase, _, _) -> phase `elem` [Sending, SendingAtPace, Lingering]) . currentPhase) (IntMap.elems (openConnections open)))
+  not (null taking) <$ for_ taking cutOffOne
 
 cutOffOne :: Member -> Thread ()
 cutOffOne m = do
