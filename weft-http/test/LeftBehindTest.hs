@@ -320,7 +320,8 @@ sendsOn = do
     endPhases rig
     toEnd client
   statuses answer @?= ["408"]
-  takeWhile (/= "end") . reverse <$> readIORef calls >>= (@?= ["0", "1", "1", "0", "1", "0", "0"])
+  called <- readIORef calls
+  takeWhile (/= "end") (reverse called) @?= ["0", "1", "1", "0", "1", "0", "0"]
 
 -- | Its connection ends because the client has closed, or the server is cut off, and not at the limit of the last phase.
 toldSo :: Maybe (Server -> Thread ()) -> Assertion

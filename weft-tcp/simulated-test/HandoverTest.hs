@@ -31,7 +31,7 @@ tests =
     "a stack is replaced"
     [ testCase "over good links" (worlds calmIp defaultConfig [0 .. 4]),
       testCase "over links that lose, double, reorder and corrupt" (worlds roughIp roughConfig [0 .. 39]),
-      testCase "with what its users write to peers that read nothing meanwhile" (unreadWorlds id [0 .. 2] (\taken -> taken == 4)),
+      testCase "with what its users write to peers that read nothing meanwhile" (unreadWorlds id [0 .. 2] (== 4)),
       testCase "and with no more of it than there is memory for" (unreadWorlds (\s -> s {tcpSpareMemory = 800_000}) [0] (\taken -> taken > 0 && taken < 4))
     ]
 
