@@ -48,6 +48,9 @@ tests =
         testCase "a piece of a body that comes in the moment of an interruption is not lost" bodyMeanwhile,
         testCase "a piece of a body that comes in the moment of its time limit does not keep the client from being told" bodyTooLate,
         testCase "one whose head came too late has time to read that, though nothing is received any more" headTooLate,
+        testCase "the stream to one that still sends does not end" sendsOn,
+        testCase "one that was told so, and closes, is waited for no longer" (toldSo Nothing),
+        testCase "nor is one that stays where the server is cut off" (toldSo (Just cutOff)),
         testCase "a client that takes nothing has its time limit also where it sends a body" bodyWhileSending,
         testCase "an application that receives a body after its response is no handler at work" bodyAfter,
         testCase "what is around a connection is no handler at work after its last request" aroundAfter,
@@ -278,13 +281,65 @@ headTooLate = do
     (,) answer <$> liftIO (readIORef receives) <* endPhases rig
   statuses answer @?= ["408"]
   often >= 4 @?= True
-  where
-    -- As the ticker does.
-    endPhases rig = do
-      members <- liftIO (readIORef (serverConnections (rigServer rig)))
-      forM_ (openConnections members) $ \m -> do
-        (_, word, deadline) <- liftIO (currentPhase m)
-        liftIO (expire m word deadline) >>= mapM_ (\_ -> shutdownQuietly m ShutdownReceive)
+
+-- | As the ticker does.
+endPhases :: Rig -> Thread ()
+endPhases rig = do
+  members <- liftIO (readIORef (serverConnections (rigServer rig)))
+  forM_ (openConnections members) $ \m -> do
+    (_, word, deadline) <- liftIO (currentPhase m)
+    liftIO (expire m word deadline) >>= mapM_ (\_ -> shutdownQuietly m ShutdownReceive)
+
+-- | An end would have the system answer the next piece with a reset, which may overtake what the client is told. Three pieces come from a
+-- layer in place of a client that is quick enough on a machine that is busy.
+sendsOn :: Assertion
+sendsOn = do
+  calls <- newIORef []
+  told <- newIORef False
+  let say what = liftIO (modifyIORef' calls (what :))
+      layer _ below client =
+        pure
+          ( below
+              { transportReceive = \buffer offset count -> do
+                  n <- transportReceive below buffer offset count
+                  -- Since nothing is received any more, on the second, third and fifth try.
+                  lingers <- liftIO (readIORef told)
+                  tried <- liftIO (length <$> readIORef calls)
+                  let m = if lingers && tried `elem` [1, 2, 4] then 1 else n
+                  m <$ when lingers (say (show m)),
+                transportSend = \pieces -> liftIO (writeIORef told True) >> transportSend below pieces,
+                transportEnd = say "end" >> transportEnd below
+              },
+            client
+          )
+  received <- newIORef False
+  let noting _ below client = pure (below {transportReceive = \buffer offset count -> transportReceive below buffer offset count <* liftIO (writeIORef received True)}, client)
+  (answer, _) <- withHandler (\s -> s {serverLayers = [layer, noting]}) (\_ -> pure (plain ok200 [] "")) $ \rig -> rigClient rig $ \client -> do
+    sendAll client "GET / HT"
+    eventually "the part of the head" (readIORef received)
+    endPhases rig
+    toEnd client
+  statuses answer @?= ["408"]
+  called <- readIORef calls
+  takeWhile (/= "end") (reverse called) @?= ["0", "1", "1", "0", "1", "0", "0"]
+
+-- | Its connection ends because the client has closed, or the server is cut off, and not at the limit of the last phase.
+toldSo :: Maybe (Server -> Thread ()) -> Assertion
+toldSo cutting = do
+  received <- newIORef False
+  let layer _ below client = pure (below {transportReceive = \buffer offset count -> transportReceive below buffer offset count <* liftIO (writeIORef received True)}, client)
+  (answer, seen) <- withHandler (\s -> s {serverLayers = [layer]}) (\_ -> pure (plain ok200 [] "")) $ \rig -> do
+    let gone = eventually "the end of the connection" ((== 0) <$> connectionCount (rigServer rig))
+        told client = do
+          sendAll client "GET / HT"
+          eventually "the part of the head" (readIORef received)
+          endPhases rig
+          untilFound client "\r\n\r\n"
+    case cutting of
+      Nothing -> rigClient rig told <* gone
+      Just act -> rigClient rig (\client -> told client <* act (rigServer rig) <* gone)
+  statuses answer @?= ["408"]
+  filter (== "ExpiredWrite") (seenObserved seen) @?= []
 
 -- | The body is received by one thread while another waits for the client to take something.
 bodyWhileSending :: Assertion

@@ -19,8 +19,10 @@ import Weft.Http.Server
 import Weft.Http.Server.Phase (currentPhase)
 import Weft.Http.Server.State (Open (..), Phase (..), Server (..))
 import Weft.Http.Status
+import Weft.Scope
 import Weft.Socket
 import Weft.Test.Loopback
+import Weft.Timeout (timeout)
 
 tests :: TestTree
 tests =
@@ -31,6 +33,7 @@ tests =
       testCase "with a layer they end" (ends defaultServerSettings {serverLayers = [\_ below client -> pure (below, client)]} True),
       testCase "one that is refused is closed" (ends defaultServerSettings False),
       testCase "one that does not come to rest is cut off" cutOffAfterwards,
+      testCase "one whose client takes nothing holds others up for a moment" holdsUp,
       testCase "after resume they are kept" resumed,
       testCase "those that come from there have the time between two requests" welcomed,
       testCase "one that drained before it was to serve returns" (run drainedBefore)
@@ -48,7 +51,8 @@ withServer settings body = run $ do
   slow <- Slow <$> newEvent <*> newEvent
   server <- newServer settings $ \_ request -> do
     when (requestPath request == "/slow") (set (slowBegun slow) >> wait (slowAnswer slow))
-    pure (plain ok200 [] (requestPath request))
+    -- More than the socket's buffers take.
+    pure (plain ok200 [] (if requestPath request == "/large" then B.replicate 20_000_000 0x21 else requestPath request))
   withSocket loopbackListener $ \listener -> do
     acceptor <- fork (serve server listener)
     address <- localAddress listener
@@ -109,6 +113,27 @@ cutOffAfterwards = do
     ended <- handOver server (\_ -> pure True)
     (,) ended <$> tryToEnd client
   (ended, rest) @?= (False, "")
+
+-- | It asks while an earlier response is waited for, so that it is not one of those that are under way at first.
+holdsUp :: Assertion
+holdsUp = do
+  (over, taken) <- withServer defaultServerSettings {serverGrace = seconds 60} $ \server events stopAccepting address ->
+    connected address $ \slow -> connected address $ \reader -> connected address $ \idle -> do
+      taken <- liftIO (newIORef (0 :: Int))
+      sendAll idle (get "/")
+      _ <- untilFound idle "\r\n\r\n/"
+      sendAll slow (get "/slow")
+      wait (slowBegun events)
+      stopAccepting
+      over <- timeout (seconds 20) $ withScope $ \scope -> do
+        handing <- forkIn scope (handOver server (\socket -> True <$ (closeSocket socket >> liftIO (atomicModifyIORef' taken (\n -> (n + 1, ()))))))
+        sleep (milliseconds 50)
+        sendAll reader (get "/large")
+        _ <- untilFound reader "\r\n\r\n"
+        set (slowAnswer events)
+        awaitChild handing
+      (,) over <$> liftIO (readIORef taken)
+  (over, taken) @?= (Just False, 2)
 
 resumed :: Assertion
 resumed = do

@@ -7,9 +7,10 @@
 -- directions, over links that lose, double, reorder and corrupt.
 module HandoverTest (tests) where
 
-import Control.Monad (forM_, replicateM, unless, when)
+import Control.Monad (forM_, replicateM, replicateM_, unless, when)
 import Data.ByteString qualified as B
 import Data.IORef
+import Data.Maybe (isJust)
 import Peers
 import Test.Tasty hiding (after)
 import Test.Tasty.HUnit
@@ -21,20 +22,62 @@ import Weft.Tcp.Handover
 import Weft.Tcp.Packet (Address (..))
 import Weft.Tcp.Simulated
 import Weft.Tcp.Stack (TcpSettings (..))
+import Weft.Test.Loopback (toEnd)
+import Weft.Timeout (timeout)
 
 tests :: TestTree
 tests =
   testGroup
     "a stack is replaced"
     [ testCase "over good links" (worlds calmIp defaultConfig [0 .. 4]),
-      testCase "over links that lose, double, reorder and corrupt" (worlds roughIp roughConfig [0 .. 39])
+      testCase "over links that lose, double, reorder and corrupt" (worlds roughIp roughConfig [0 .. 39]),
+      testCase "with what its users write to peers that read nothing meanwhile" (unreadWorlds id [0 .. 2] (== 4)),
+      testCase "and with no more of it than there is memory for" (unreadWorlds (\s -> s {tcpSpareMemory = 800_000}) [0] (\taken -> taken > 0 && taken < 4))
     ]
 
 worlds :: IpSettings -> Config -> [Seed] -> Assertion
-worlds ip config seeds = forM_ seeds $ \seed -> do
+worlds ip config seeds = forM_ seeds $ \seed -> inWorld ip config id seed transfers
+
+-- | The server's stack is one that can be replaced, with other settings.
+inWorld :: IpSettings -> Config -> (TcpSettings -> TcpSettings) -> Seed -> (Handover -> Thread (Maybe String)) -> Assertion
+inWorld ip config settings seed program = do
   h <- newHandover Nothing
-  let layer = overSegments ip {ipTcp = \s -> if serverAddress `elem` tcpAddresses s then movable h s else s}
-  check config {configLayer = layer} [seed] (transfers h) (flawlessAnd id)
+  let layer = overSegments ip {ipTcp = \s -> if serverAddress `elem` tcpAddresses s then movable h (settings s) else s}
+  check config {configLayer = layer} [seed] (program h) (flawlessAnd id)
+
+-- | Four clients read nothing until the stack was replaced, of what is several times the server's buffer. How many connections could go is
+-- asked of the function; these get everything, and the others what the server wrote before it closed them.
+unreadWorlds :: (TcpSettings -> TcpSettings) -> [Seed] -> (Int -> Bool) -> Assertion
+unreadWorlds settings seeds enough = forM_ seeds $ \seed -> inWorld roughIp roughConfig settings seed $ \h -> do
+  over <- liftIO (newIORef False)
+  (taken, got) <- withServer (serving h over) $ \there ->
+    forConcurrently [0 .. 3] $ \k -> connected there $ \s -> do
+      sendAll s (B.singleton k)
+      waitFor over
+      bytes <- toEnd s
+      pure (bytes `B.isPrefixOf` written k, B.length bytes == size)
+  pure (if enough taken && all fst got && length (filter snd got) == taken then Nothing else Just (show taken <> " were taken, and these got all: " <> show got))
+  where
+    size = 700_000
+    written = content size . fromIntegral
+    serving h over l = do
+      setOption l notSentLowAt 131_072
+      accepted <- replicateM 4 (fst <$> accept l)
+      _ <- takingMore h . forConcurrently accepted $ \s -> do
+        k <- receive s 1
+        sent <- timeout (seconds 60) (sendAll s (written (B.head k)))
+        if isJust sent then release h s else False <$ closeSocket s
+      came <- replaced h
+      liftIO (writeIORef over True)
+      came <$ replicateM_ came (accept l >>= closeSocket . fst)
+
+-- | The stack takes over what it has given away: how many connections there are to accept.
+replaced :: Handover -> Thread Int
+replaced h = do
+  kept <- liftIO (newIORef Nothing)
+  gone <- handingOver h (\frames -> True <$ liftIO (writeIORef kept (mapM (uncurry readFrame . B.splitAt headerLength) frames >>= gathered))) (pure ())
+  unless gone (throwM (userError "it was not handed over"))
+  liftIO (readIORef kept) >>= maybe (throwM (userError "refused")) pure >>= takeOver h
 
 -- | Of the first machine beside the one that a world begins on.
 serverAddress :: Address
@@ -58,11 +101,7 @@ transfers h = do
       if left == 0
         then pure 0
         else do
-          kept <- liftIO (newIORef Nothing)
-          gone <- handingOver h (\frames -> True <$ liftIO (writeIORef kept (mapM (uncurry readFrame . B.splitAt headerLength) frames >>= gathered))) (pure ())
-          unless gone (throwM (userError "it was not handed over"))
-          frozen <- liftIO (readIORef kept) >>= maybe (throwM (userError "refused")) pure
-          came <- takeOver h frozen
+          came <- replaced h
           when (came < left) (throwM (userError "one is missing"))
           (+ 1) <$> serving l left
     session s = do

@@ -71,10 +71,27 @@ tests =
         -- The echo is of the second SYN, or of none.
         rttSmooth first @?= 0
         (rttSmooth second, retransmissionTimeout second) @?= (50000, 250000)
+        -- What answers the first SYN of two is perhaps a repetition, after the peer's timeout.
+        let again = next (asked stamping) 3000000 Due
+            late = stepTcb (next again 3001000 (Arrived (segment 1000 5001 (syn <> ack) 0) {segmentOptions = stamped 1000}))
+            last' = stepTcb (next again 3001000 (Arrived (segment 1000 5001 (syn <> ack) 0) {segmentOptions = stamped 3000}))
+        (rttSmooth late, retransmissionTimeout late) @?= (0, 3000000)
+        (rttSmooth last', retransmissionTimeout last') @?= (1000, 201000)
         -- Of a listener.
         let heard = fromMaybe (error "no SYN") (passiveOpen stamping (Seq 5000) 0 0 (segment 1000 0 syn 0) {segmentOptions = stamped 0})
             told = next (next heard 1000000 Due) 1020000 (Arrived (segment 1001 5001 ack 0) {segmentOptions = stamped 1000})
-        rttSmooth (stepTcb told) @?= 20000,
+        rttSmooth (stepTcb told) @?= 20000
+        -- It answers a SYN that comes again with the timestamp of that one.
+        let repeated = next heard 900000 (Arrived (segment 1000 0 syn 0) {segmentOptions = noOptions {optionTimestamps = Just (Timestamps 977 0)}})
+        [timestampEcho <$> optionTimestamps (segmentOptions s) | s <- stepSegments repeated] @?= [Just 977],
+      testCase "a close between the SYNs of two ends waits for the handshake, or its end" $ do
+        let crossed = next (activeOpen plain (Seq 5000) 0 0) 1000 (Arrived (segment 1000 0 syn 0))
+            closing = next crossed 2000 Close
+            over = next closing 3000 (Arrived (segment 1001 5001 ack 0))
+            alone = iterate (\t -> stepTcb (step (deadline t) Due t)) (stepTcb closing)
+        (sent crossed, sent closing) @?= ([(syn <> ack, Seq 5000, Seq 1001, 0)], [])
+        (sent over, tcbState (stepTcb over)) @?= ([(fin <> ack, Seq 5001, Seq 1001, 0)], FinWait1)
+        tcbState (alone !! (fromIntegral (settingSynRetries plain) + 1)) @?= Closed,
       testCase "ten segments at first" $
         length (stepSegments (step 1 (Wrote 100000) open)) @?= 10,
       testCase "a reset with the exact number" $ do

@@ -134,7 +134,11 @@ tests =
             let full = List.foldl' (\q i -> maybe q fst (insertRange (Range (Seq i) (Seq (i + 1))) q)) emptyReassembly [0, 2 .. 4000]
             length (arrivedRanges full) @?= mostRanges
             insertRange (Range (Seq 4000) (Seq 4001)) full @?= Nothing
-            fmap snd (insertRange (Range (Seq 1) (Seq 2)) full) @?= Just [Range (Seq 1) (Seq 2)]
+            fmap snd (insertRange (Range (Seq 1) (Seq 2)) full) @?= Just [Range (Seq 1) (Seq 2)],
+          testCase "has room for what is expected next" $ do
+            let full = List.foldl' (\q i -> maybe q fst (insertRange (Range (Seq i) (Seq (i + 1))) q)) emptyReassembly [2, 4 .. 4000]
+            takeIn (Seq 0) (Range (Seq 0) (Seq 1)) full @?= Taken (Seq 1) full [Range (Seq 0) (Seq 1)]
+            takeIn (Seq 0) (Range (Seq 0) (Seq 2)) full @?= Taken (Seq 3) (snd (takeReady (Seq 2) full)) [Range (Seq 0) (Seq 2)]
         ],
       testGroup
         "scoreboard"

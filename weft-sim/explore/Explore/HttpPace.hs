@@ -110,7 +110,8 @@ pacing habits = do
         <> expect
           ("bodies that were too slow: " <> show (count ExpiredBodyRate))
           (slow sends <= count ExpiredBodyRate && count ExpiredBodyRate <= slow sends + length (filter isUncertain habits))
-        <> expectEqual "readers that were too slow" (slow (== Reading)) (count ExpiredWriteRate)
+        -- Room comes in lumps, of a third of a buffer where there are segments. The limit of one wait for it may pass before the credit.
+        <> expectEqual "readers that were too slow" (slow (== Reading)) (count ExpiredWriteRate + count ExpiredWrite)
         <> expectEqual "heads that were too slow" (slow (== Heading)) (count ExpiredHead)
     )
   where

@@ -21,6 +21,7 @@ module Explore.HttpRig
     drawnSetup,
     serving,
     servingBy,
+    headTime,
     reportsOf,
     within,
     ask,
@@ -53,6 +54,7 @@ import Data.Text (Text)
 import Explore.Draw
 import Explore.HttpClient
 import Explore.Scenario
+import System.IO.Unsafe (unsafePerformIO)
 import Weft
 import Weft.File hiding (OpenMode (Directory))
 import Weft.Http.Negotiation (Coding (..))
@@ -60,6 +62,7 @@ import Weft.Http.Server hiding (Conditions, Server)
 import Weft.Http.Server.State (Open (..), Server (..))
 import Weft.Http.Server.Types (readClock, tickSecond)
 import Weft.Http.Static
+import Weft.Local
 import Weft.Scope
 import Weft.Sim hiding (Exception)
 import Weft.Socket
@@ -152,6 +155,12 @@ serving setup body = servingBy setup $ \rig -> withScope $ \scope -> do
   (ended, late) <- rigDrain rig
   pure (wrong <> late <> expect "drained without cutting anybody off" ended)
 
+-- | What servers give to a head at least. Over links that lose a tenth of the packets a request of one segment may need longer than by
+-- default, if its SYN was lost, too: it then goes again after three seconds, 9, 21 and 45.
+headTime :: Local Duration
+headTime = unsafePerformIO (newInheritedLocal mempty)
+{-# NOINLINE headTime #-}
+
 -- | 'serving' where the body sees to accepting and draining. The server must have no
 -- connection at the end.
 servingBy :: Setup -> (Rig -> Thread Complaints) -> Thread Complaints
@@ -164,7 +173,9 @@ servingBy setup body = do
       home <- addressOfHome
       bind listener (SockAddrInet 80 0)
       listen listener 1024
-      let settings = setupServer setup defaultServerSettings {serverReport = \text -> modifyIORef' reports (text :)}
+      least <- getLocal headTime
+      let given = setupServer setup defaultServerSettings {serverReport = \text -> modifyIORef' reports (text :)}
+          settings = given {serverTimeouts = (serverTimeouts given) {timeoutHead = max least (timeoutHead (serverTimeouts given))}}
       ticks <- liftIO (newIORef (pure 0))
       server <- case (setupApplication setup, setupPlain setup) of
         (Just application, _) -> newServerWith settings (const application)

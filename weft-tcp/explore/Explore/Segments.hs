@@ -8,11 +8,14 @@ module Explore.Segments (scenarios) where
 import Data.Bits (shiftR, (.&.))
 import Explore.Ethernet
 import Explore.Http qualified as Http
+import Explore.HttpRig qualified as Http
 import Explore.Scenario
 import Replicated.Linearizability (explain)
 import Replicated.Linearizability qualified as Linearizability
 import Replicated.Simulated
 import System.IO.Unsafe (unsafePerformIO)
+import Weft (seconds)
+import Weft.Local (withLocal)
 import Weft.Sim
 import Weft.Tcp.Simulated
 
@@ -26,20 +29,21 @@ http s =
   s
     { scenarioName = "segments/" <> scenarioName s,
       scenarioKind = Drawn,
-      scenarioConfig = \seed -> overLinks losing seed (scenarioConfig s seed) {configMaxSteps = 20_000_000}
+      scenarioConfig = \seed -> overLinks (if loses then id else \ip -> ip {ipLoss = 0, ipCorruption = 0}) seed (scenarioConfig s seed) {configMaxSteps = 20_000_000},
+      scenarioProgram = (if loses then withLocal Http.headTime (seconds 90) else id) . scenarioProgram s
     }
   where
-    losing = if scenarioName s `elem` prompt then (\ip -> ip {ipLoss = 0, ipCorruption = 0}) else id
+    loses = scenarioName s `notElem` prompt
 
 -- | Those that promise times, or that a reset arrives. A packet that is lost comes a second later, and a reset
 -- never: their links double and reorder packets only.
 prompt :: [String]
-prompt = map ("http/" <>) ["continue", "grace", "hostile", "pace", "patience", "resets", "slow", "sluggish"]
+prompt = map ("http/" <>) ["continue", "grace", "handler-time", "hostile", "pace", "patience", "resets", "resting-drained", "slow", "sluggish"]
 
--- Links that work, links that are bad, and very bad ones. None resets connections: over bad ones the scenarios, which allow for resets of
+-- Links that work, links that are bad, and very bad ones, each of them a segment of Ethernet with half of the seeds. None resets connections: over bad ones the scenarios, which allow for resets of
 -- streams, would have to allow for more.
 overLinks :: (IpSettings -> IpSettings) -> Seed -> Config -> Config
-overLinks change (Seed n) config = config {configLayer = overSegments (change ip), configConditions = (configConditions config) {connectionResets = 0}}
+overLinks change (Seed n) config = config {configLayer = overSegments (change ip {ipEthernet = odd (n `shiftR` 5)}), configConditions = (configConditions config) {connectionResets = 0}}
   where
     ip = case (n `shiftR` 1) .&. 3 of
       0 -> calmIp

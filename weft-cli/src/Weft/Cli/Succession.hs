@@ -183,7 +183,7 @@ withSuccessors (Door one door) say letGo goOn = do
           ready <- within 60 "does not become ready" (exactly s 1)
           unless (ready == B.singleton isReady) (failing "does not become ready")
           say "handing over to a new process"
-          taken <- (letGo >> handingOver (successionStack one) (telling s) (sendAll s (B.singleton yours))) `onException` goOn
+          taken <- (takingMore (successionStack one) letGo >> handingOver (successionStack one) (telling s) (sendAll s (B.singleton yours))) `onException` goOn
           taken <$ unless taken goOn
     refuse s why what = short why >>= sendAll s . B.cons refuses >> failing what
     telling s records = within 30 "does not take over" $ do

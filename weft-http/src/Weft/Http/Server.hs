@@ -204,9 +204,10 @@ welcome server listener = mask_ . bracket_ (liftIO (hold server)) (liftIO (letGo
 
 -- | Let go of every connection without ending it. The action takes the socket of each that waits for a
 -- request, for others to serve, or answers 'False' to have it closed. One that is being answered is
--- given away after its response. Responses under way have 'serverGrace', while all else is served as
--- before; then no connection goes on with another request, and those that have begun have 'serverGrace'
--- again. What takes longer is aborted; the answer is then 'False'.
+-- given away after its response, with what has come of the next request still to be received. Responses
+-- under way have 'serverGrace', while all else is served as before; then no connection goes on with another
+-- request, and those that have begun have 'serverGrace' again, but a second where only the client is waited
+-- for: all others wait, too. What takes longer is aborted; the answer is then 'False'.
 --
 -- Connections with a layer, such as TLS, or behind a proxy's header cannot be served by others: they end as in 'drain'.
 -- Cancel 'serve' before, which would accept further connections. 'resume' ends this.
@@ -214,15 +215,22 @@ handOver :: Server -> (Socket -> Thread Bool) -> Thread Bool
 handOver server taker = do
   -- A long response is waited for while all others are served as always.
   moved <- awaitProgress server grace
-  timeout grace releasing >>= \case
-    Just () -> pure moved
+  timeout grace (releasing (100 :: Int)) >>= \case
+    Just kept -> pure (moved && kept)
     Nothing -> do
       cutOff server
       False <$ awaitNone server (seconds 1)
   where
     grace = serverGrace (serverSettings server)
-    releasing = do
+    -- For this number of looks clients are waited for. Answers whether none of them was aborted.
+    releasing looks = do
       -- Again, for those whose thread has begun only now.
       startHandingOver server taker
       none <- awaitNone server (milliseconds 10)
-      unless none releasing
+      if
+        | none -> pure True
+        | looks > 0 -> releasing (looks - 1)
+        | otherwise -> do
+            cut <- cutOffTaking server
+            kept <- releasing 0
+            pure (kept && not cut)

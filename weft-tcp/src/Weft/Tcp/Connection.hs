@@ -321,7 +321,7 @@ timersDue now t
       | tcbState t == TimeWait || tcbState t == FinWait2 = Step t {tcbState = Closed, timerAt = never, ackAt = never} [] []
       | not (synchronized (tcbState t)) && sndBackoff t >= settingSynRetries (tcbSettings t) = gone []
       | not (synchronized (tcbState t)) =
-          let t1 = (put SynAgain True t) {sndBackoff = min 15 (sndBackoff t + 1)}
+          let t1 = (put SynAgain True t) {sndBackoff = min 15 (sndBackoff t + 1), sentAt = if tcbState t == SynSent then now else sentAt t}
               t' = t1 {timerAt = now + retransmissionTimeout t1}
            in Step t' [synSegment now t'] []
       | flight t > 0 && t `is` TimerReorder = transmit now [] (reordered now t)

@@ -19,6 +19,7 @@ module Weft.Tcp.Handover
 
     -- * The old process
     secret,
+    takingMore,
     release,
     handingOver,
 
@@ -83,6 +84,13 @@ stackOf (Handover _ _ ref) = liftIO (readIORef ref >>= maybe (throwIO (userError
 -- | The secret of a stack that has a socket.
 secret :: Handover -> Thread Secret
 secret h = stackOf h >>= liftIO . secretOf
+
+-- | While the action runs, a connection takes up to 'tcpSendLimit' bytes from its user, whatever its peer has taken, and all of them together up to
+-- half of 'tcpOrphanBytes' and 'tcpSpareMemory': what has been written goes along, and no connection has to wait for a peer that does not read.
+takingMore :: Handover -> Thread a -> Thread a
+takingMore h = bracket_ (more True) (more False)
+  where
+    more yes = stackOf h >>= \st -> inTurn st (Moving.takeMore st yes)
 
 -- | Undo the accept of a connection: its socket is closed, and it waits for another accept on its listener as it is, with the bytes
 -- that were not read. 'False', and nothing is done, if it cannot: one direction of it has been shut down, or it has

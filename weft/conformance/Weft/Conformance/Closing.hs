@@ -24,6 +24,7 @@ closing world =
     "closing"
     [ conforms world "close while another thread waits, on every kind of wait" closeWaiting,
       conforms world "close from another worker" (closeElsewhere world),
+      conforms world "a connection of which both directions have ended cannot be shut down" endedTwice,
       conforms world "a closed socket is refused, even when its number is in use again" closedTwice
     ]
 
@@ -60,6 +61,19 @@ closeElsewhere world = do
   closers <- mapM (beside world . closeSocket) [p, q, p, q]
   mapM_ closeSocket [q, p]
   sequence_ closers
+
+endedTwice :: Thread ()
+endedTwice = do
+  (a, b) <- connected
+  shutdown a ShutdownSend
+  receive b 10 ===> ""
+  shutdown a ShutdownSend
+  shutdown b ShutdownReceive
+  shutdown b ShutdownSend
+  receive a 10 ===> ""
+  failsWith [eNOTCONN] (shutdown a ShutdownReceive)
+  failsWith [eNOTCONN] (shutdown a ShutdownBoth)
+  closeSocket a >> closeSocket b
 
 closedTwice :: Thread ()
 closedTwice = do

@@ -40,6 +40,7 @@ import Weft.Http.Server.Types
 import Weft.Http.Server.Whole
 import Weft.Http.Server.Wire
 import Weft.Internal.Os.Report (exceptionText)
+import Weft.Socket (ShutdownHow (..), shutdown)
 import Weft.Time
 
 -- | Rendered responses that wait to be sent, newest first, and their size.
@@ -259,20 +260,37 @@ leave context c h input
 
 -- | Close without losing the response: end our direction, and throw away what the client still sends,
 -- for a moment. Closing with unread input causes a reset, which can overtake the response.
+--
+-- Where the ticker has shut our receiving direction down, the end of ours has the same effect on a client that
+-- still sends (RFC 1122, section 4.2.2.13; Linux does so): it waits for a pause of the client.
 linger :: Context -> Connection -> Thread ()
 linger context c = do
   liftIO (enter (contextServer context) c Lingering)
-  -- The client may be gone. Another protocol has lingered where it ended, and does so here again.
-  endSending c `catch` \(_ :: IOException) -> pure ()
+  shut <- liftIO (wasRevived (connectionMember c))
   -- Not that of the connection, in which there are requests that may have been kept.
-  liftIO (newBuffer usualSize) >>= skipping
+  buffer <- liftIO (newBuffer usualSize)
+  if shut then pausing buffer False else ending >> skipping buffer
   where
-    -- Bounded by the deadline of the phase, which nothing moves.
+    -- The client may be gone. Another protocol has lingered where it ended, and does so here again.
+    ending = endSending c `catch` \(_ :: IOException) -> pure ()
+    -- Each is bounded by the deadline of the phase, which nothing moves.
     skipping buffer = do
       n <- receiveTo c buffer 0 maxBound
       expired <- liftIO (expiredIn c)
-      -- Once the ticker has shut our receiving direction down, 0 does not mean that the client has ended.
-      shut <- liftIO (wasRevived (connectionMember c))
-      unless (expired || n == 0 && not shut) $ do
-        when (n == 0) (sleep (milliseconds 100))
-        skipping buffer
+      unless (expired || n == 0) (skipping buffer)
+    -- 0 does not mean that the client has ended.
+    pausing buffer paused = do
+      n <- receiveTo c buffer 0 maxBound
+      expired <- liftIO (expiredIn c)
+      unless expired $
+        if
+          | n > 0 -> pausing buffer False
+          | paused -> ending >> departing
+          | otherwise -> aWhile >> pausing buffer True
+    -- A connection of which both directions have ended, or that was reset, cannot be shut down any more.
+    departing = do
+      aWhile
+      gone <- either (\(_ :: IOException) -> True) (const False) <$> try (shutdown (connectionSocket c) ShutdownReceive)
+      expired <- liftIO (expiredIn c)
+      unless (gone || expired) departing
+    aWhile = sleep (milliseconds 100)

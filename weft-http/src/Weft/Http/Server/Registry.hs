@@ -27,6 +27,7 @@ module Weft.Http.Server.Registry
     awaitNone,
     awaitProgress,
     cutOff,
+    cutOffTaking,
   )
 where
 
@@ -243,11 +244,22 @@ cutOff server = do
   open <- liftIO (readIORef (serverConnections server))
   for_ (openConnections open) cutOffOne
 
+-- | Cut off those of which only the client is waited for, until it takes something of a response. Answers whether there are any.
+cutOffTaking :: Server -> Thread Bool
+cutOffTaking server = do
+  open <- liftIO (readIORef (serverConnections server))
+  taking <- liftIO (filterM (fmap (\(phase, _, _) -> phase `elem` [Sending, SendingAtPace, Lingering]) . currentPhase) (IntMap.elems (openConnections open)))
+  not (null taking) <$ for_ taking cutOffOne
+
 cutOffOne :: Member -> Thread ()
 cutOffOne m = do
   shutdownQuietly m ShutdownBoth
-  (phase, word, _) <- liftIO (currentPhase m)
-  when (phase `elem` [Handling, Streaming, Finishing]) $ liftIO (void (interrupt m word Cut ClientGone))
+  (phase, word, deadline) <- liftIO (currentPhase m)
+  if
+    | phase `elem` [Handling, Streaming, Finishing] -> liftIO (void (interrupt m word Cut ClientGone))
+    -- It may wait for its deadline, and not for the socket.
+    | phase == Lingering -> liftIO (void (expire m word deadline))
+    | otherwise -> pure ()
 
 -- | Wait until each busy connection has gone on, at most for this time, and cut off the others: none?
 awaitProgress :: Server -> Duration -> Thread Bool

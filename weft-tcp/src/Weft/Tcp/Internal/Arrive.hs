@@ -104,11 +104,15 @@ telling now whole@(Step t segments answers) = case toldTimeout (tcbSettings t) o
       with x = let o = segmentOptions x in x {segmentOptions = o {optionUserTimeout = told, optionSack = take 2 (optionSack o)}}
 
 -- The round trip of the handshake. Of a SYN that was sent again only an echoed timestamp says which one was answered (RFC
--- 6298, section 3; RFC 7323, section 4.1).
+-- 6298, section 3; RFC 7323, section 4.1). The answer to an earlier SYN than the last may itself be a repetition, which the peer's timer
+-- sent: seconds after the SYN, on any path.
 handshakeMeasured :: Instant -> Segment -> Tcb -> Tcb
 handshakeMeasured now s t
-  | t `is` SynAgain = maybe t (\sample -> measure now sample t) (echoed now s t)
-  | otherwise = measure now (roundTrip (sentAt t) now) t
+  | not (t `is` SynAgain) || tcbState t == SynSent && echoesLast = measure now (roundTrip (sentAt t) now) t
+  | tcbState t == SynSent = t
+  | otherwise = maybe t (\sample -> measure now sample t) (echoed now s t)
+  where
+    echoesLast = t `is` TimestampsOn && (timestampEcho <$> optionTimestamps (segmentOptions s)) == Just (clockValue (sentAt t) t)
 
 failed :: Failure -> Tcb -> Step
 failed why t = Step t {tcbState = Closed, timerAt = never, ackAt = never} [] [Failed why]
@@ -118,7 +122,7 @@ acceptable :: Instant -> Bool -> Segment -> Tcb -> Step
 acceptable now outdated s t
   -- A SYN again: the answer to it was lost. Its window is not scaled (RFC 7323, section 2.2).
   | tcbState t == SynReceived && f `has` syn && segmentSeq s == rcvNxt t `retreat` 1 && not (f `has` rst) =
-      if f `has` ack && segmentAck s == sndNxt t then handshaken now s {segmentFlags = ack, segmentSeq = rcvNxt t, segmentLength = 0, segmentWindow = segmentWindow s `unsafeShiftR` fromIntegral (sndScale t)} (put AckNow True t) else Step t [synSegment now t] []
+      if f `has` ack && segmentAck s == sndNxt t then handshaken now s {segmentFlags = ack, segmentSeq = rcvNxt t, segmentLength = 0, segmentWindow = segmentWindow s `unsafeShiftR` fromIntegral (sndScale t)} (put AckNow True t) else let t' = heard in Step t' [synSegment now t'] []
   -- RFC 7323, section 5.3: a segment older than the last one in order. After 24 days of
   -- silence the comparison says nothing (section 5.5).
   | old && not (f `has` rst) = refused
@@ -147,6 +151,10 @@ acceptable now outdated s t
     reply = let Departing !x !t' = acknowledgement now (repeated s restarted) in Step t' [x] []
     -- The peer's FIN again (section 3.10.7.4, eighth): this end's acknowledgement of it was lost.
     restarted = if tcbState t == TimeWait && f `has` fin && segmentEnd s == rcvNxt t && not old then waiting now t else t
+    -- RFC 7323, section 4.3: the answer echoes the last SYN, so that the peer measures the path, and not what was lost.
+    heard = case optionTimestamps (segmentOptions s) of
+      Just x | t `is` TimestampsOn, Seq (tsRecent t) `before` Seq (timestampValue x) -> t {tsRecent = timestampValue x}
+      _ -> t
     old = case optionTimestamps (segmentOptions s) of
       -- One tick of its clock the peer may be wrong, as in Linux.
       Just x | t `is` TimestampsOn, not outdated -> (fromIntegral (timestampValue x - tsRecent t) :: Int32) < -1

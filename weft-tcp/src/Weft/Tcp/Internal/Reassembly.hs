@@ -65,7 +65,7 @@ reported r = case r of
   _ -> r
 
 -- | How many ranges there may be. A peer that sends every second byte costs this much, and the
--- rest of what it sends is dropped; it is sent again.
+-- rest of what it sends is dropped, but for what is expected next; it is sent again.
 mostRanges :: Int
 mostRanges = 64
 
@@ -73,9 +73,13 @@ mostRanges = 64
 -- already is not taken a second time, so that bytes a user may have seen never change. 'Nothing':
 -- there are too many ranges, and the bytes must be dropped.
 insertRange :: Range -> Reassembly -> Maybe (Reassembly, [Range])
-insertRange new (Reassembly old twice)
-  | null joined && length apart >= mostRanges = Nothing
-  | otherwise = Just (Reassembly (whole : apart) (if isEmpty again then twice else Just again), fresh)
+insertRange new r@(Reassembly old _)
+  | length old >= mostRanges && not (any (touches new) old) = Nothing
+  | otherwise = Just (joinRange new r)
+
+-- Enter it, however many there are.
+joinRange :: Range -> Reassembly -> (Reassembly, [Range])
+joinRange new (Reassembly old twice) = (Reassembly (whole : apart) (if isEmpty again then twice else Just again), fresh)
   where
     -- The part of it that is here already (RFC 2883).
     again = case sortOn (distance (rangeStart new) . rangeStart) [x | r <- old, let x = new `intersect` r, not (isEmpty x)] of
@@ -98,6 +102,8 @@ takeIn next new r
   -- In order, and nothing is out of turn.
   | rangeStart new == next, isComplete r, not (isEmpty new) = Taken (rangeEnd new) r [new]
   | isEmpty new = ready r []
+  -- What is expected next does not stay. Were it dropped where there are too many, nothing would be taken ever again.
+  | rangeStart new == next = uncurry ready (joinRange new r)
   | otherwise = maybe (ready r []) (uncurry ready) (insertRange new r)
   where
     ready queue fresh = let (end, rest) = takeReady next queue in Taken end rest fresh

@@ -118,6 +118,7 @@ newShards settings devices = do
         socks <- newTable (\n -> pure $! n `quot` several) (fromIntegral . sockNumber)
         next <- newIORef (firstSock several shard)
         orphans <- newIORef noOrphans
+        takesMore <- newIORef False
         timers <- Timers.new
         soonest <- newIORef Tcp.never
         clock <- newIORef Nothing
@@ -130,7 +131,7 @@ newShards settings devices = do
         beyond <- newIORef 0
         owed <- newIORef 0
         shortage <- newShortage
-        pure (Stack settings device shard shards turn summon conns halves waits socks next ports opening orphans timers soonest clock seen loop secret flooded dice quota shared counts beyond owed (tcpSpareMemory settings `quot` length devices) shortage starved report lost started)
+        pure (Stack settings device shard shards turn summon conns halves waits socks next ports opening orphans takesMore timers soonest clock seen loop secret flooded dice quota shared counts beyond owed (tcpSpareMemory settings `quot` length devices) shortage starved report lost started)
   shards <- mfix (\shards -> smallArrayFromList <$> zipWithM (newShard shards) [0 ..] devices)
   let first = indexSmallArray shards 0
   first <$ tcpOpened settings first

@@ -19,6 +19,10 @@
 -- writer has room for two congestion windows, as far as the first size goes. A peer that takes nothing has the initial window; one
 -- that acknowledges is as quick as before.
 --
+-- Before its connections move to another process a stack takes what their users write at once, up to 'tcpSendLimit' for each and half of
+-- 'tcpOrphanBytes' for all: a user whose peer reads slowly, or not at all, would keep a connection until it has written everything. What moves,
+-- or was closed, is not reset for the memory that it has.
+--
 -- So a stack holds at most twice its spare memory, for each connection its first receive buffer and 'leastSend' bytes or two congestion
 -- windows, and what one write or segment adds.
 module Weft.Tcp.Stack.Memory
@@ -96,10 +100,22 @@ sendBufferOf st b
 
 -- | How many more bytes the user may write.
 roomOf :: Stack -> Body -> IO Int
-roomOf st b = sendBufferOf st b >>= \buffer -> pure $! max 0 (min (buffer - size (bodyOut b)) unsentRoom)
+roomOf st b = do
+  buffer <- sendBufferOf st b
+  let room = min (buffer - size (bodyOut b)) unsentRoom
+  if room > 0 then pure room else roomToMove st b
   where
     limit = optUnsent (bodyOptions b)
     unsentRoom = if limit > 0 then limit - fromIntegral (unsent (bodyTcb b)) else maxBound
+
+-- What there is beside that before the connection moves.
+roomToMove :: Stack -> Body -> IO Int
+roomToMove st b = do
+  moves <- readIORef (stackTakesMore st)
+  owed <- readIORef (stackOwed st)
+  let counted = optSendBuffer (bodyOptions b) == 0
+      most = min (stackSpare st) (tcpOrphanBytes (stackSettings st) `div` 2)
+  pure (if moves && counted && owed < most then max 0 (tcpSendLimit (stackSettings st) - size (bodyOut b)) else 0)
 
 -- | Is there enough room to be worth waking a writer: a third?
 isRoomy :: Stack -> Body -> IO Bool

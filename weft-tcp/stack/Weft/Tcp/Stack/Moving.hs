@@ -7,14 +7,15 @@
 -- connection moves that waits in the queue of a listener, that is half open or in TIME-WAIT, or that its user has closed.
 -- Connections within the stack stay.
 module Weft.Tcp.Stack.Moving
-  ( release,
+  ( takeMore,
+    release,
     freeze,
     forgetQueues,
     adopt,
   )
 where
 
-import Control.Monad (forM_, unless, void)
+import Control.Monad (forM_, unless, void, when)
 import Data.ByteString qualified as B
 import Data.IORef
 import Data.Maybe (catMaybes)
@@ -40,6 +41,18 @@ import Weft.Tcp.Stack.Shards
 import Weft.Tcp.Stack.State
 import Weft.Tcp.Stack.Table qualified as Table
 import Weft.Tcp.Stack.TimeWait
+
+-- | From now on connections take more from their users, or no more than usual.
+takeMore :: Stack -> Bool -> Maybe Home -> Instant -> IO ()
+takeMore st more here _ = do
+  writeIORef (stackTakesMore st) more
+  when more $ do
+    conns <- Table.toList (stackConns st)
+    forM_ conns $ \c -> do
+      b <- readBody c
+      unless (null (bodyWriters b)) $ do
+        writeBody c b {bodyWriters = []}
+        wakeAll here (bodyWriters b)
 
 -- | Undo an accept: the socket is closed, and its connection waits in the queue of its listener as it is, with
 -- the bytes that were not read. 'False', and nothing is done: it has no listener, or one direction of it has been shut down

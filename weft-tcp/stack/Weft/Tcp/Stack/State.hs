@@ -128,6 +128,8 @@ data Stack = Stack
     -- | Held by a shard that opens a connection, so that no two open the same. Common.
     stackOpening :: !(MVar ()),
     stackOrphans :: !(IORef (Orphans Conn)),
+    -- | Do connections take more from their users, because they are to move? Note [When memory is short] in "Weft.Tcp.Stack.Memory".
+    stackTakesMore :: !(IORef Bool),
     stackTimers :: !(Timers Alarm),
     -- | When the clock thread is to look next. Written atomically, read by any thread.
     stackSoonest :: !(IORef Instant),

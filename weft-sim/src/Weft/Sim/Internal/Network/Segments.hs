@@ -241,7 +241,8 @@ arriveElse net from to segment = do
       left <- isSet (endFlags from) Closed
       when (there && not left) (die net from eCONNRESET)
     Finished
-      | closed || isGone phase -> pure ()
+      | isGone phase -> pure ()
+      | closed -> setFlag (flowWords flow) Ended True
       | otherwise -> do
           told net from to segment
           setFlag (flowWords flow) Ended True

@@ -162,9 +162,12 @@ endWritable end = do
         Room room | room <= 0 -> blocked
         _ -> success ()
 
+-- | End one direction, or both. A connection of TCP whose ends have both heard that the other one has ended is there no more.
 shutEnd :: Network -> End -> ShutdownHow -> IO (Either Errno ())
-shutEnd net end how =
+shutEnd net end how = do
+  heard <- (&&) <$> isSet (flowWords (endIn end)) Ended <*> isSet (flowWords (endOut end)) Ended
   readIORef (endPhase end) >>= \case
+    Established | heard && flowPath (endIn end) /= Through -> pure (Left eNOTCONN)
     Established -> do
       when (how /= ShutdownSend) $ do
         setFlag (endFlags end) InShut True
