@@ -3,7 +3,7 @@
 -- | Connections that a server lets go of: each as it is between two requests. Those that others cannot serve end.
 module LetGoTest (tests) where
 
-import Control.Monad (when)
+import Control.Monad (unless, when)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.IORef
@@ -33,7 +33,8 @@ tests =
       testCase "with a layer they end" (ends defaultServerSettings {serverLayers = [\_ below client -> pure (below, client)]} True),
       testCase "one that is refused is closed" (ends defaultServerSettings False),
       testCase "one that does not come to rest is cut off" cutOffAfterwards,
-      testCase "one whose client takes nothing holds others up for a moment" holdsUp,
+      testCase "one whose client takes nothing holds others up for a moment" (heldUp (\_ -> pure ()) (Just False, 2)),
+      testCase "one whose client takes a little at a time is waited for" (heldUp readingOn (Just True, 3)),
       testCase "after resume they are kept" resumed,
       testCase "those that come from there have the time between two requests" welcomed,
       testCase "one that drained before it was to serve returns" (run drainedBefore)
@@ -115,8 +116,8 @@ cutOffAfterwards = do
   (ended, rest) @?= (False, "")
 
 -- | It asks while an earlier response is waited for, so that it is not one of those that are under way at first.
-holdsUp :: Assertion
-holdsUp = do
+heldUp :: (Socket -> Thread ()) -> (Maybe Bool, Int) -> Assertion
+heldUp reading expected = do
   (over, taken) <- withServer defaultServerSettings {serverGrace = seconds 60} $ \server events stopAccepting address ->
     connected address $ \slow -> connected address $ \reader -> connected address $ \idle -> do
       taken <- liftIO (newIORef (0 :: Int))
@@ -131,9 +132,19 @@ holdsUp = do
         sendAll reader (get "/large")
         _ <- untilFound reader "\r\n\r\n"
         set (slowAnswer events)
+        reading reader
         awaitChild handing
       (,) over <$> liftIO (readIORef taken)
-  (over, taken) @?= (Just False, 2)
+  (over, taken) @?= expected
+
+-- | For longer than a client may take nothing.
+readingOn :: Socket -> Thread ()
+readingOn client = go (0 :: Int)
+  where
+    go n = when (n < 20_000_000) $ do
+      bytes <- receive client 262_144
+      sleep (milliseconds 20)
+      unless (B.null bytes) (go (n + B.length bytes))
 
 resumed :: Assertion
 resumed = do

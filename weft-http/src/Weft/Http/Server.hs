@@ -206,8 +206,8 @@ welcome server listener = mask_ . bracket_ (liftIO (hold server)) (liftIO (letGo
 -- request, for others to serve, or answers 'False' to have it closed. One that is being answered is
 -- given away after its response, with what has come of the next request still to be received. Responses
 -- under way have 'serverGrace', while all else is served as before; then no connection goes on with another
--- request, and those that have begun have 'serverGrace' again, but a second where only the client is waited
--- for: all others wait, too. What takes longer is aborted; the answer is then 'False'.
+-- request, and those that have begun have 'serverGrace' again; a client that then takes nothing of its response
+-- for a second is in the way of all. What takes longer is aborted; the answer is then 'False'.
 --
 -- Connections with a layer, such as TLS, or behind a proxy's header cannot be served by others: they end as in 'drain'.
 -- Cancel 'serve' before, which would accept further connections. 'resume' ends this.
@@ -215,22 +215,26 @@ handOver :: Server -> (Socket -> Thread Bool) -> Thread Bool
 handOver server taker = do
   -- A long response is waited for while all others are served as always.
   moved <- awaitProgress server grace
-  timeout grace (releasing (100 :: Int)) >>= \case
+  timeout grace (releasing True) >>= \case
     Just kept -> pure (moved && kept)
     Nothing -> do
       cutOff server
       False <$ awaitNone server (seconds 1)
   where
     grace = serverGrace (serverSettings server)
-    -- For this number of looks clients are waited for. Answers whether none of them was aborted.
-    releasing looks = do
-      -- Again, for those whose thread has begun only now.
-      startHandingOver server taker
-      none <- awaitNone server (milliseconds 10)
-      if
-        | none -> pure True
-        | looks > 0 -> releasing (looks - 1)
-        | otherwise -> do
-            cut <- cutOffTaking server
-            kept <- releasing 0
-            pure (kept && not cut)
+    -- By the second. Was none that is in the way cut off?
+    releasing kept = do
+      slow <- liftIO (sendingNow server)
+      none <- looking (100 :: Int)
+      if none
+        then pure kept
+        else do
+          cut <- cutOffStill slow
+          releasing (kept && not cut)
+    looking n
+      | n == 0 = pure False
+      | otherwise = do
+          -- Again, for those whose thread has begun only now.
+          startHandingOver server taker
+          none <- awaitNone server (milliseconds 10)
+          if none then pure True else looking (n - 1)

@@ -27,16 +27,17 @@ module Weft.Http.Server.Registry
     awaitNone,
     awaitProgress,
     cutOff,
-    cutOffTaking,
+    sendingNow,
+    cutOffStill,
   )
 where
 
-import Control.Monad (filterM, unless, void, when, (<$!>))
+import Control.Monad (filterM, guard, unless, void, when, (<$!>))
 import Data.Foldable (for_)
 import Data.IORef
 import Data.IntMap.Strict qualified as IntMap
 import Data.Map.Strict qualified as Map
-import Data.Maybe (isJust)
+import Data.Maybe (catMaybes, isJust)
 import Data.Primitive.PrimVar
 import Weft
 import Weft.Http.Internal.Address (Address (..), addressOf, peerOf, unmapped)
@@ -244,12 +245,22 @@ cutOff server = do
   open <- liftIO (readIORef (serverConnections server))
   for_ (openConnections open) cutOffOne
 
--- | Cut off those of which only the client is waited for, until it takes something of a response. Answers whether there are any.
-cutOffTaking :: Server -> Thread Bool
-cutOffTaking server = do
-  open <- liftIO (readIORef (serverConnections server))
-  taking <- liftIO (filterM (fmap (\(phase, _, _) -> phase `elem` [Sending, SendingAtPace, Lingering]) . currentPhase) (IntMap.elems (openConnections open)))
-  not (null taking) <$ for_ taking cutOffOne
+-- | The connections whose clients are to take something of a response, with what changes when they do.
+sendingNow :: Server -> IO [(Member, Int)]
+sendingNow server = do
+  open <- readIORef (serverConnections server)
+  catMaybes <$> mapM sending (IntMap.elems (openConnections open))
+  where
+    sending m = (\(phase, word, _) -> (m, word) <$ guard (phase `elem` [Sending, SendingAtPace])) <$> currentPhase m
+
+-- | Cut off those that have not gone on since. Is it any?
+cutOffStill :: [(Member, Int)] -> Thread Bool
+cutOffStill before = or <$> mapM still before
+  where
+    still (m, word) = do
+      -- The phase ends first: a connection that goes on meanwhile is not shut down.
+      ended <- liftIO $ currentPhase m >>= \(_, now', deadline) -> if now' == word then isJust <$> expire m word deadline else pure False
+      ended <$ when ended (shutdownQuietly m ShutdownBoth)
 
 cutOffOne :: Member -> Thread ()
 cutOffOne m = do
