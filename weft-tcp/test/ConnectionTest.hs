@@ -83,7 +83,10 @@ tests =
         rttSmooth (stepTcb told) @?= 20000
         -- It answers a SYN that comes again with the timestamp of that one.
         let repeated = next heard 900000 (Arrived (segment 1000 0 syn 0) {segmentOptions = noOptions {optionTimestamps = Just (Timestamps 977 0)}})
-        [timestampEcho <$> optionTimestamps (segmentOptions s) | s <- stepSegments repeated] @?= [Just 977],
+        [timestampEcho <$> optionTimestamps (segmentOptions s) | s <- stepSegments repeated] @?= [Just 977]
+        -- And measures by what answers that.
+        let known = next repeated 901000 (Arrived (segment 1001 5001 ack 0) {segmentOptions = (stamped 900) {optionTimestamps = Just (Timestamps 978 900)}})
+        rttSmooth (stepTcb known) @?= 1000,
       testCase "a close between the SYNs of two ends waits for the handshake, or its end" $ do
         let crossed = next (activeOpen plain (Seq 5000) 0 0) 1000 (Arrived (segment 1000 0 syn 0))
             closing = next crossed 2000 Close

@@ -194,7 +194,7 @@ setMaximumBodyFlush most = setServer (\server -> server {serverSkipBody = maybe 
 
 -- | In octets; a larger head is answered with 431. Default: 51,200.
 setMaxTotalHeaderLength :: Int -> Settings -> Settings
-setMaxTotalHeaderLength most = setServer (\server -> server {serverLimits = headLimits most})
+setMaxTotalHeaderLength most = setServer (\server -> server {serverLimits = headLimits most (serverLimits server)})
 
 -- | In octets: a larger body is answered with 413. Default: any size.
 setMaximumRequestBody :: Maybe Int -> Settings -> Settings
@@ -261,7 +261,8 @@ setBackend backend =
 setRuntime :: (Weft.Settings -> Weft.Settings) -> Settings -> Settings
 setRuntime change settings = settings {settingsRuntime = change . settingsRuntime settings}
 
--- | Change settings of the server that have no function here.
+-- | Change settings of the server that have no function here. Changes apply in the order of the calls, after
+-- 'setTimeout', 'setGracefulShutdownTimeout', 'setOnOpen' and 'setOnClose'.
 setServer :: (ServerSettings -> ServerSettings) -> Settings -> Settings
 setServer change settings = settings {settingsServer = change . settingsServer settings}
 

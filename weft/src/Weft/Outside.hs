@@ -173,7 +173,8 @@ receiveFrom runner = runThread runner . receive
 
 -- | Perform plain 'IO' on a thread of GHC's own, and wait for its end. There it may do whatever GHC's threads
 -- may: block, be thrown to, be cancelled by @System.Timeout.timeout@, ask for its
--- 'Control.Concurrent.myThreadId'. The thread is the action's until that ends. It takes no OS thread while it
+-- 'Control.Concurrent.myThreadId'. The thread is the action's until that ends; the next action
+-- may be given another one. It takes no OS thread while it
 -- blocks, and costs about a kilobyte and, where the worker is busy, a microsecond; for what blocks in a
 -- foreign call it is no better than 'Weft.blocking'. The function that it is given performs operations of
 -- threads, as 'runThread' with this runner does, on this thread's worker, and so does 'Weft.IO.await' there.

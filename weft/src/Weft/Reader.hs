@@ -165,14 +165,15 @@ delimited reader wanted bound ending find = go 0
         Just _ -> pure (Left most)
         Nothing -> pure (Left (to - from))
 
--- | The given number of bytes. When the stream has fewer it raises 'EndedEarly'. Memory is taken as
+-- | The given number of bytes (none, if it is not positive). When the stream has fewer it raises 'EndedEarly'. Memory is taken as
 -- bytes come.
 readExactly :: Reader -> Int -> Thread ByteString
 readExactly reader n = do
   have <- awaitBytes reader n
   if have < n then throwM (EndedEarly (Bytes n) have) else liftIO (takeBytes reader n)
 
--- | At least one byte and at most the given number, as soon as there are any; none at the end of the stream.
+-- | At least one byte and at most the given number (at least 1), as soon as there are any; none at the end
+-- of the stream.
 readSome :: Reader -> Int -> Thread ByteString
 readSome reader n = awaitBytes reader 1 *> liftIO (takeBytes reader (max 1 n))
 

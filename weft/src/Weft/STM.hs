@@ -79,7 +79,8 @@ import Weft.Internal.Os.Masked (interruptiblyMasked)
 -- had learned, or its commit would wake no thread.
 
 -- | Run a transaction. When it calls 'retry', the thread waits until a variable that it has read has
--- changed. Cancellable then; when the transaction had committed, its result is returned.
+-- changed. Cancellable then; when the transaction had committed, its result is returned, and the
+-- cancellation comes at the next system call.
 --
 -- The first try runs on the worker, as any effect does. A thread that waits is woken by transactions of
 -- threads on its worker, while the worker has something else to do. Otherwise the wait costs a GHC

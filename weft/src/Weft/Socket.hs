@@ -288,8 +288,8 @@ sendVector s pieces = Thread (\k -> foldr seq (Call callStack (SendVector s some
     -- Evaluated here, where it is the thread's own affair (Note [User code and the worker]).
     some = take 64 (filter (not . ByteString.null) pieces)
 
--- | Send at most the given number of bytes of a file from an offset: how many were sent, 0 at the end
--- of the file. A part that is not in the page cache is read in first, off the worker.
+-- | Send at most the given number of bytes of a file from an offset, without a copy through the program: how
+-- many were sent, 0 at the end of the file. A part that is not in the page cache is read in first, off the worker.
 sendFile :: Socket -> File -> Int64 -> Int -> Thread Int
 sendFile s file offset count = call (SendFile s file offset count)
 

@@ -148,7 +148,8 @@ data Reply = Reply
   }
   deriving stock (Eq, Show)
 
--- | GET a URL and wait for the whole response, whatever its status. Throws 'HttpError'.
+-- | GET a URL and wait for the whole response, whatever its status. Throws 'HttpError': among these
+-- 'ContentTooLong' for more than 'clientMostContent'.
 get :: Client -> ByteString -> Thread Reply
 get client text = url text >>= request client . requestTo Get
 

@@ -53,7 +53,8 @@ becomeReady (Health ref) = atomicModifyIORef' ref (\now' -> (if now' == Starting
 becomeStopping :: Health -> IO ()
 becomeStopping (Health ref) = atomicModifyIORef' ref (const (Stopping, ()))
 
--- | Become 'Stopping', then sleep so that load balancers, which poll, notice; drain afterwards.
+-- | Become 'Stopping', then sleep so that load balancers, which poll, notice; drain afterwards. Can be
+-- cancelled.
 stopAfter :: Health -> Duration -> Thread ()
 stopAfter health delay = liftIO (becomeStopping health) >> sleep delay
 

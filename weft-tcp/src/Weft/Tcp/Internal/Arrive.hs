@@ -122,7 +122,7 @@ acceptable :: Instant -> Bool -> Segment -> Tcb -> Step
 acceptable now outdated s t
   -- A SYN again: the answer to it was lost. Its window is not scaled (RFC 7323, section 2.2).
   | tcbState t == SynReceived && f `has` syn && segmentSeq s == rcvNxt t `retreat` 1 && not (f `has` rst) =
-      if f `has` ack && segmentAck s == sndNxt t then handshaken now s {segmentFlags = ack, segmentSeq = rcvNxt t, segmentLength = 0, segmentWindow = segmentWindow s `unsafeShiftR` fromIntegral (sndScale t)} (put AckNow True t) else let t' = heard in Step t' [synSegment now t'] []
+      if f `has` ack && segmentAck s == sndNxt t then handshaken now s {segmentFlags = ack, segmentSeq = rcvNxt t, segmentLength = 0, segmentWindow = segmentWindow s `unsafeShiftR` fromIntegral (sndScale t)} (put AckNow True t) else let t' = put SynAgain True heard in Step t' [synSegment now t'] []
   -- RFC 7323, section 5.3: a segment older than the last one in order. After 24 days of
   -- silence the comparison says nothing (section 5.5).
   | old && not (f `has` rst) = refused

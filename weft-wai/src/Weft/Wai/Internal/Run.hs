@@ -72,17 +72,17 @@ serveWith settings listening application =
   Weft.runWith (settingsRuntime settings Weft.defaultSettings) . withRunner $ \runner ->
     withSocket listening $ \listener -> bracket newFiles closeFiles $ \files -> do
       server <- newServerFor settings runner files application
-      -- Perhaps with a failure.
       end <- newIVarNamed "the end of the service"
-      let stop = startThread runner (void (fill end Nothing)) `E.catch` \RunnerClosed -> pure ()
+      failure <- liftIO (newIORef Nothing)
+      let stop = startThread runner (void (fill end ())) `E.catch` \RunnerClosed -> pure ()
       liftIO (settingsInstallShutdownHandler settings stop)
       liftIO (settingsBeforeMainLoop settings)
       _ <-
         forkWith defaultForkOptions {forkLabel = "acceptor"} $
-          serve server listener `catch` \e -> void (fill end (Just (e :: IOException)))
-      failure <- readIVar end
+          serve server listener `catch` \e -> liftIO (writeIORef failure (Just (e :: IOException))) >> void (fill end ())
+      readIVar end
       void (drain server [listener])
-      mapM_ throwM failure
+      liftIO (readIORef failure) >>= mapM_ throwM
 
 -- | A socket that was taken over, whether there is a thread that will close it, and its number.
 data Adopted = Adopted !Socket !(IORef Bool) !CInt

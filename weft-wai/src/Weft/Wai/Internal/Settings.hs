@@ -93,7 +93,7 @@ serverSettingsOf :: Settings -> ServerSettings
 serverSettingsOf settings =
   settingsServer settings $
     defaultServerSettings
-      { serverLimits = headLimits (50 * 1024),
+      { serverLimits = headLimits (50 * 1024) defaultLimits {limitExtensionMethods = True},
         serverTimeouts = defaultTimeouts {timeoutHead = limit, timeoutBody = limit, timeoutIdle = limit, timeoutWrite = limit},
         serverBodyRate =
           if settingsTimeout settings <= 0 || settingsSlowlorisSize settings <= 0
@@ -117,10 +117,10 @@ serverSettingsOf settings =
             (\_ -> liftIO (maybe (pure ()) ($ clientAddress client) (settingsOnClose settings)))
             (`when` session)
 
--- | The limits of requests whose heads have at most this number of octets.
-headLimits :: Int -> Limits
-headLimits given =
-  defaultLimits {limitRequestLine = most, limitHead = most, limitFields = max 100 (most `div` 50), limitExtensionMethods = True}
+-- | These limits, for heads of at most this number of octets.
+headLimits :: Int -> Limits -> Limits
+headLimits given limits =
+  limits {limitRequestLine = most, limitHead = most, limitFields = max 100 (most `div` 50)}
   where
     most = max 256 given
 
