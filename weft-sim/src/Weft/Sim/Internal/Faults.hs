@@ -69,6 +69,7 @@ data Fault
     Signal !Text !Int
   deriving stock (Eq, Show, Read)
 
+-- | A line of text for each fault.
 renderScript :: FaultScript -> [String]
 renderScript = map (\(At t f) -> showTime t <> "  " <> describeFault f)
 
