@@ -162,10 +162,13 @@ changes version = do
   let moved = (station version 9) {stationMac = Mac 0x020000000777}
       (n1, out) = sendTo 31000000 (addressOf version 9) 'p' (known version)
       (_, _, answers) = receiveFrame 0 (B.concat (said out)) (noNeighbours moved :: Neighbours ())
-      (n2, _, _) = receiveFrame 31000010 (B.concat (said answers)) n1
+      (n2, _, anew) = receiveFrame 31000010 (B.concat (said answers)) n1
+      (_, _, unmoved) = receiveFrame 31000010 (answerOf version 9) n1
       -- An answer that comes before its question.
       (n3, _, _) = receiveFrame 31000010 (B.concat (said answers)) (known version)
   map snd (knownHosts n2) @?= [Mac 0x020000000777]
+  -- What went to where the host was goes again, to where it is.
+  (carried out, carried anew, carried unmoved) @?= ([(Mac 0x020000000009, 'p')], [(Mac 0x020000000777, 'p')], [])
   map snd (knownHosts n3) @?= [Mac 0x020000000009]
 
 -- By an announcement, by a question of the host's to this one, and by an answer.

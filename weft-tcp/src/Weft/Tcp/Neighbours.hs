@@ -167,7 +167,8 @@ sendTo now target packet n@(Neighbours station told known asked) = case nextHop 
         tries >= mostTries,
         again <= now ->
           unknown own hop (Map.delete hop known) (Map.delete hop asked)
-      | otherwise -> (Carry mac packet :) <$> asking own hop known asked []
+      -- It goes out in any case, and waits for the answer that may name another one.
+      | otherwise -> (Carry mac packet :) <$> asking own hop known asked [packet]
     Nothing -> unknown own hop known asked
   where
     unknown own hop known' asked' = asking own hop known' asked' [packet]
@@ -241,16 +242,18 @@ receiveFrame now frame n@(Neighbours station _ _ _)
 -- has this hardware address.
 data Said = Asks !ByteString | Tells !Address !Mac | Claims !Address !Mac
 
--- An answer ends a question that is open, or a doubt. Another one is a claim.
+-- An answer ends a question that is open, or a doubt. Another one is a claim. Packets that wait went to the host that was known, if
+-- one was.
 answered :: Int64 -> Address -> Mac -> Neighbours a -> (Neighbours a, [Out a])
 answered now address mac n@(Neighbours station tells known asked)
   | Just (Asked _ _ waiting) <- Map.lookup address asked,
     not (isGroup mac) =
-      (Neighbours station tells (learnt now others) (Map.delete address asked), map (Carry mac) (reverse waiting))
+      (Neighbours station tells (learnt now others) (Map.delete address asked), [Carry mac packet | mac `notElem` before, packet <- reverse waiting])
   | Just (Known mac' _ (Doubted _)) <- Map.lookup address known, mac' == mac = (Neighbours station tells (learnt (now + patience) known) asked, [])
   | otherwise = doubted now address mac n
   where
     learnt sure = Map.insert address (Known mac (now + freshFor) (Sure sure))
+    before = [mac' | Just (Known mac' _ _) <- [Map.lookup address known]]
     others = if Map.member address known then known else roomIn mostKnown (\(Known _ until' _) -> until') known
 
 -- Is the entry of a known host wrong? That is not asked for a second after it was found to be right.
