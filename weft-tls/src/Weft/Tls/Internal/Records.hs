@@ -24,7 +24,10 @@ import Control.Exception (Exception, throwIO)
 import Data.Bits (shiftL, (.|.))
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
+import Data.Foldable (toList)
 import Data.IORef
+import Data.Sequence (Seq (..), (|>))
+import Data.Sequence qualified as Seq
 import Data.Word (Word8)
 import Foreign.Marshal.Utils (copyBytes, moveBytes)
 import Foreign.Ptr (plusPtr)
@@ -35,7 +38,6 @@ import Weft.Http.Server (Transport (..))
 import Weft.Internal.Core.Buffer (unsafeSlice)
 import Weft.Mask (mask_)
 import Weft.Mutex
-import Weft.Socket (dropBytes)
 
 -- Note [Where threads wait]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~
@@ -57,8 +59,8 @@ data Records = Records
   { -- | What carries the records.
     below :: !Transport,
     inbound :: !(IORef Inbound),
-    -- | Oldest first; few.
-    outbound :: !(IORef [ByteString]),
+    -- | Oldest first.
+    outbound :: !(IORef (Seq ByteString)),
     -- | Held to send, so that the records of two threads are not mixed.
     sending :: !Mutex
   }
@@ -81,7 +83,7 @@ newRecords :: Transport -> Thread Records
 newRecords transport =
   Records transport
     <$> liftIO (newIORef (Inbound Nothing 0 0 0 False False))
-    <*> liftIO (newIORef [])
+    <*> liftIO (newIORef Seq.empty)
     <*> newMutexNamed "TLS: sending"
 
 -- | Wait for some bytes; false at the end of the stream. An interruption loses no bytes.
@@ -203,7 +205,7 @@ instance Exception NeedMore
 
 -- | Queue bytes for the next 'flush'.
 put :: Records -> ByteString -> IO ()
-put r bytes = atomicModifyIORef' (outbound r) (\queued -> (queued <> [bytes], ()))
+put r bytes = atomicModifyIORef' (outbound r) (\queued -> (queued |> bytes, ()))
 
 hasOutput :: Records -> IO Bool
 hasOutput r = not . null <$> readIORef (outbound r)
@@ -221,6 +223,14 @@ flush r =
         then pure (sends <= 1)
         else do
           mask_ $ do
-            n <- transportSend (below r) pieces
-            liftIO (atomicModifyIORef' (outbound r) (\queued -> (dropBytes n queued, ())))
+            n <- transportSend (below r) (toList pieces)
+            liftIO (atomicModifyIORef' (outbound r) (\queued -> (dropSent n queued, ())))
           go (sends + 1)
+
+-- | Without the first bytes, and without empty pieces at the start.
+dropSent :: Int -> Seq ByteString -> Seq ByteString
+dropSent n = \case
+  piece :<| rest
+    | n >= B.length piece -> dropSent (n - B.length piece) rest
+    | otherwise -> B.drop n piece :<| rest
+  Empty -> Empty
