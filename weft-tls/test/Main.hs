@@ -5,6 +5,7 @@ import BadClientTest qualified
 import CertificatesTest qualified
 import ClientTest qualified
 import DribbleTest qualified
+import DuplexTest qualified
 import HttpsTest qualified
 import KeptTest qualified
 import PeersTest qualified
@@ -22,6 +23,7 @@ main = withWorld $ \world ->
         RecordsTest.tests world,
         SizesTest.tests world,
         DribbleTest.tests world,
+        DuplexTest.tests world,
         KeptTest.tests world,
         ClientTest.tests world,
         HttpsTest.tests world,

@@ -80,7 +80,7 @@ receiveFrom s buffer offset count = liftIO (receiveRoom buffer offset count) >>=
             ServerSide -> pure 0
             ClientSide -> throwM failure
         Starved output -> do
-          when output (void (flush (records s)))
+          when output (flushAnswers (records s))
           more <- fill (records s)
           unless more (liftIO (writeIORef (over s) (Just (Just Truncated))))
           next room
