@@ -8,6 +8,7 @@ import DribbleTest qualified
 import DuplexTest qualified
 import HttpsTest qualified
 import KeptTest qualified
+import LimitsTest qualified
 import PeersTest qualified
 import RecordsTest qualified
 import SizesTest qualified
@@ -25,6 +26,7 @@ main = withWorld $ \world ->
         DribbleTest.tests world,
         DuplexTest.tests world,
         KeptTest.tests world,
+        LimitsTest.tests world,
         ClientTest.tests world,
         HttpsTest.tests world,
         PeersTest.tests world,
