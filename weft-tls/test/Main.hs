@@ -5,8 +5,10 @@ import BadClientTest qualified
 import CertificatesTest qualified
 import ClientTest qualified
 import DribbleTest qualified
+import DuplexTest qualified
 import HttpsTest qualified
 import KeptTest qualified
+import LimitsTest qualified
 import PeersTest qualified
 import RecordsTest qualified
 import SizesTest qualified
@@ -22,7 +24,9 @@ main = withWorld $ \world ->
         RecordsTest.tests world,
         SizesTest.tests world,
         DribbleTest.tests world,
+        DuplexTest.tests world,
         KeptTest.tests world,
+        LimitsTest.tests world,
         ClientTest.tests world,
         HttpsTest.tests world,
         PeersTest.tests world,

@@ -1,6 +1,7 @@
 -- | Records between two ends in one program: what is held, and what an interruption leaves.
 module RecordsTest (tests) where
 
+import Control.Monad (replicateM_, void)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.IORef
@@ -9,7 +10,10 @@ import Test.Tasty
 import Test.Tasty.HUnit
 import Weft
 import Weft.Buffer
+import Weft.Concurrently (concurrently)
+import Weft.Event (newEvent, set, wait)
 import Weft.Http.Server (Transport (..))
+import Weft.Timeout (timeout)
 import Weft.Tls.Internal.Records
 import World
 
@@ -47,7 +51,26 @@ tests _ =
         liftIO (quick @?= False)
         again <- flush rs
         liftIO (again @?= True)
-        liftIO (readIORef sent >>= (@?= "abcdefghijkl") . B.concat . reverse)
+        liftIO (readIORef sent >>= (@?= "abcdefghijkl") . B.concat . reverse),
+      testCase "a receiver leaves its answers to the thread that sends, and waits only where they are many" $ run $ do
+        sent <- liftIO (newIORef [])
+        source <- liftIO (newIORef [])
+        begun <- newEvent
+        taken' <- newEvent
+        let once ps = do
+              set begun >> wait taken'
+              sum (map B.length ps) <$ liftIO (modifyIORef' sent (B.concat ps :))
+        rs <- newRecords (scripted source) {transportSend = once}
+        liftIO (put rs "data")
+        ((), ()) <- concurrently (void (flush rs)) $ do
+          wait begun
+          liftIO (put rs "answer")
+          timeout (seconds 10) (flushAnswers rs) >>= liftIO . (@?= Just ())
+          liftIO (readIORef sent >>= (@?= []))
+          liftIO (replicateM_ 100 (put rs "more"))
+          timeout (milliseconds 20) (flushAnswers rs) >>= liftIO . (@?= Nothing)
+          set taken'
+        liftIO (readIORef sent >>= (@?= ["data", "answer" <> B.concat (replicate 100 "more")]) . reverse)
     ]
 
 -- | Enough to tell the records here apart.

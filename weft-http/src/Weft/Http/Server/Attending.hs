@@ -140,14 +140,16 @@ layered context (layer : others) c = do
 serving :: Context -> Connection -> Thread () -> Thread ()
 serving context c body = do
   rests <- (False <$ body) `catch` asked
-  -- The time of the last handler is not that of what is around the session.
   if rests
     then waiting
-    else liftIO $ do
-      -- One that is to be handed over stays as it is.
-      leaves <- isJust <$> takerOf server
-      still <- isAtRest (connectionMember c)
-      unless (leaves && still) (enter server c Finishing)
+    else do
+      announce c
+      -- The time of the last handler is not that of what is around the session.
+      liftIO $ do
+        -- One that is to be handed over stays as it is.
+        leaves <- isJust <$> takerOf server
+        still <- isAtRest (connectionMember c)
+        unless (leaves && still) (enter server c Finishing)
   where
     server = contextServer context
     waiting = do

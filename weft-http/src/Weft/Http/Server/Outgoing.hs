@@ -15,17 +15,18 @@ module Weft.Http.Server.Outgoing
     isProtocol,
     leave,
     linger,
+    announce,
   )
 where
 
 import Control.Exception (IOException, SomeAsyncException, fromException)
-import Control.Monad (unless, when)
+import Control.Monad (unless, void, when)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.Foldable (for_)
 import Data.IORef
 import Data.Int (Int64)
-import Data.Maybe (isNothing)
+import Data.Maybe (isJust, isNothing)
 import Weft
 import Weft.Buffer (newBuffer)
 import Weft.Http.Server.Exchange
@@ -40,8 +41,9 @@ import Weft.Http.Server.Types
 import Weft.Http.Server.Whole
 import Weft.Http.Server.Wire
 import Weft.Internal.Os.Report (exceptionText)
-import Weft.Socket (ShutdownHow (..), shutdown)
+import Weft.Socket (ShutdownHow (..), receiveInto, shutdown)
 import Weft.Time
+import Weft.Timeout (timeout)
 
 -- | Rendered responses that wait to be sent, newest first, and their size.
 data Output = Output [ByteString] !Int
@@ -262,7 +264,8 @@ leave context c h input
 -- for a moment. Closing with unread input causes a reset, which can overtake the response.
 --
 -- Where the ticker has shut our receiving direction down, the end of ours has the same effect on a client that
--- still sends (RFC 1122, section 4.2.2.13; Linux does so): it waits for a pause of the client.
+-- still sends (RFC 1122, section 4.2.2.13; Linux does so): it waits for a pause of the client. A layer does not
+-- tell of that, since it may wait for the rest of a record: the socket does.
 linger :: Context -> Connection -> Thread ()
 linger context c = do
   liftIO (enter (contextServer context) c Lingering)
@@ -280,7 +283,7 @@ linger context c = do
       unless (expired || n == 0) (skipping buffer)
     -- 0 does not mean that the client has ended.
     pausing buffer paused = do
-      n <- receiveTo c buffer 0 maxBound
+      n <- receiveInto (connectionSocket c) buffer 0 maxBound
       expired <- liftIO (expiredIn c)
       unless expired $
         if
@@ -294,3 +297,10 @@ linger context c = do
       expired <- liftIO (expiredIn c)
       unless (gone || expired) departing
     aWhile = sleep (milliseconds 100)
+
+-- | A session is over: announce the end in a layer, where 'linger' has not. Its client may have ended unannounced, or
+-- the time between two requests is over. Within a second, since nothing moves an expired connection.
+announce :: Connection -> Thread ()
+announce c = when (isJust (connectionTransport c)) $ do
+  (phase, _, _) <- liftIO (currentPhase (connectionMember c))
+  unless (phase == Lingering) $ void (try @_ @IOException (timeout (seconds 1) (endSending c)))

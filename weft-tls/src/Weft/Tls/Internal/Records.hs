@@ -12,6 +12,7 @@ module Weft.Tls.Internal.Records
     isComplete,
     hasEnded,
     flush,
+    flushAnswers,
     hasOutput,
     takeRecords,
     takeComplete,
@@ -21,10 +22,14 @@ module Weft.Tls.Internal.Records
 where
 
 import Control.Exception (Exception, throwIO)
+import Control.Monad (void, when)
 import Data.Bits (shiftL, (.|.))
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
+import Data.Foldable (toList)
 import Data.IORef
+import Data.Sequence (Seq (..), (|>))
+import Data.Sequence qualified as Seq
 import Data.Word (Word8)
 import Foreign.Marshal.Utils (copyBytes, moveBytes)
 import Foreign.Ptr (plusPtr)
@@ -35,7 +40,6 @@ import Weft.Http.Server (Transport (..))
 import Weft.Internal.Core.Buffer (unsafeSlice)
 import Weft.Mask (mask_)
 import Weft.Mutex
-import Weft.Socket (dropBytes)
 
 -- Note [Where threads wait]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~
@@ -46,7 +50,8 @@ import Weft.Socket (dropBytes)
 --   * Receiving: the library is called when a whole record is here. When it wants another (the
 --     first was a session ticket, say) the backend raises `NeedMore`, only between two records,
 --     where the library has stored its state. It is called again when more has come.
---   * Sending: the backend queues what it is given, and the queue is flushed afterwards.
+--   * Sending: the backend queues what it is given, and the queue is flushed afterwards (Note [Whose
+--     turn it is to send]). Receiving may queue something, too: the answer to a key update.
 --
 -- Invariant: no Weft thread waits while a lock of the library is held. So one thread may receive and
 -- another send, as with a socket.
@@ -57,8 +62,8 @@ data Records = Records
   { -- | What carries the records.
     below :: !Transport,
     inbound :: !(IORef Inbound),
-    -- | Oldest first; few.
-    outbound :: !(IORef [ByteString]),
+    -- | Oldest first.
+    outbound :: !(IORef (Seq ByteString)),
     -- | Held to send, so that the records of two threads are not mixed.
     sending :: !Mutex
   }
@@ -81,7 +86,7 @@ newRecords :: Transport -> Thread Records
 newRecords transport =
   Records transport
     <$> liftIO (newIORef (Inbound Nothing 0 0 0 False False))
-    <*> liftIO (newIORef [])
+    <*> liftIO (newIORef Seq.empty)
     <*> newMutexNamed "TLS: sending"
 
 -- | Wait for some bytes; false at the end of the stream. An interruption loses no bytes.
@@ -203,17 +208,51 @@ instance Exception NeedMore
 
 -- | Queue bytes for the next 'flush'.
 put :: Records -> ByteString -> IO ()
-put r bytes = atomicModifyIORef' (outbound r) (\queued -> (queued <> [bytes], ()))
+put r bytes = atomicModifyIORef' (outbound r) (\queued -> (queued |> bytes, ()))
 
 hasOutput :: Records -> IO Bool
 hasOutput r = not . null <$> readIORef (outbound r)
+
+-- Note [Whose turn it is to send]
+-- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
+-- A thread that sends waits for `sending`, and so for the peer: it queues no more than the peer takes. A
+-- thread that receives has something to send at times, but must not wait while
+-- another sends: the peer may send all of its own before it receives. So it leaves what is queued to the
+-- holder of `sending`, if there is one, and goes on.
+--
+-- Invariant: while something is queued, a thread holds `sending` or is going to look at the queue, unless
+-- the last holder was interrupted or has failed; then the next flush goes on. For the holder looks at the
+-- queue again after it has let go: what was queued after its last look, by a thread that found `sending`
+-- held, is there then.
 
 -- | Send what is queued; did the peer take it at once? After an interruption the next call goes on.
 flush :: Records -> Thread Bool
 flush r =
   liftIO (hasOutput r) >>= \case
     False -> pure True
-    True -> withMutex (sending r) (go (0 :: Int))
+    True -> withMutex (sending r) (sendQueued r) <* flushBeside r
+
+-- | Send what is queued, unless another thread is sending: that one sends it.
+flushBeside :: Records -> Thread ()
+flushBeside r = do
+  waiting <- liftIO (hasOutput r)
+  when waiting $ do
+    mine <- bracket (tryLock (sending r)) (`when` unlock (sending r)) (\mine -> mine <$ when mine (void (sendQueued r)))
+    when mine (flushBeside r)
+
+-- | 'flushBeside' for a receiver, which waits, though, where a peer asks for more answers than it takes.
+flushAnswers :: Records -> Thread ()
+flushAnswers r = do
+  queued <- liftIO (Seq.length <$> readIORef (outbound r))
+  if queued <= mostQueued then flushBeside r else void (flush r)
+
+-- | Pieces: what a sender queues at a time, and some answers.
+mostQueued :: Int
+mostQueued = 64
+
+-- | Send until nothing is queued, holding 'sending': did the peer take it at once?
+sendQueued :: Records -> Thread Bool
+sendQueued r = go (0 :: Int)
   where
     go sends = do
       pieces <- liftIO (readIORef (outbound r))
@@ -221,6 +260,14 @@ flush r =
         then pure (sends <= 1)
         else do
           mask_ $ do
-            n <- transportSend (below r) pieces
-            liftIO (atomicModifyIORef' (outbound r) (\queued -> (dropBytes n queued, ())))
+            n <- transportSend (below r) (toList pieces)
+            liftIO (atomicModifyIORef' (outbound r) (\queued -> (dropSent n queued, ())))
           go (sends + 1)
+
+-- | Without the first bytes, and without empty pieces at the start.
+dropSent :: Int -> Seq ByteString -> Seq ByteString
+dropSent n = \case
+  piece :<| rest
+    | n >= B.length piece -> dropSent (n - B.length piece) rest
+    | otherwise -> B.drop n piece :<| rest
+  Empty -> Empty

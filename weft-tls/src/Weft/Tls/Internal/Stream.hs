@@ -25,7 +25,8 @@ import Weft.Tls.Internal.Failure
 import Weft.Tls.Internal.Library
 import Weft.Tls.Internal.Records
 
--- | A client must know whether a response is complete: any unannounced end is a 'TlsFailure' for it.
+-- | A client must know whether a response is complete: any unannounced end is a 'TlsFailure' for it. For
+-- a server it is an end like another, and no reason not to send.
 data Side = ServerSide | ClientSide
   deriving stock (Eq)
 
@@ -35,7 +36,7 @@ data Stream = Stream
     engine :: !Engine,
     -- | Decrypted bytes, not yet delivered.
     plain :: !(IORef ByteString),
-    -- | How the receiving direction ended.
+    -- | How the receiving direction ended. For a server an end that was not announced is not noted here.
     over :: !(IORef (Maybe (Maybe TlsFailure))),
     -- | Have we announced the end?
     farewell :: !(IORef Bool),
@@ -80,10 +81,12 @@ receiveFrom s buffer offset count = liftIO (receiveRoom buffer offset count) >>=
             ServerSide -> pure 0
             ClientSide -> throwM failure
         Starved output -> do
-          when output (void (flush (records s)))
-          more <- fill (records s)
-          unless more (liftIO (writeIORef (over s) (Just (Just Truncated))))
-          next room
+          when output (flushAnswers (records s))
+          fill (records s) >>= \case
+            True -> next room
+            -- As of a socket: it can still send, and announces its end afterwards.
+            False | side s == ServerSide -> pure 0
+            False -> liftIO (writeIORef (over s) (Just (Just Truncated))) >> next room
 
 -- | Starving, there may be something to send: the answer to a key update, which may be late, but must
 -- not fill the memory if a peer asks for many.
