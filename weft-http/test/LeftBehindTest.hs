@@ -312,7 +312,7 @@ sendsOn = do
     eventually "the part of the head" (readIORef received)
     endPhases rig
     -- For longer than the server waits if nothing comes; its waits are longer than these.
-    let pieces = replicateM_ 20 (sendAll client "x" >> sleep (milliseconds 20)) >> liftIO (writeIORef stopped True)
+    let pieces = replicateM_ 80 (sendAll client "x" >> sleep (milliseconds 5)) >> liftIO (writeIORef stopped True)
     (_, answer) <- concurrently pieces (toEnd client <* (liftIO (readIORef stopped) >>= liftIO . (@?= True)))
     pure answer
   statuses answer @?= ["408"]

@@ -30,13 +30,14 @@ tests =
     "connections that are let go"
     [ testCase "between two requests, before the first, and after the one that is answered" (letGo defaultServerSettings),
       testCase "also where the connections of each client are counted" (letGo defaultServerSettings {serverMaxPerPeer = 100}),
-      testCase "with a layer they end" (ends defaultServerSettings {serverLayers = [\_ below client -> pure (below, client)]} True),
+      testCase "with a layer they end" (ends defaultServerSettings {serverLayers = [passing]} True),
       testCase "one that is refused is closed" (ends defaultServerSettings False),
       testCase "one that does not come to rest is cut off" cutOffAfterwards,
       testCase "one whose client takes nothing holds others up for a moment" (heldUp (\_ -> pure ()) (Just False, 2)),
       testCase "one whose client takes a little at a time is waited for" (heldUp readingOn (Just True, 3)),
       testCase "after resume they are kept" resumed,
-      testCase "those that come from there have the time between two requests" welcomed,
+      testCase "those that come from there have the time between two requests" (welcomed defaultServerSettings Idle),
+      testCase "with a layer they have that of a first one: nothing of it is left out" (welcomed defaultServerSettings {serverLayers = [passing]} ReceivingHead),
       testCase "one that drained before it was to serve returns" (run drainedBefore)
     ]
 
@@ -164,10 +165,14 @@ resumed = do
       answers <$ (cancel acceptor >> drain server [])
   assertBool (show rest) (not ("Connection: close" `B.isInfixOf` rest))
 
-welcomed :: Assertion
-welcomed = do
+-- | A layer that changes nothing.
+passing :: Layer
+passing _ below client = pure (below, client)
+
+welcomed :: ServerSettings -> Phase -> Assertion
+welcomed settings phase = do
   (phases, answer) <- run $ do
-    server <- newServer defaultServerSettings (\_ request -> pure (plain ok200 [] (requestPath request)))
+    server <- newServer settings (\_ request -> pure (plain ok200 [] (requestPath request)))
     withSocket loopbackListener $ \listener -> do
       address <- localAddress listener
       connected address $ \client -> do
@@ -179,8 +184,8 @@ welcomed = do
         sendAll client (get "/later")
         answer <- untilFound client "/later"
         _ <- drain server []
-        pure ([phase | (phase, _, _) <- phases], answer)
-  phases @?= [Idle]
+        pure ([p | (p, _, _) <- phases], answer)
+  phases @?= [phase]
   assertBool (show answer) (" 200 OK" `B.isInfixOf` answer)
 
 drainedBefore :: Thread ()

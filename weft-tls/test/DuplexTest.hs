@@ -19,7 +19,7 @@ tests :: World -> TestTree
 tests w =
   testGroup
     "both directions"
-    [ testCase what $ run (timeout (seconds 20) (withEnds w (\client server -> concurrently (use client) (meanwhile server)))) >>= (@?= Just (True, True))
+    [ testCase what $ run (timeout (seconds 120) (withEnds w (\client server -> concurrently (use client) (meanwhile server)))) >>= (@?= Just (True, True))
       | (what, use) <-
           [ ("each end receives while it sends", meanwhile),
             ("a client sends all before it receives", \client -> sendLarge client >> receiveLarge client)

@@ -42,8 +42,8 @@ tests w =
         stopped <- newIORef False
         let slowly socket pieces = do
               is <- liftIO (readIORef slow)
-              when is (sleep (milliseconds 20))
-              transportSend (socketTransport socket) (if is then [B.take 500 (B.concat pieces)] else pieces)
+              when is (sleep (milliseconds 5))
+              transportSend (socketTransport socket) (if is then [B.take 125 (B.concat pieces)] else pieces)
         lateWith slowly postHead [ReceivingBody, ReceivingAtPace] ["408"] $ \transport -> do
           liftIO (writeIORef slow True)
           (_, answer) <-

@@ -1,6 +1,7 @@
 -- | Records between two ends in one program: what is held, and what an interruption leaves.
 module RecordsTest (tests) where
 
+import Control.Exception (IOException)
 import Control.Monad (replicateM_, void)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
@@ -52,7 +53,7 @@ tests _ =
         again <- flush rs
         liftIO (again @?= True)
         liftIO (readIORef sent >>= (@?= "abcdefghijkl") . B.concat . reverse),
-      testCase "a receiver leaves its answers to the thread that sends, and waits only where they are many" $ run $ do
+      testCase "a receiver leaves its answers to the thread that sends, and fails where they are many" $ run $ do
         sent <- liftIO (newIORef [])
         source <- liftIO (newIORef [])
         begun <- newEvent
@@ -68,9 +69,25 @@ tests _ =
           timeout (seconds 10) (flushAnswers rs) >>= liftIO . (@?= Just ())
           liftIO (readIORef sent >>= (@?= []))
           liftIO (replicateM_ 100 (put rs "more"))
-          timeout (milliseconds 20) (flushAnswers rs) >>= liftIO . (@?= Nothing)
+          timeout (seconds 10) (flushAnswers rs) >>= liftIO . (@?= Just ())
+          liftIO (replicateM_ 200 (put rs "more"))
+          refused <- try (flushAnswers rs)
+          liftIO (either (\(_ :: IOException) -> True) (const False) refused @?= True)
           set taken'
-        liftIO (readIORef sent >>= (@?= ["data", "answer" <> B.concat (replicate 100 "more")]) . reverse)
+        liftIO (readIORef sent >>= (@?= ["data", "answer" <> B.concat (replicate 300 "more")]) . reverse),
+      testCase "a receiver waits a second to send its answers, which go later" $ run $ do
+        blocked <- liftIO (newIORef True)
+        source <- liftIO (newIORef [])
+        let once ps = do
+              waits <- liftIO (readIORef blocked)
+              if waits then newEvent >>= wait >> pure 0 else pure (sum (map B.length ps))
+        rs <- newRecords (scripted source) {transportSend = once}
+        liftIO (put rs "answer")
+        timeout (seconds 60) (flushAnswers rs) >>= liftIO . (@?= Just ())
+        liftIO (hasOutput rs >>= (@?= True))
+        liftIO (writeIORef blocked False)
+        _ <- flush rs
+        liftIO (hasOutput rs >>= (@?= False))
     ]
 
 -- | Enough to tell the records here apart.

@@ -200,14 +200,15 @@ welcome server listener = mask_ . bracket_ (liftIO (hold server)) (liftIO (letGo
   setInherited listener
   startTicker server
   open <- liftIO (connectionCount server)
-  acceptWaiting (newContext server) True (mostConnections server - open) listener
+  -- Where a layer is to come first, there is nothing to rest with.
+  acceptWaiting (newContext server) (not (hasLayers (serverSettings server))) (mostConnections server - open) listener
 
 -- | Let go of every connection without ending it. The action takes the socket of each that waits for a
 -- request, for others to serve, or answers 'False' to have it closed. One that is being answered is
 -- given away after its response, with what has come of the next request still to be received. Responses
 -- under way have 'serverGrace', while all else is served as before; then no connection goes on with another
--- request, and those that have begun have 'serverGrace' again; a client that then takes nothing of its response
--- for a second is in the way of all. What takes longer is aborted; the answer is then 'False'.
+-- request, and those that have begun have 'serverGrace' again; a client that then sends or takes nothing
+-- for three seconds is in the way of all. What takes longer is aborted; the answer is then 'False'.
 --
 -- Connections with a layer, such as TLS, or behind a proxy's header cannot be served by others: they end as in 'drain'.
 -- Cancel 'serve' before, which would accept further connections. 'resume' ends this.
@@ -222,14 +223,14 @@ handOver server taker = do
       False <$ awaitNone server (seconds 1)
   where
     grace = serverGrace (serverSettings server)
-    -- By the second. Was none that is in the way cut off?
+    -- Three seconds at a time. Was none that is in the way cut off?
     releasing kept = do
-      slow <- liftIO (sendingNow server)
-      none <- looking (100 :: Int)
+      slow <- liftIO (awaitedNow server)
+      none <- looking (300 :: Int)
       if none
         then pure kept
         else do
-          cut <- cutOffStill slow
+          cut <- endStill slow
           releasing (kept && not cut)
     looking n
       | n == 0 = pure False

@@ -85,7 +85,7 @@ goOn reception m = \case
 -- | The next step of a connection whose thread has raised this.
 judged :: Context -> SomeException -> Thread Next
 judged context e
-  | Just (Interruption reason _) <- fromException e = pure (if reason == BufferUnused then Rests else Ends)
+  | Just (Interruption reason _) <- fromException e = pure (if reason == BufferUnused && isBare (serverSettings (contextServer context)) then Rests else Ends)
   -- A client that goes away is no news.
   | Just (_ :: IOException) <- fromException e = pure Ends
   | Just (_ :: BodyError) <- fromException e = pure Ends

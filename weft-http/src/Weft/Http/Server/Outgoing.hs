@@ -272,10 +272,8 @@ linger context c = do
   shut <- liftIO (wasRevived (connectionMember c))
   -- Not that of the connection, in which there are requests that may have been kept.
   buffer <- liftIO (newBuffer usualSize)
-  if shut then pausing buffer False else ending >> skipping buffer
+  if shut then pausing buffer False else endingSoon c >> skipping buffer
   where
-    -- The client may be gone. Another protocol has lingered where it ended, and does so here again.
-    ending = endSending c `catch` \(_ :: IOException) -> pure ()
     -- Each is bounded by the deadline of the phase, which nothing moves.
     skipping buffer = do
       n <- receiveTo c buffer 0 maxBound
@@ -288,7 +286,7 @@ linger context c = do
       unless expired $
         if
           | n > 0 -> pausing buffer False
-          | paused -> ending >> departing
+          | paused -> endingSoon c >> departing
           | otherwise -> aWhile >> pausing buffer True
     -- A connection of which both directions have ended, or that was reset, cannot be shut down any more.
     departing = do
@@ -299,8 +297,13 @@ linger context c = do
     aWhile = sleep (milliseconds 100)
 
 -- | A session is over: announce the end in a layer, where 'linger' has not. Its client may have ended unannounced, or
--- the time between two requests is over. Within a second, since nothing moves an expired connection.
+-- the time between two requests is over.
 announce :: Connection -> Thread ()
 announce c = when (isJust (connectionTransport c)) $ do
   (phase, _, _) <- liftIO (currentPhase (connectionMember c))
-  unless (phase == Lingering) $ void (try @_ @IOException (timeout (seconds 1) (endSending c)))
+  unless (phase == Lingering) (endingSoon c)
+
+-- | End our direction. The client may be gone, or take nothing of what a layer says then: nothing moves an expired
+-- connection, so this has a limit of its own.
+endingSoon :: Connection -> Thread ()
+endingSoon c = void (try @_ @IOException (timeout (seconds 2) (endSending c)))

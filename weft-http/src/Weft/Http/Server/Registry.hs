@@ -27,8 +27,9 @@ module Weft.Http.Server.Registry
     awaitNone,
     awaitProgress,
     cutOff,
-    sendingNow,
-    cutOffStill,
+    awaitedNow,
+    endStill,
+    hasLayers,
   )
 where
 
@@ -45,6 +46,7 @@ import Weft.Http.Server.Phase
 import Weft.Http.Server.State
 import Weft.Http.Server.Types
 import Weft.Kernel (Outcome (..), Waiter, deliver, suspend)
+import Weft.Mask (uninterruptibleMask_)
 import Weft.Socket
 import Weft.Timeout (timeout)
 
@@ -245,22 +247,22 @@ cutOff server = do
   open <- liftIO (readIORef (serverConnections server))
   for_ (openConnections open) cutOffOne
 
--- | The connections whose clients are to take something of a response, with what changes when they do.
-sendingNow :: Server -> IO [(Member, Int)]
-sendingNow server = do
+-- | The connections of which only the client is waited for, with what changes when it goes on.
+awaitedNow :: Server -> IO [(Member, Int)]
+awaitedNow server = do
   open <- readIORef (serverConnections server)
-  catMaybes <$> mapM sending (IntMap.elems (openConnections open))
+  catMaybes <$> mapM awaited (IntMap.elems (openConnections open))
   where
-    sending m = (\(phase, word, _) -> (m, word) <$ guard (phase `elem` [Sending, SendingAtPace])) <$> currentPhase m
+    awaited m = (\(phase, word, _) -> (m, word) <$ guard (phase `elem` [ReceivingHead, ReceivingBody, ReceivingAtPace, Sending, SendingAtPace])) <$> currentPhase m
 
--- | Cut off those that have not gone on since. Is it any?
-cutOffStill :: [(Member, Int)] -> Thread Bool
-cutOffStill before = or <$> mapM still before
+-- | End the phases of those that have not gone on since, as if they were over. Is it any?
+endStill :: [(Member, Int)] -> Thread Bool
+endStill before = or <$> mapM still before
   where
-    still (m, word) = do
-      -- The phase ends first: a connection that goes on meanwhile is not shut down.
-      ended <- liftIO $ currentPhase m >>= \(_, now', deadline) -> if now' == word then isJust <$> expire m word deadline else pure False
-      ended <$ when ended (shutdownQuietly m ShutdownBoth)
+    -- The phase ends first: a connection that goes on meanwhile is not shut down. Nothing comes between the two.
+    still (m, word) = uninterruptibleMask_ $ do
+      ended <- liftIO $ currentPhase m >>= \(_, now', deadline) -> if now' == word then expire m word deadline else pure Nothing
+      isJust ended <$ for_ (ended >>= snd) (shutdownQuietly m)
 
 cutOffOne :: Member -> Thread ()
 cutOffOne m = do

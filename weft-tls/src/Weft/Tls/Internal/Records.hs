@@ -40,6 +40,7 @@ import Weft.Http.Server (Transport (..))
 import Weft.Internal.Core.Buffer (unsafeSlice)
 import Weft.Mask (mask_)
 import Weft.Mutex
+import Weft.Timeout (timeout)
 
 -- Note [Where threads wait]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~
@@ -240,15 +241,17 @@ flushBeside r = do
     mine <- bracket (tryLock (sending r)) (`when` unlock (sending r)) (\mine -> mine <$ when mine (void (sendQueued r)))
     when mine (flushBeside r)
 
--- | 'flushBeside' for a receiver, which waits, though, where a peer asks for more answers than it takes.
+-- | 'flushBeside' for a receiver, which must not wait for long: the peer may send all of its own before it takes
+-- anything. What is left then goes with what is sent next. A peer that asks for many answers and takes none has failed.
 flushAnswers :: Records -> Thread ()
 flushAnswers r = do
+  _ <- timeout (seconds 1) (flushBeside r)
   queued <- liftIO (Seq.length <$> readIORef (outbound r))
-  if queued <= mostQueued then flushBeside r else void (flush r)
+  when (queued > mostQueued) . liftIO . ioError $ userError "TLS: the peer asks for answers and takes none"
 
--- | Pieces: what a sender queues at a time, and some answers.
+-- | Pieces: what a sender queues at a time, and many answers.
 mostQueued :: Int
-mostQueued = 64
+mostQueued = 256
 
 -- | Send until nothing is queued, holding 'sending': did the peer take it at once?
 sendQueued :: Records -> Thread Bool
