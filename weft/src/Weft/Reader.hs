@@ -123,7 +123,7 @@ readLine reader bound = delimited reader Line bound 2 $ \bytes searched -> do
   i <- (+ searched) <$> Char8.elemIndex '\n' (ByteString.drop searched bytes)
   pure (if i > 0 && Char8.index bytes (i - 1) == '\r' then (i - 1, i + 1) else (i, i + 1))
 
--- | The bytes before the delimiter, at most so many. The delimiter, which may be empty, is taken too.
+-- | The bytes before the delimiter, at most the given number. The delimiter, which may be empty, is taken too.
 -- 'Nothing' at the end of the stream; 'EndedEarly' when it ends without a delimiter, 'TooLong' when
 -- there is none where it should be.
 readUntil :: Reader -> ByteString -> Int -> Thread (Maybe ByteString)
@@ -228,7 +228,7 @@ newState = newBuffer usual >>= \buffer -> newIORef (ReaderState buffer 0 0)
 keep :: IORef ReaderState -> Int -> IO ()
 keep state n = modifyIORef' state (\st -> st {stateTo = stateTo st + n})
 
--- | Have room for so many bytes: move what is there to the beginning, or to a larger buffer.
+-- | Have room for the given number of bytes: move what is there to the beginning, or to a larger buffer.
 makeRoom :: IORef ReaderState -> Int -> IO ReaderState
 makeRoom state n = do
   st@(ReaderState buffer from to) <- readIORef state

@@ -215,7 +215,7 @@ connectTcp limit host port =
 resolve :: Maybe AddrInfo -> Maybe HostName -> Maybe ServiceName -> Thread [AddrInfo]
 resolve hints host service = call (Resolve hints host service)
 
--- | Wait for bytes and receive at most so many; empty at the end of the stream. @EINVAL@ if that is none.
+-- | Wait for bytes and receive at most the given number; empty at the end of the stream. @EINVAL@ if that is none.
 receive :: (HasCallStack) => Socket -> Int -> Thread ByteString
 receive s count = do
   buffer <- liftIO (newBuffer count)
@@ -229,7 +229,7 @@ receiveInto :: (HasCallStack) => Socket -> Buffer -> Int -> Int -> Thread Int
 receiveInto s buffer offset count = callAt callStack (Receive s buffer offset count)
 {-# INLINE receiveInto #-}
 
--- | Receive at most so many bytes again and again, and do something with them, until that has a result.
+-- | Receive at most the given number of bytes again and again, and do something with them, until that has a result.
 -- At the end of the stream there are none. The loop of a session: it makes one buffer, and a thread
 -- that waits in it again makes nothing at all.
 --
@@ -269,7 +269,7 @@ sendMany s pieces = case filter (not . ByteString.null) pieces of
     n <- withFrozenCallStack sendVector s some
     withFrozenCallStack sendMany s (dropBytes n some)
 
--- | Drop so many bytes at the start of several pieces, as when 'sendVector' has sent them.
+-- | Drop the given number of bytes at the start of several pieces, as when 'sendVector' has sent them.
 dropBytes :: Int -> [ByteString] -> [ByteString]
 dropBytes _ [] = []
 dropBytes n (bytes : rest)
@@ -293,7 +293,7 @@ sendVector s pieces = Thread (\k -> foldr seq (Call callStack (SendVector s some
 sendFile :: Socket -> File -> Int64 -> Int -> Thread Int
 sendFile s file offset count = call (SendFile s file offset count)
 
--- | Send so many bytes of a file from an offset; answers how many: fewer when the file has become shorter.
+-- | Send the given number of bytes of a file from an offset; answers how many: fewer when the file has become shorter.
 sendFileAll :: Socket -> File -> Int64 -> Int64 -> Thread Int64
 sendFileAll s file offset count = go 0
   where

@@ -80,7 +80,7 @@ newtype Answers = Answers {assume :: forall a. SystemCall a -> Maybe a}
 noAnswers :: Answers
 noAnswers = Answers (const Nothing)
 
--- | At most so many nodes of a trace, one on a line, a forked thread indented with a bar. Nothing is
+-- | At most the given number of nodes of a trace, one on a line, a forked thread indented with a bar. Nothing is
 -- run: an effect, or a call whose answer is not known, ends the view of its thread with an ellipsis.
 outline :: Int -> Trace -> String
 outline = outlineWith noAnswers

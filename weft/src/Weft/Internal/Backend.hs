@@ -59,7 +59,7 @@ data Operation
     ReadStream !Descriptor !(Ptr Word8) !Int
   | -- | Write to a pipe, FIFO, terminal or eventfd (no offset).
     WriteStream !Descriptor !(Ptr Word8) !Int
-  | -- | @sendfile@ from an offset of a file to a socket, at most so many bytes. Never waits for a disk
+  | -- | @sendfile@ from an offset of a file to a socket, at most the given number of bytes. Never waits for a disk
     -- on the worker.
     SendFile !Descriptor !Descriptor !Int64 !Int
   | -- | @pread@ of a file at an offset.

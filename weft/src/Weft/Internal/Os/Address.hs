@@ -74,7 +74,7 @@ parseHost6 text = case presented AF_INET6 4 text of
   Just [a, b, c, d] -> Just (a, b, c, d)
   _ -> Nothing
 
--- | Parse with the C library, into so many words. iproute reads @:1:2:3:4:5:6:7:8@ and takes @::00001@
+-- | Parse with the C library, into the given number of words. iproute reads @:1:2:3:4:5:6:7:8@ and takes @::00001@
 -- for @::@.
 presented :: Family -> Int -> ByteString -> Maybe [Word32]
 presented family size text

@@ -97,7 +97,7 @@ instance Show Descriptor where
 newDescriptor :: CInt -> IO Descriptor
 newDescriptor = newDescriptorWith mempty
 
--- | The worker, of so many, that a socket lives on. One of the system may be used by any. A kernel in this
+-- | The worker, of the given number, that a socket lives on. One of the system may be used by any. A kernel in this
 -- process whose sockets are parted among its workers has negative numbers, whose remainders say it.
 livesOn :: Int -> Descriptor -> Maybe Int
 livesOn workers d

@@ -171,7 +171,7 @@ foreign import ccall unsafe "weft_read"
 foreign import ccall unsafe "weft_write"
   writeStream :: CInt -> Ptr Word8 -> Int -> IO Result
 
--- | @sendfile@ to a socket, from a file at an offset, at most so many bytes. Waits for a disk where the
+-- | @sendfile@ to a socket, from a file at an offset, at most the given number of bytes. Waits for a disk where the
 -- bytes are not in the page cache: ask 'residentBytes' first.
 foreign import ccall unsafe "weft_sendfile"
   sendFile :: CInt -> CInt -> Int64 -> Int -> IO Result
@@ -213,7 +213,7 @@ foreign import ccall safe "weft_openat2"
 foreign import ccall safe "weft_statx"
   statAt :: CInt -> Ptr () -> Int -> Int -> Ptr () -> IO Result
 
--- | Bring so many bytes from an offset on into the page cache; answers how many of them the file has.
+-- | Bring the given number of bytes from an offset on into the page cache; answers how many of them the file has.
 foreign import ccall safe "weft_read_in"
   readIn :: CInt -> Int64 -> Int -> IO Result
 
@@ -274,7 +274,7 @@ foreign import ccall unsafe "weft_epoll_watch"
 foreign import ccall unsafe "weft_epoll_remove"
   epollRemove :: CInt -> CInt -> IO Result
 
--- | Wait for at most so many events for so many nanoseconds (negative: for ever). Each is a key and
+-- | Wait for at most this number of events for this number of nanoseconds (negative: for ever). Each is a key and
 -- readiness bits.
 foreign import ccall safe "weft_epoll_wait"
   epollWait :: CInt -> Ptr Word64 -> Int -> Int64 -> IO Result

@@ -177,7 +177,7 @@ waitsFor w (SlotKey k) = do
   key <- keyOf w
   pure (waits /= 0 && key == k)
 
--- | Have an operation wait, for bytes that go to the address, at most so many. No other may stand
+-- | Have an operation wait, for bytes, at most the given number, that go to the address. No other may stand
 -- there; there are no news.
 park :: Watch -> SlotKey -> Ptr Word8 -> Int -> IO ()
 park w (SlotKey k) address room = do

@@ -14,7 +14,7 @@ import Weft.Internal.Core.Scheduler.State
 import Weft.Internal.Core.Trace
 import Weft.Internal.Os.Control
 
--- | The same worker's scheduler for the carrier that takes it over from one that is stuck with this thread.
+-- | The scheduler of the same worker for the carrier that takes the worker over from a carrier stuck with this thread.
 successor :: Carrier -> Tcb -> Scheduler -> IO (Away, Scheduler)
 successor carrier stuck s = do
   running <- newMutVar nobody
