@@ -28,7 +28,7 @@ import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.Foldable (toList)
 import Data.IORef
-import Data.Sequence (Seq (..), (|>))
+import Data.Sequence (Seq, (|>))
 import Data.Sequence qualified as Seq
 import Data.Word (Word8)
 import Foreign.Marshal.Utils (copyBytes, moveBytes)
@@ -40,6 +40,7 @@ import Weft.Http.Server (Transport (..))
 import Weft.Internal.Core.Buffer (unsafeSlice)
 import Weft.Mask (mask_)
 import Weft.Mutex
+import Weft.Socket (dropBytes)
 import Weft.Timeout (timeout)
 
 -- Note [Where threads wait]
@@ -264,13 +265,5 @@ sendQueued r = go (0 :: Int)
         else do
           mask_ $ do
             n <- transportSend (below r) (toList pieces)
-            liftIO (atomicModifyIORef' (outbound r) (\queued -> (dropSent n queued, ())))
+            liftIO (atomicModifyIORef' (outbound r) (\queued -> (Seq.fromList (dropBytes n (toList queued)), ())))
           go (sends + 1)
-
--- | Without the first bytes, and without empty pieces at the start.
-dropSent :: Int -> Seq ByteString -> Seq ByteString
-dropSent n = \case
-  piece :<| rest
-    | n >= B.length piece -> dropSent (n - B.length piece) rest
-    | otherwise -> B.drop n piece :<| rest
-  Empty -> Empty
