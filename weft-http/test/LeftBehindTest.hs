@@ -4,7 +4,7 @@
 module LeftBehindTest (tests) where
 
 import Control.Exception (ErrorCall (..), IOException, SomeException, displayException, throwIO)
-import Control.Monad (forM_, replicateM_, unless, void, when)
+import Control.Monad (forM_, unless, void, when)
 import Data.ByteString qualified as B
 import Data.ByteString.Builder (byteString)
 import Data.Either (fromRight)
@@ -16,7 +16,6 @@ import System.IO.Unsafe (unsafePerformIO)
 import Test.Tasty
 import Test.Tasty.HUnit
 import Weft
-import Weft.Concurrently (concurrently)
 import Weft.Event qualified as Event
 import Weft.Http.Server hiding (Server)
 import Weft.Http.Server.Phase (currentPhase, expire, shutdownQuietly)
@@ -26,8 +25,6 @@ import Weft.Socket hiding (Raw)
 import Weft.Test.Loopback (toEnd, untilFound)
 import Weft.Test.Message (get, getLast, post, statuses)
 import Weft.Test.Observing (has, lacks)
-import Weft.Test.Waiting (eventually)
-import Weft.Time (now, since)
 
 tests :: TestTree
 tests =
@@ -49,10 +46,6 @@ tests =
         testCase "and the client that waits for 100 is told once" (bodyAgain ["Expect: 100-continue"] ["100", "200"]),
         testCase "a piece of a body that comes in the moment of an interruption is not lost" bodyMeanwhile,
         testCase "a piece of a body that comes in the moment of its time limit does not keep the client from being told" bodyTooLate,
-        testCase "one whose head came too late has time to read that, though nothing is received any more" headTooLate,
-        testCase "the stream to one that still sends does not end" sendsOn,
-        testCase "one that was told so, and closes, is waited for no longer" (toldSo Nothing),
-        testCase "nor is one that stays where the server is cut off" (toldSo (Just cutOff)),
         testCase "a client that takes nothing has its time limit also where it sends a body" bodyWhileSending,
         testCase "an application that receives a body after its response is no handler at work" bodyAfter,
         testCase "what is around a connection is no handler at work after its last request" aroundAfter,
@@ -267,73 +260,6 @@ bodyTooLate = do
       tooLate
       toEnd client
   statuses answer @?= ["408"]
-
--- | Its stream ends some time after the response was sent.
-headTooLate :: Assertion
-headTooLate = do
-  received <- newIORef False
-  times <- newIORef []
-  let note = now >>= \t -> liftIO (modifyIORef' times (t :))
-      layer _ below client =
-        pure
-          ( below
-              { transportReceive = \buffer offset count -> transportReceive below buffer offset count <* liftIO (writeIORef received True),
-                transportSend = \pieces -> note >> transportSend below pieces,
-                transportEnd = note >> transportEnd below
-              },
-            client
-          )
-  (answer, _) <- withHandler (\s -> s {serverLayers = [layer]}) (\_ -> pure (plain ok200 [] "")) $ \rig -> rigClient rig $ \client -> do
-    sendAll client "GET / HT"
-    eventually "the part of the head" (readIORef received)
-    endPhases rig
-    toEnd client
-  statuses answer @?= ["408"]
-  readIORef times >>= \case
-    [ended, sent] -> since sent ended >= milliseconds 100 @?= True
-    other -> assertFailure (show (length other))
-
--- | As the ticker does.
-endPhases :: Rig -> Thread ()
-endPhases rig = do
-  members <- liftIO (readIORef (serverConnections (rigServer rig)))
-  forM_ (openConnections members) $ \m -> do
-    (_, word, deadline) <- liftIO (currentPhase m)
-    liftIO (expire m word deadline) >>= mapM_ (\_ -> shutdownQuietly m ShutdownReceive)
-
--- | An end would have the system answer the next piece with a reset, which may overtake what the client is told.
-sendsOn :: Assertion
-sendsOn = do
-  received <- newIORef False
-  stopped <- newIORef False
-  let layer _ below client = pure (below {transportReceive = \buffer offset count -> transportReceive below buffer offset count <* liftIO (writeIORef received True)}, client)
-  (answer, _) <- withHandler (\s -> s {serverLayers = [layer]}) (\_ -> pure (plain ok200 [] "")) $ \rig -> rigClient rig $ \client -> do
-    sendAll client "GET / HT"
-    eventually "the part of the head" (readIORef received)
-    endPhases rig
-    -- For longer than the server waits if nothing comes; its waits are longer than these.
-    let pieces = replicateM_ 80 (sendAll client "x" >> sleep (milliseconds 5)) >> liftIO (writeIORef stopped True)
-    (_, answer) <- concurrently pieces (toEnd client <* (liftIO (readIORef stopped) >>= liftIO . (@?= True)))
-    pure answer
-  statuses answer @?= ["408"]
-
--- | Its connection ends because the client has closed, or the server is cut off, and not at the limit of the last phase.
-toldSo :: Maybe (Server -> Thread ()) -> Assertion
-toldSo cutting = do
-  received <- newIORef False
-  let layer _ below client = pure (below {transportReceive = \buffer offset count -> transportReceive below buffer offset count <* liftIO (writeIORef received True)}, client)
-  (answer, seen) <- withHandler (\s -> s {serverLayers = [layer]}) (\_ -> pure (plain ok200 [] "")) $ \rig -> do
-    let gone = eventually "the end of the connection" ((== 0) <$> connectionCount (rigServer rig))
-        told client = do
-          sendAll client "GET / HT"
-          eventually "the part of the head" (readIORef received)
-          endPhases rig
-          untilFound client "\r\n\r\n"
-    case cutting of
-      Nothing -> rigClient rig told <* gone
-      Just act -> rigClient rig (\client -> told client <* act (rigServer rig) <* gone)
-  statuses answer @?= ["408"]
-  filter (== "ExpiredWrite") (seenObserved seen) @?= []
 
 -- | The body is received by one thread while another waits for the client to take something.
 bodyWhileSending :: Assertion

@@ -47,6 +47,7 @@ import StaticTest qualified
 import System.Environment (lookupEnv, setEnv)
 import TagsTest qualified
 import Test.Tasty (defaultMain, testGroup)
+import TooLateTest qualified
 import TrailersTest qualified
 
 main :: IO ()
@@ -93,6 +94,7 @@ allTests = do
         ServerTableTest.tests,
         ServerTalkTest.tests,
         LeftBehindTest.tests,
+        TooLateTest.tests,
         AtHandTest.tests,
         HeadsTest.tests,
         TrailersTest.tests,

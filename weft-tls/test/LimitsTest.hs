@@ -5,13 +5,12 @@ import Control.Monad (void, when)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.IORef
-import Data.Maybe (isJust)
 import Test.Tasty
 import Test.Tasty.HUnit
 import Weft
 import Weft.Concurrently (concurrently)
 import Weft.Http.Server hiding (Server)
-import Weft.Http.Server.Phase (currentPhase, expire, shutdownQuietly)
+import Weft.Http.Server.Phase (currentPhase, endPhase)
 import Weft.Http.Server.State (Open (..), Phase (..), Server (..))
 import Weft.Socket
 import Weft.Test.Loopback (connected)
@@ -67,16 +66,15 @@ tests w =
           (transport, _) <- connectTlsWith tls "localhost" (socketTransport socket) {transportSend = sending socket}
           void (transportSend transport [piece :: ByteString])
           eventually "the piece" (readIORef received)
-          endPhase (servedServer served) phases
+          passLimit (servedServer served) phases
           use transport >>= liftIO . (@?= expected) . statuses
 
 -- | As the ticker does.
-endPhase :: Server -> [Phase] -> Thread ()
-endPhase server phases = eventuallyThread "the end of the phase" $ do
+passLimit :: Server -> [Phase] -> Thread ()
+passLimit server phases = eventuallyThread "the end of the phase" $ do
   members <- liftIO (readIORef (serverConnections server))
   or <$> mapM ended (openConnections members)
   where
     ended m = do
       (phase, word, deadline) <- liftIO (currentPhase m)
-      did <- if phase `elem` phases then liftIO (isJust <$> expire m word deadline) else pure False
-      did <$ when did (shutdownQuietly m ShutdownReceive)
+      if phase `elem` phases then endPhase m word deadline (\_ -> pure ()) else pure False

@@ -116,8 +116,7 @@ session context plainly
 -- | Is there nothing to go back to from a session: no layers, no action around it, no count of connections?
 isBare :: ServerSettings -> Bool
 isBare settings =
-  null (serverLayers settings)
-    && isNothing (serverProxy settings)
+  not (hasLayers settings)
     && isNothing (serverAround settings)
     && serverMaxPerPeer settings <= 0
 

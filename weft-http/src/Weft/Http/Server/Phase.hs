@@ -24,6 +24,7 @@ module Weft.Http.Server.Phase
 
     -- * By others
     expire,
+    endPhase,
     expireIdle,
     releaseIdle,
     interrupt,
@@ -44,6 +45,7 @@ import Weft.Http.Server.State
 import Weft.Http.Server.Types
 import Weft.Internal.Core.Cancel (condemnOnce)
 import Weft.Internal.Core.Trace (Cancellation (..))
+import Weft.Mask (uninterruptibleMask_)
 import Weft.Socket
 import Weft.Time
 
@@ -226,6 +228,15 @@ expire m word deadline = do
           else (== word) <$> casInt (phaseWord m) word (withPhase word Expired)
       pure (if did then Just end else Nothing)
     _ -> pure Nothing
+
+-- | 'expire', note the limit, and shut the socket down: did the phase end? Nothing comes between, since nobody looks
+-- at an expired connection again; and a connection that goes on meanwhile is not shut down.
+endPhase :: Member -> Int -> Int64 -> (Expiry -> IO ()) -> Thread Bool
+endPhase m word deadline note =
+  uninterruptibleMask_ $
+    liftIO (expire m word deadline) >>= \case
+      Nothing -> pure False
+      Just (expiry, how) -> True <$ (liftIO (note expiry) >> mapM_ (shutdownQuietly m) how)
 
 -- | The limit that ends a phase, and how the socket is shut down then.
 endOf :: Phase -> Maybe (Expiry, Maybe ShutdownHow)

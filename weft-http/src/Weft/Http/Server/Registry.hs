@@ -46,7 +46,6 @@ import Weft.Http.Server.Phase
 import Weft.Http.Server.State
 import Weft.Http.Server.Types
 import Weft.Kernel (Outcome (..), Waiter, deliver, suspend)
-import Weft.Mask (uninterruptibleMask_)
 import Weft.Socket
 import Weft.Timeout (timeout)
 
@@ -259,10 +258,9 @@ awaitedNow server = do
 endStill :: [(Member, Int)] -> Thread Bool
 endStill before = or <$> mapM still before
   where
-    -- The phase ends first: a connection that goes on meanwhile is not shut down. Nothing comes between the two.
-    still (m, word) = uninterruptibleMask_ $ do
-      ended <- liftIO $ currentPhase m >>= \(_, now', deadline) -> if now' == word then expire m word deadline else pure Nothing
-      isJust ended <$ for_ (ended >>= snd) (shutdownQuietly m)
+    still (m, word) = do
+      (_, now', deadline) <- liftIO (currentPhase m)
+      if now' == word then endPhase m word deadline (\_ -> pure ()) else pure False
 
 cutOffOne :: Member -> Thread ()
 cutOffOne m = do

@@ -14,7 +14,7 @@ where
 import Control.Exception qualified as Exception
 import Control.Monad (void, when)
 import Data.Char (isControl, showLitChar)
-import Data.Foldable (foldlM, for_)
+import Data.Foldable (foldlM)
 import Data.IORef
 import Data.Int (Int64)
 import Data.IntMap.Strict qualified as IntMap
@@ -153,12 +153,7 @@ attend server tick rested m = do
     | gone -> do
         did <- liftIO (interrupt m word Cut ClientGone)
         rested <$ liftIO (when did (observe server ClientLost))
-    | tickMonotonic tick >= deadline -> do
-        cut <- liftIO (expire m word deadline)
-        for_ cut $ \(expiry, how) -> do
-          liftIO (observe server (TimedOut expiry))
-          mapM_ (shutdownQuietly m) how
-        pure rested
+    | tickMonotonic tick >= deadline -> rested <$ endPhase m word deadline (observe server . TimedOut)
     | phase == Idle,
       rested < mostResting,
       tickMonotonic tick >= deadline - durationNanoseconds (timeoutIdle limits) + restAfter -> do
