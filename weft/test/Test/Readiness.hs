@@ -16,13 +16,12 @@ import Control.Monad
 import Data.ByteString qualified as B
 import Data.Foldable (for_)
 import Data.IORef
-import Data.IntMap.Strict qualified as IntMap
 import Data.Maybe (isJust)
-import Data.Primitive.PrimVar (newPrimVar, writePrimVar)
+import Data.Primitive.PrimVar (writePrimVar)
 import Data.Word (Word32, Word8)
 import Foreign.C.Error (eINVAL)
 import Foreign.Marshal.Alloc (allocaBytes)
-import Foreign.Ptr (Ptr, nullPtr)
+import Foreign.Ptr (Ptr)
 import GHC.Conc (getAllocationCounter, setAllocationCounter)
 import Test.BackendConformance qualified as BackendConformance
 import Test.QuickCheck
@@ -32,17 +31,15 @@ import Test.Tasty
 import Test.Tasty.HUnit
 import Test.Tasty.QuickCheck (testProperty)
 import Weft.Internal.Backend
-import Weft.Internal.Backend.Epoll (epoll, newEpoll)
-import Weft.Internal.Backend.Poll (newPoll)
+import Weft.Internal.Backend.Epoll (epoll)
 import Weft.Internal.Backend.Readiness (newReadiness)
+import Weft.Internal.Backend.Readiness.Collector (freeCollector)
 import Weft.Internal.Backend.Readiness.Jobs (startJob)
 import Weft.Internal.Backend.Readiness.Poller
 import Weft.Internal.Backend.Readiness.Script (scriptAt, scripted)
-import Weft.Internal.Backend.Readiness.Source (JobPart (..), Source (..), TokenParts (..), jobToken, nextSequence, streamToken, tokenParts)
+import Weft.Internal.Backend.Readiness.Source (JobPart (..), Source (..), TokenParts (..), jobToken, newSource, nextSequence, streamToken, tokenParts)
 import Weft.Internal.Backend.Readiness.Table
-import Weft.Internal.Backend.Wakeup (freeWakeup, newWakeup)
 import Weft.Internal.Core.Standing (waitAgain)
-import Weft.Internal.Data.Buckets (newBuckets)
 import Weft.Internal.Data.Time (nanoseconds)
 import Weft.Internal.Os.Descriptor
 import Weft.Internal.Os.Pool
@@ -53,7 +50,7 @@ tests :: TestTree
 tests =
   testGroup
     "readiness"
-    [ testGroup "both" [particular name make | (name, make) <- backends],
+    [ testGroup "both" [particular name make | (name, make) <- readinessBackends],
       testGroup "conformance" ([BackendConformance.tests name make | (name, make) <- everyBackend] <> noRings),
       tokens,
       keys,
@@ -141,9 +138,6 @@ fullReceives = withRegistrations \rig registrations -> withLink rig tcpPair \l -
   say 1
   finish rig "receive" last' >>= (@?= 1)
   registrations >>= (@?= before)
-
-backends :: [(String, MakeBackend)]
-backends = [("epoll", newEpoll), ("poll", newPoll)]
 
 particular :: String -> MakeBackend -> TestTree
 particular name make =
@@ -338,29 +332,13 @@ scriptedAtOnce = allocaBytes 16 \buffer -> do
 
 -- | A job with the first number is under way when the numbers begin again.
 passedOver :: Assertion
-passedOver = bracket newWakeup freeWakeup \wakeup -> withPool defaultPoolSettings \pool -> do
-  (_, poller) <- scripted
-  numbers <- newPrimVar 0x1fffffff
-  src <-
-    Source poller
-      <$> newTable
-      <*> pure wakeup
-      <*> pure pool
-      <*> pure (\_ -> pure ())
-      <*> pure numbers
-      <*> newIORef []
-      <*> newIORef IntMap.empty
-      <*> newIORef IntMap.empty
-      <*> newBuckets
-      <*> newIORef (EventBuffer nullPtr 0)
-      <*> newPrimVar 0
-      <*> newPrimVar 0
-      <*> newIORef False
+passedOver = withPool defaultPoolSettings \pool -> bracket (newSource (snd <$> scripted) pool (\_ -> pure ())) (freeCollector . sourceCollector) \src -> do
+  writePrimVar (sourceSequence src) 0x1fffffff
   gate <- newEmptyMVar
   key <- nextSequence src
   _ <- startJob src key Whole [] (AwaitReadableFd 0) (quietly \_ -> pure ()) (takeMVar gate) \_ _ -> pure ()
   after' <- nextSequence src
-  writePrimVar numbers key
+  writePrimVar (sourceSequence src) key
   reused <- nextSequence src
   putMVar gate 0
   (key, after', reused) @?= (0x1fffffff, 0, 0)

@@ -8,6 +8,7 @@ module Test.Rig
   ( -- * Rigs
     MakeBackend,
     everyBackend,
+    readinessBackends,
     noRings,
     Rig (..),
     withRig,
@@ -69,8 +70,9 @@ import System.Posix.IO (FdOption (NonBlockingRead), createPipe, setFdOption)
 import Test.Tasty (TestTree)
 import Test.Tasty.HUnit
 import Weft.Internal.Backend
-import Weft.Internal.Backend.Epoll (newEpoll)
-import Weft.Internal.Backend.Poll (newPoll)
+import Weft.Internal.Backend.Epoll (epoll)
+import Weft.Internal.Backend.Poll qualified as Poll
+import Weft.Internal.Backend.Readiness (newReadiness)
 import Weft.Internal.Backend.Uring (CompletionWork (..), UringSettings (..), defaultUringSettings, describeSetupFailure, newUring)
 import Weft.Internal.Os.Descriptor
 import Weft.Internal.Os.Pool
@@ -83,7 +85,7 @@ type MakeBackend = Pool -> Post -> IO (Backend Int)
 -- | All there are on this machine, with their names.
 everyBackend :: [(String, MakeBackend)]
 everyBackend =
-  [("epoll", newEpoll), ("poll", newPoll)]
+  readinessBackends
     <> [ (name, ring work)
          | ringsHere,
            -- The second is what older kernels give.
@@ -91,6 +93,10 @@ everyBackend =
        ]
   where
     ring work _ post = newUring defaultUringSettings {completionWork = work} post >>= either (fail . describeSetupFailure) pure
+
+-- | Those that are made of readiness.
+readinessBackends :: [(String, MakeBackend)]
+readinessBackends = [("epoll", newReadiness epoll), ("poll", newReadiness Poll.poll)]
 
 -- | A test that is skipped where 'everyBackend' has no rings.
 noRings :: [TestTree]

@@ -17,8 +17,9 @@ import Data.IORef
 import Data.List (intercalate)
 import System.Environment (lookupEnv)
 import Weft.Internal.Backend (Backend, Post)
-import Weft.Internal.Backend.Epoll (newEpoll)
-import Weft.Internal.Backend.Poll (newPoll)
+import Weft.Internal.Backend.Epoll (epoll)
+import Weft.Internal.Backend.Poll (poll)
+import Weft.Internal.Backend.Readiness (newReadiness)
 import Weft.Internal.Backend.Uring (defaultUringSettings, describeSetupFailure, newUring)
 import Weft.Internal.Os.Pool (Pool)
 
@@ -65,13 +66,13 @@ chooseBackend choice = do
 -- operator is told once.
 startBackend :: Chosen -> Pool -> Post -> (String -> IO ()) -> IO (Backend w)
 startBackend (Chosen choice told) pool post report = case choice of
-  Auto -> newEpoll pool post
-  Epoll -> newEpoll pool post
-  Poll -> newPoll pool post
+  Auto -> newReadiness epoll pool post
+  Epoll -> newReadiness epoll pool post
+  Poll -> newReadiness poll pool post
   Uring ->
     newUring defaultUringSettings post >>= \case
       Right backend -> pure backend
       Left reason -> do
         already <- atomicModifyIORef' told (True,)
         unless already $ report ("io_uring cannot be used here (" <> describeSetupFailure reason <> "); using epoll")
-        newEpoll pool post
+        newReadiness epoll pool post

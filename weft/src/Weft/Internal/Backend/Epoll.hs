@@ -1,20 +1,12 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | The epoll backend. Workers use it edge-triggered: a descriptor is registered once, the first time
--- that an operation on it waits.
-module Weft.Internal.Backend.Epoll (newEpoll, epoll) where
+-- | Epoll as a source of readiness. Workers use it edge-triggered: a descriptor is registered once, the
+-- first time that an operation on it waits.
+module Weft.Internal.Backend.Epoll (epoll) where
 
 import Control.Monad (void)
-import Weft.Internal.Backend (Backend, Post)
-import Weft.Internal.Backend.Readiness (newReadiness)
 import Weft.Internal.Backend.Readiness.Poller
-import Weft.Internal.Os.Pool (Pool)
 import Weft.Internal.Os.Sys qualified as Sys
-
--- | An event source on a new epoll instance. Files go to the pool. Throws an 'IOError' when the kernel
--- refuses.
-newEpoll :: Pool -> Post -> IO (Backend w)
-newEpoll = newReadiness epoll
 
 -- | Linux's @epoll@: a wait costs time for what is ready. It refuses regular files with @EPERM@, which
 -- 'Weft.EventManager.register' takes to be always ready. Throws an 'IOError' when the kernel refuses an

@@ -13,47 +13,39 @@ where
 
 import Control.Concurrent (myThreadId, yield)
 import Control.Concurrent.MVar
-import Control.Exception (IOException, bracket_, catch, finally, mask, mask_, onException, uninterruptibleMask_)
-import Control.Monad (unless, when)
+import Control.Exception (bracket_, finally, mask, mask_, onException, uninterruptibleMask_)
+import Control.Monad (unless, void, when)
 import Data.Foldable (for_)
 import Data.IORef
-import Data.Int (Int64)
 import Data.IntSet qualified as IntSet
 import Data.Sequence qualified as Seq
-import Foreign.Marshal.Alloc (free)
-import Foreign.Storable (peekElemOff)
 import Weft.Internal.Backend.Manager.State
 import Weft.Internal.Backend.Manager.Table
 import Weft.Internal.Backend.Manager.Timeouts
-import Weft.Internal.Backend.Readiness.Poller
-import Weft.Internal.Backend.Wakeup
+import Weft.Internal.Backend.Readiness.Collector
+import Weft.Internal.Backend.Readiness.Poller (Poller)
+import Weft.Internal.Backend.Wakeup (wakeUp)
 import Weft.Internal.Data.Conditional
 import Weft.Internal.Data.Inbox (drain, newInbox)
 import Weft.Internal.Data.Time (Duration (..))
 import Weft.Internal.Data.Timers qualified as Timers
-import Weft.Internal.Os.Sys qualified as Sys
 
 -- | Make a manager on a source ("Weft.EventManager.Source"), which it owns from then on. A descriptor
 -- should be registered with one manager at a time. Throws an 'IOError' where the kernel refuses.
 newEventManager :: IO Poller -> IO EventManager
-newEventManager source = mask_ do
-  poller <- source
-  flip onException (pollerFree poller) do
-    wakeup <- watchedWakeup poller Level newWakeup `catch` \(_ :: IOException) -> watchedWakeup poller Level newPipeWakeup
-    flip onException (freeWakeup wakeup) do
-      EventManager poller wakeup
-        <$> newInbox
-        <*> newStripes
-        <*> Timers.new
-        <*> newMVar ()
-        <*> newIORef Nothing
-        <*> newIORef Seq.empty
-        <*> newIORef IntSet.empty
-        <*> (newBuffer 256 >>= newIORef)
-        <*> newIORef 0
-        <*> newIORef 0
-        <*> newIORef False
-        <*> newIORef False
+newEventManager source =
+  mask_ $
+    EventManager
+      <$> newCollector source
+      <*> newInbox
+      <*> newStripes
+      <*> Timers.new
+      <*> newMVar ()
+      <*> newIORef Nothing
+      <*> newIORef Seq.empty
+      <*> newIORef IntSet.empty
+      <*> newIORef False
+      <*> newIORef False
 
 -- | Be the stepper for the time of an action.
 asStepper :: EventManager -> String -> IO a -> IO a
@@ -86,12 +78,10 @@ turn m limit = mask \restore -> do
   receive
   told <- run
   always <- readIORef (managerAlways m)
-  next <- readIORef (managerNext m)
-  end <- readIORef (managerEnd m)
-  when (next == end) $
+  unlessM (hasEvents collector) $
     if told > 0 || not (IntSet.null always)
-      then collect m 0
-      else untilNext m >>= collect m . earlier (maybe (-1) (max 0 . durationNanoseconds) limit)
+      then void (collect collector 0)
+      else untilNext m >>= await . earlier (maybe (-1) (max 0 . durationNanoseconds) limit)
   uninterruptibleMask_ (for_ (IntSet.toList always) (handleAlways m . fromIntegral))
   ready <- run
   handled <- uninterruptibleMask_ (handleAll restore m)
@@ -99,52 +89,29 @@ turn m limit = mask \restore -> do
   late <- run
   pure (told + ready + handled + late)
   where
+    collector = managerCollector m
+    await bound
+      | bound == 0 = void (collect collector 0)
+      | otherwise = lookOr (lookOr (void (collect collector bound)))
+    -- To block is to give the capability away and get it back, which costs more than the rest of a
+    -- step. A thread that was woken goes first, and so does one that it forks: they may make
+    -- something ready.
+    lookOr block = yield >> collect collector 0 >>= \n -> when (n == 0) block
     earlier a b
       | a < 0 = b
       | b < 0 = a
       | otherwise = min a b
 
--- | Have the poller fill the buffer, of which all was handled, and wait for at most this long. Masked.
-collect :: EventManager -> Int64 -> IO ()
-collect m limit = do
-  found <- readIORef (managerEnd m)
-  enlarge found (managerBuffer m)
-  EventBuffer buffer capacity <- readIORef (managerBuffer m)
-  writeIORef (managerNext m) 0
-  writeIORef (managerEnd m) 0
-  let look = throwing (pollerLook poller buffer capacity)
-      wait = throwing (pollerWait poller buffer capacity limit)
-      -- To block is to give the capability away and get it back, which costs more than the rest of a
-      -- step. A thread that was woken goes first, and so does one that it forks: they may make
-      -- something ready.
-      lookOr block = yield >> look >>= \n -> if n == 0 then block else pure n
-  writeIORef (managerEnd m)
-    =<< if limit == 0 then look else lookOr (lookOr (blockUnlessWoken (managerWakeup m) wait look))
-  where
-    poller = managerPoller m
-    throwing = Sys.throwFailure ("wait for " <> pollerName poller)
-
--- | Handle the events in the buffer, one after the other with its callbacks; answers how many callbacks
+-- | Handle the events, one after the other with its callbacks; answers how many callbacks
 -- ran. What one callback unregisters or closes, a later event does not find. Masked uninterruptibly,
 -- but for the callbacks.
 handleAll :: (forall a. IO a -> IO a) -> EventManager -> IO Int
 handleAll restore m = go 0
   where
-    go !count = do
-      i <- readIORef (managerNext m)
-      end <- readIORef (managerEnd m)
-      if i >= end
-        then pure count
-        else do
-          EventBuffer buffer _ <- readIORef (managerBuffer m)
-          key <- Key <$> peekElemOff buffer (2 * i)
-          bits <- fromIntegral <$> peekElemOff buffer (2 * i + 1)
-          writeIORef (managerNext m) (i + 1)
-          if key == wakeupKey (managerWakeup m)
-            then drainWakeup (managerWakeup m)
-            else handleEvent m key bits
-          ran <- runPending restore m
-          go (count + ran)
+    go !count = nextEvent (managerCollector m) (pure count) \key bits -> do
+      handleEvent m key bits
+      ran <- runPending restore m
+      go (count + ran)
 
 -- | Step until 'stop' is called, or the manager is freed. Throws what a callback throws.
 loop :: EventManager -> IO ()
@@ -158,7 +125,7 @@ loop m = do
 
 -- | End the wait that the stepper is in, or if it is in none, its next one.
 wake :: EventManager -> IO ()
-wake = wakeUp . managerWakeup
+wake = wakeUp . collectorWakeup . managerCollector
 
 -- | Have 'loop' return after the step that it is in, or else have the next 'loop' return at once.
 stop :: EventManager -> IO ()
@@ -178,16 +145,10 @@ freeEventManager m = mask \restore -> do
     stop m
     -- Interrupted while another thread is in a step, it has freed nothing: one that comes later does.
     enterStep m `onException` writeIORef (managerIsFree m) False
-    flip finally (release >> leaveStep m) do
+    flip finally (freeCollector (managerCollector m) >> leaveStep m) do
       drain (managerInbox m)
       closeAll m
       -- A close that this has waited for may have left more.
       drain (managerInbox m)
       dropAll m
       restore (runPendingToTheEnd m)
-  where
-    release = do
-      freeWakeup (managerWakeup m)
-      pollerFree (managerPoller m)
-      EventBuffer buffer _ <- readIORef (managerBuffer m)
-      free buffer

@@ -1,73 +1,59 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | The poll backend.
+-- | The sources of readiness that are given the whole set at each wait.
 --
--- Level-triggered, and there on every Unix. It hands the kernel the whole set at every wait: fine for
--- hundreds, the wrong choice for thousands. It is the fallback, and the second opinion that the
--- conformance suite compares epoll with.
+-- @poll(2)@ is level-triggered, and there on every Unix: fine for hundreds, the wrong choice for thousands.
+-- It is the fallback, and the second opinion that the conformance suite compares epoll with.
 -- @select(2)@, on the same set, is asked in the same way and knows the first 1,024 numbers only.
-module Weft.Internal.Backend.Poll (newPoll, poll, select) where
+module Weft.Internal.Backend.Poll (poll, select) where
 
 import Control.Monad (when)
-import Control.Monad.Primitive (RealWorld)
 import Data.Bits ((.&.))
-import Data.IORef (IORef, newIORef, readIORef, writeIORef)
-import Data.Int (Int16, Int32, Int64)
-import Data.Primitive.ByteArray
+import Data.IORef (newIORef, readIORef, writeIORef)
+import Data.Int (Int16, Int64)
 import Data.Word (Word64, Word8)
 import Foreign.C.Error (eINVAL, eOPNOTSUPP)
 import Foreign.C.Types (CInt)
-import Foreign.Marshal.Alloc (free, mallocBytes)
-import Foreign.Marshal.Utils (copyBytes)
-import Foreign.Ptr (Ptr)
-import Foreign.Storable (peekByteOff, peekElemOff, pokeByteOff, pokeElemOff)
-import Weft.Internal.Backend (Backend, Post)
-import Weft.Internal.Backend.Readiness (newReadiness)
+import Foreign.Marshal.Alloc (free, reallocBytes)
+import Foreign.Ptr (Ptr, nullPtr)
+import Foreign.Storable (pokeByteOff, pokeElemOff)
 import Weft.Internal.Backend.Readiness.Poller
-import Weft.Internal.Os.Pool (Pool)
 import Weft.Internal.Os.Sys (Result)
 import Weft.Internal.Os.Sys qualified as Sys
 
--- | The watched descriptors: a dense array for the kernel, and where in it each number is.
+-- | The watched descriptors. The arrays of a call have an entry for each number from 0 on, so that no
+-- entry has to be looked for; one that is not watched is -1, which the calls pass over.
 data WatchSet = WatchSet
   { -- | @struct pollfd@: number (32 bits), events, returned events (16 each).
     setEntries :: !(Ptr Word8),
-    -- | The key of each entry, at the same index.
     setKeys :: !(Ptr Word64),
-    setCapacity :: !Int,
-    setCount :: !Int,
-    -- | By number: one more than the index of its entry, or 0.
-    setIndex :: !(MutableByteArray RealWorld)
+    -- | How many there are: the largest number that was ever watched, and 1.
+    setCount :: !Int
   }
 
--- | An event source on @poll(2)@. Files go to the pool; a result comes back through the post.
-newPoll :: Pool -> Post -> IO (Backend w)
-newPoll = newReadiness poll
-
--- | @poll@: a wait costs time for each descriptor that is registered.
+-- | @poll@: a wait costs time for each number up to the largest that was registered.
 poll :: IO Poller
-poll = onSet "poll" (\_ _ -> pure 0) Sys.pollWait Sys.pollWaitNoBlock
+poll = onSet "poll" (\_ _ -> 0) Sys.pollWait Sys.pollWaitNoBlock
 
 -- | @select@: as 'poll', for descriptors below 1,024; a larger one is refused with @EINVAL@,
 -- 'toSeePeerClose' alone with
 -- @EOPNOTSUPP@. It knows 'readable' and 'writable' only; other sources' 'peerClosed' and 'failed' are one of these.
 select :: IO Poller
-select = onSet "select (descriptors below 1,024)" check Sys.selectWait Sys.selectWaitNoBlock
-  where
-    check number (Interest bits) = do
-      limit <- Sys.selectLimit
-      pure
-        if
-          | number < 0 || fromIntegral number >= limit -> Sys.failureCode eINVAL
-          | bits .&. interestBits bothDirections == 0 -> Sys.failureCode eOPNOTSUPP
-          | otherwise -> 0
+select = do
+  limit <- Sys.selectLimit
+  let check number (Interest bits)
+        | number < 0 || fromIntegral number >= limit = Sys.failureCode eINVAL
+        | bits .&. interestBits bothDirections == 0 = Sys.failureCode eOPNOTSUPP
+        | otherwise = 0
+  onSet "select (descriptors below 1,024)" check Sys.selectWait Sys.selectWaitNoBlock
 
--- | A call that is given the whole set each time.
+-- | A call that is given the whole set: entries, their keys, their count.
 type WaitInSet = Ptr Word8 -> Ptr Word64 -> Int -> Ptr Word64 -> Int -> Int64 -> IO Result
 
-onSet :: String -> (CInt -> Interest -> IO Result) -> WaitInSet -> WaitInSet -> IO Poller
+onSet :: String -> (CInt -> Interest -> Result) -> WaitInSet -> WaitInSet -> IO Poller
 onSet name check wait look = do
-  ref <- newSet >>= newIORef
+  ref <- newIORef (WatchSet nullPtr nullPtr 0)
+  let ask call events capacity limit = readIORef ref >>= \(WatchSet entries keys count) -> call entries keys count events capacity limit
   pure
     Poller
       { pollerName = name,
@@ -75,95 +61,37 @@ onSet name check wait look = do
         pollerHasOnce = False,
         pollerIsShared = False,
         pollerClock = Sys.monotonicNow,
-        pollerWatch = \number key _ interest ->
-          check number interest >>= \r -> if Sys.isFailure r then pure r else watchIn ref number key interest,
-        pollerRemove = removeFrom ref,
-        pollerLook = \events capacity -> do
+        pollerWatch = \number key _ interest -> case check number interest of
+          0 -> do
+            events <- Sys.pollEvents (interestBits interest)
+            s <- readIORef ref >>= enlarged (fromIntegral number)
+            writeIORef ref s
+            0 <$ putEntry s (fromIntegral number) number (fromIntegral events) key
+          refusal -> pure refusal,
+        pollerRemove = \number -> do
           s <- readIORef ref
-          look (setEntries s) (setKeys s) (setCount s) events capacity 0,
-        pollerWait = \events capacity limit -> do
-          s <- readIORef ref
-          wait (setEntries s) (setKeys s) (setCount s) events capacity limit,
-        pollerFree = do
-          s <- readIORef ref
-          free (setEntries s)
-          free (setKeys s)
+          when (fromIntegral number < setCount s) $ putAbsent s (fromIntegral number),
+        pollerLook = \events capacity -> ask look events capacity 0,
+        pollerWait = ask wait,
+        pollerFree = readIORef ref >>= \s -> free (setEntries s) >> free (setKeys s)
       }
 
-entrySize :: Int
-entrySize = 8
+putEntry :: WatchSet -> Int -> CInt -> Int16 -> Key -> IO ()
+putEntry s i number events (Key key) = do
+  pokeByteOff (setEntries s) (8 * i) number
+  pokeByteOff (setEntries s) (8 * i + 4) events
+  pokeByteOff (setEntries s) (8 * i + 6) (0 :: Int16)
+  pokeElemOff (setKeys s) i key
 
-newSet :: IO WatchSet
-newSet = do
-  index <- newByteArray 0
-  entries <- mallocBytes (64 * entrySize)
-  keys <- mallocBytes (64 * 8)
-  pure (WatchSet entries keys 64 0 index)
+putAbsent :: WatchSet -> Int -> IO ()
+putAbsent s i = putEntry s i (-1) 0 (Key 0)
 
-indexOf :: WatchSet -> CInt -> IO Int32
-indexOf s number = do
-  size <- getSizeofMutableByteArray (setIndex s)
-  if fromIntegral number * 4 < size then readByteArray (setIndex s) (fromIntegral number) else pure 0
-
-watchIn :: IORef WatchSet -> CInt -> Key -> Interest -> IO Result
-watchIn ref number (Key key) (Interest bits) = do
-  events <- fromIntegral <$> Sys.pollEvents bits
-  found <- readIORef ref >>= (`indexOf` number)
-  if found /= 0
-    then do
-      s <- readIORef ref
-      put s (fromIntegral found - 1) events
-    else do
-      s <- readIORef ref >>= growEntries >>= growIndex number
-      put s (setCount s) events
-      writeByteArray (setIndex s) (fromIntegral number) (fromIntegral (setCount s + 1) :: Int32)
-      writeIORef ref s {setCount = setCount s + 1}
-  pure 0
-  where
-    put s i events = do
-      pokeByteOff (setEntries s) (i * entrySize) number
-      pokeByteOff (setEntries s) (i * entrySize + 4) (events :: Int16)
-      pokeByteOff (setEntries s) (i * entrySize + 6) (0 :: Int16)
-      pokeElemOff (setKeys s) i key
-
--- | The last entry takes the place of the one that goes.
-removeFrom :: IORef WatchSet -> CInt -> IO ()
-removeFrom ref number = do
-  s <- readIORef ref
-  found <- indexOf s number
-  when (found /= 0) do
-    let hole = fromIntegral found - 1
-        end = setCount s - 1
-    when (hole /= end) do
-      mover <- peekByteOff (setEntries s) (end * entrySize) :: IO CInt
-      (peekByteOff (setEntries s) (end * entrySize) :: IO Word64) >>= pokeByteOff (setEntries s) (hole * entrySize)
-      peekElemOff (setKeys s) end >>= pokeElemOff (setKeys s) hole
-      writeByteArray (setIndex s) (fromIntegral mover) found
-    writeByteArray (setIndex s) (fromIntegral number) (0 :: Int32)
-    writeIORef ref s {setCount = end}
-
-growEntries :: WatchSet -> IO WatchSet
-growEntries s
-  | setCount s < setCapacity s = pure s
+-- | With an entry for this number.
+enlarged :: Int -> WatchSet -> IO WatchSet
+enlarged number s
+  | number < setCount s = pure s
   | otherwise = do
-      let bigger = 2 * setCapacity s
-      entries <- mallocBytes (bigger * entrySize)
-      keys <- mallocBytes (bigger * 8)
-      copyBytes entries (setEntries s) (setCount s * entrySize)
-      copyBytes keys (setKeys s) (setCount s * 8)
-      free (setEntries s)
-      free (setKeys s)
-      pure s {setEntries = entries, setKeys = keys, setCapacity = bigger}
-
-growIndex :: CInt -> WatchSet -> IO WatchSet
-growIndex number s = do
-  size <- getSizeofMutableByteArray (setIndex s)
-  let wanted = (fromIntegral number + 1) * 4
-  if wanted <= size
-    then pure s
-    else do
-      let bigger = max wanted (2 * size)
-      index <- newByteArray bigger
-      setByteArray index 0 bigger (0 :: Word8)
-      copyMutableByteArray index 0 (setIndex s) 0 size
-      pure s {setIndex = index}
+      larger <- WatchSet <$> reallocBytes (setEntries s) (8 * count) <*> reallocBytes (setKeys s) (8 * count) <*> pure count
+      larger <$ mapM_ (putAbsent larger) [setCount s .. number]
+  where
+    count = number + 1

@@ -8,23 +8,19 @@
 -- of GHC's own event manager (O'Sullivan and Tibell 2010).
 module Weft.Internal.Backend.Readiness (newReadiness) where
 
-import Control.Exception (onException)
-import Control.Monad (foldM, unless, void, when)
+import Control.Monad (unless, void, when)
+import Data.Foldable (for_)
 import Data.IORef
 import Data.IntMap.Strict qualified as IntMap
-import Data.Primitive.PrimVar (newPrimVar, readPrimVar, writePrimVar)
-import Foreign.Marshal.Alloc (free)
-import Foreign.Storable (peekElemOff)
 import Weft.Internal.Backend
+import Weft.Internal.Backend.Readiness.Collector
 import Weft.Internal.Backend.Readiness.Foreign
 import Weft.Internal.Backend.Readiness.Jobs
-import Weft.Internal.Backend.Readiness.Leaving
 import Weft.Internal.Backend.Readiness.Poller
 import Weft.Internal.Backend.Readiness.Source
 import Weft.Internal.Backend.Readiness.Stream
 import Weft.Internal.Backend.Readiness.Table
-import Weft.Internal.Backend.Wakeup
-import Weft.Internal.Data.Buckets (newBuckets)
+import Weft.Internal.Backend.Wakeup (wakeUp)
 import Weft.Internal.Data.Conditional
 import Weft.Internal.Os.Descriptor (Descriptor (..))
 import Weft.Internal.Os.Pool (Pool)
@@ -32,35 +28,23 @@ import Weft.Internal.Os.Sys qualified as Sys
 
 -- | A backend on a new poller. File operations run in the pool and come back through the post.
 newReadiness :: IO Poller -> Pool -> Post -> IO (Backend w)
-newReadiness source pool post =
-  source >>= \poller -> flip onException (pollerFree poller) do
-    table <- newTable
-    wakeup <- watchedWakeup poller (pollerTrigger poller) newWakeup
-    numbers <- newPrimVar 0
-    deliveries <- newIORef []
-    jobs <- newIORef IntMap.empty
-    closing <- newIORef IntMap.empty
-    foreignNumbers <- newBuckets
-    events <- newBuffer 256 >>= newIORef
-    next <- newPrimVar 0
-    end <- newPrimVar 0
-    isShut <- newIORef False
-    let src = Source poller table wakeup pool post numbers deliveries jobs closing foreignNumbers events next end isShut
-    pure
-      Backend
-        { backendName = pollerName poller,
-          submit = submitTo src,
-          cancel = cancelIn src,
-          stand = standWaiter src,
-          poll = pollOnce src,
-          wake = wakeUp wakeup,
-          forget = forgetIn src,
-          visit = visitSource src,
-          pendingTokens = tokensOf src,
-          -- Registrations, jobs and the event counter belong to the process.
-          adopt = pure (),
-          shutdown = shutdownSource src
-        }
+newReadiness source pool post = do
+  src <- newSource source pool post
+  pure
+    Backend
+      { backendName = pollerName (sourcePoller src),
+        submit = submitTo src,
+        cancel = cancelIn src,
+        stand = standWaiter src,
+        poll = pollOnce src,
+        wake = wakeUp (collectorWakeup (sourceCollector src)),
+        forget = forgetIn src,
+        visit = visitSource src,
+        pendingTokens = tokensOf src,
+        -- Registrations, jobs and the event counter belong to the process.
+        adopt = pure (),
+        shutdown = shutdownSource src
+      }
 
 -- | 'submit' of a readiness backend.
 submitTo :: Source w -> Operation -> Completion w -> IO Answer
@@ -102,10 +86,38 @@ inPool src descriptors op done system = do
 -- | 'cancel' of a readiness backend.
 cancelIn :: Source w -> Token -> IO ()
 cancelIn src token
-  | partInPool parts = withdrawJob src (partSequence parts)
-  | otherwise = cancelForeign src parts >>= \found -> unless found (cancelWaiter src parts)
+  | partInPool parts = withdrawJob src key
+  | otherwise =
+      existingSlot (sourceTable src) number >>= mapM_ \slot ->
+        standing slot >>= \case
+          Standing _ _ w | direction == Reading, waiterSequence w == key -> leavePlace slot >> completeLater src Sys.canceled w
+          _ -> do
+            ws <- readWaiters slot direction
+            case takeWaiter key ws of
+              -- Perhaps it is on its way through the pool.
+              Nothing -> withdrawJob src key
+              Just (w, rest) -> do
+                writeWaiters slot direction rest
+                phase <- slotPhase slot
+                if phase == Occupied
+                  then settle src slot number
+                  else -- A poller that reports once may report too much: 'wakeForeign' tells it again.
+                    unless (pollerHasOnce (sourcePoller src)) $ void (settleForeign src slot number)
+                completeLater src Sys.canceled w
   where
     parts = tokenParts token
+    key = partSequence parts
+    number = partNumber parts
+    direction = partDirection parts
+
+-- | Cancel all that wait on a slot; answers how many there were.
+cancelWaiters :: Source w -> Slot w -> IO Int
+cancelWaiters src slot = do
+  ws <- allWaiters slot
+  for_ [Reading, Writing] \direction -> writeWaiters slot direction NoWaiter
+  leavePlace slot
+  mapM_ (completeLater src Sys.canceled) ws
+  pure (length ws)
 
 -- Note [Events in portions]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~
@@ -126,66 +138,33 @@ portion = 16
 pollOnce :: Source w -> PollLimit -> IO Int
 pollOnce src limit = do
   delivered <- deliverAll src
-  next <- readPrimVar (sourceNext src)
-  end <- readPrimVar (sourceEnd src)
-  if next < end
-    then do
-      ran <- handleSome src next end
-      -- Perhaps no operation waited for these.
-      if delivered + ran > 0 then pure (delivered + ran) else pollOnce src limit
-    else do
-      n <- collect src (if delivered > 0 then noWait else limit)
-      writePrimVar (sourceEnd src) n
-      (delivered +) <$> handleSome src 0 n
+  left <- hasEvents (sourceCollector src)
+  unless left . void $ collect (sourceCollector src) (if delivered > 0 then noWait else limit)
+  ran <- handleSome src delivered
+  -- Perhaps no operation waited for these.
+  if left && ran == 0 then pollOnce src limit else pure ran
 
--- | Have the poller fill the buffer; all that was in it is handled.
-collect :: Source w -> PollLimit -> IO Int
-collect src limit = do
-  found <- readPrimVar (sourceEnd src)
-  enlarge found (sourceEvents src)
-  EventBuffer buffer capacity <- readIORef (sourceEvents src)
-  let look = pollerLook poller buffer capacity
-  Sys.throwFailure ("wait for " <> pollerName poller) $
-    if limit == noWait
-      then look
-      else blockUnlessWoken (sourceWakeup src) (pollerWait poller buffer capacity limit) look
+-- | Handle a portion of the events, after some completions.
+handleSome :: Source w -> Int -> IO Int
+handleSome src = go portion
   where
-    poller = sourcePoller src
-
--- | Handle a portion of these events.
-handleSome :: Source w -> Int -> Int -> IO Int
-handleSome src from end = do
-  EventBuffer buffer _ <- readIORef (sourceEvents src)
-  let to = min end (from + portion)
-      go !i !ran
-        | i == to = pure ran
-        | otherwise = do
-            key <- Key <$> peekElemOff buffer (2 * i)
-            bits <- fromIntegral <$> peekElemOff buffer (2 * i + 1)
-            more <- event key bits
-            go (i + 1) (ran + more)
-  -- First, because an exception on the way must not have them handled twice.
-  writePrimVar (sourceNext src) to
-  go from 0
-  where
-    event key bits
-      | keySerial key == foreignSerial =
-          if key == wakeupKey (sourceWakeup src)
-            then 0 <$ drainWakeup (sourceWakeup src)
-            else wakeForeign src (keyNumber key) bits
-      | otherwise =
-          existingSlot (sourceTable src) (keyNumber key) >>= \case
-            Nothing -> pure 0
-            Just slot -> do
-              alone <- standsAlone slot (keySerial key)
-              if alone && isReadable bits then wakeStanding src slot (keyNumber key) else others key bits slot
-    others key bits slot = do
-      phase <- slotPhase slot
-      serial <- slotSerial slot
-      -- One of a descriptor that is gone can still be reported while a forked process holds its file.
-      if phase == Occupied && serial == keySerial key
-        then wakeSlot src slot (keyNumber key) bits
-        else pure 0
+    go :: Int -> Int -> IO Int
+    go 0 !ran = pure ran
+    go n !ran = nextEvent (sourceCollector src) (pure ran) \key bits -> do
+      more <- event key bits
+      go (n - 1) (ran + more)
+    event key bits =
+      existingSlot (sourceTable src) (keyNumber key) >>= \case
+        Nothing -> pure 0
+        Just slot -> do
+          alone <- standsAlone slot (keySerial key)
+          if alone && isReadable bits then wakeStanding src slot (keyNumber key) else others key bits slot
+    others key bits slot
+      | keySerial key == foreignSerial = wakeForeign src slot (keyNumber key) bits
+      | otherwise = do
+          -- One of a descriptor that is gone can still be reported while a forked process holds its file.
+          present <- slot `holds` keySerial key
+          if present then wakeSlot src slot (keyNumber key) bits else pure 0
 
 -- | 'forget' of the backend. Final: the backend refuses the descriptor from now on.
 forgetIn :: Source w -> Descriptor -> IO () -> IO ()
@@ -205,14 +184,12 @@ forgetIn src d action =
         | waited + withdrawn > 0 -> enqueue src (Finish action)
         | otherwise -> action
 
--- | 'visit' of the backend. An operation is in a slot, among the foreign ones, in the pool, or over and
--- not yet said.
+-- | 'visit' of the backend. An operation is in a slot, in the pool, or over and not yet said.
 visitSource :: Source w -> (Operation -> w -> r -> IO r) -> r -> IO r
 visitSource src f z =
-  foldSlots (foldSlotWaiters onWaiter) z (sourceTable src) >>= inForeign >>= inJobs >>= inDeliveries
+  foldSlots (foldSlotWaiters onWaiter) z (sourceTable src) >>= inJobs >>= inDeliveries
   where
     onWaiter _ w = f (waiterOperation w) (completionFor (waiterCompletion w))
-    inForeign acc = foreigners src >>= foldM (\before (Foreigner direction w) -> onWaiter direction w before) acc
     inJobs acc = do
       jobs <- readIORef (sourceJobs src)
       IntMap.foldr (\job next !a -> onJob job a >>= next) pure jobs acc
@@ -228,8 +205,7 @@ tokensOf :: Source w -> (w -> Bool) -> IO [Token]
 tokensOf src wanted = do
   waiting <- foldSlots (foldSlotWaiters token) [] (sourceTable src)
   jobs <- readIORef (sourceJobs src)
-  foreign' <- foreignTokens src wanted
-  pure ([jobToken key | (key, job) <- IntMap.toList jobs, wanted (completionFor (jobCompletion job))] <> foreign' <> waiting)
+  pure ([jobToken key | (key, job) <- IntMap.toList jobs, wanted (completionFor (jobCompletion job))] <> waiting)
   where
     numberOf = \case
       AwaitReadableFd n -> Just n
@@ -246,10 +222,6 @@ shutdownSource src =
   unlessM (readIORef (sourceIsShut src)) do
     writeIORef (sourceIsShut src) True
     foldSlots (\slot () -> void (cancelWaiters src slot)) () (sourceTable src)
-    cancelForeigners src
     stopJobs src
     _ <- deliverAll src
-    freeWakeup (sourceWakeup src)
-    pollerFree (sourcePoller src)
-    EventBuffer buffer _ <- readIORef (sourceEvents src)
-    free buffer
+    freeCollector (sourceCollector src)

@@ -29,7 +29,7 @@ import Foreign.Marshal.Array (allocaArray)
 import Foreign.Marshal.Utils (with)
 import Foreign.Ptr (castPtr)
 import Foreign.Storable (peek, peekElemOff)
-import Weft.Internal.Backend.Readiness.Poller (Key, Poller (..), Trigger, makeKey, toRead)
+import Weft.Internal.Backend.Readiness.Poller (Key, Poller (..), makeKey, toRead)
 import Weft.Internal.Os.Net (c_pipe)
 import Weft.Internal.Os.Sys qualified as Sys
 
@@ -83,10 +83,10 @@ newPipeWakeup = do
   Wakeup reader writer <$> newPrimVar 0 <*> newPrimVar 0
 
 -- | A wake-up that a poller watches. Throws an 'IOError' where the poller refuses.
-watchedWakeup :: Poller -> Trigger -> IO Wakeup -> IO Wakeup
-watchedWakeup poller trigger new = do
+watchedWakeup :: Poller -> IO Wakeup -> IO Wakeup
+watchedWakeup poller new = do
   w <- new
-  w <$ Sys.throwFailure "watch a wake-up" (pollerWatch poller (wakeupDescriptor w) (wakeupKey w) trigger toRead) `onException` freeWakeup w
+  w <$ Sys.throwFailure "watch a wake-up" (pollerWatch poller (wakeupDescriptor w) (wakeupKey w) (pollerTrigger poller) toRead) `onException` freeWakeup w
 
 -- | The key of its events. Descriptors have other serials than 0, and nothing else waits for this number.
 wakeupKey :: Wakeup -> Key

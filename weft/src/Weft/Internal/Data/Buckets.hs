@@ -4,11 +4,10 @@
 -- | A map of numbers in many variables. For waits for descriptors, whose numbers are small and dense:
 -- a bucket has one or two entries where one map has a path to copy, and processors change different
 -- variables. The users change the buckets.
-module Weft.Internal.Data.Buckets (Buckets, newBuckets, bucketOf, foldBuckets, eachBucket) where
+module Weft.Internal.Data.Buckets (Buckets, newBuckets, bucketOf) where
 
 import Control.Monad.Primitive (RealWorld)
 import Data.Bits ((.&.))
-import Data.Foldable (for_)
 import Data.IntMap.Strict (IntMap)
 import Data.IntMap.Strict qualified as IntMap
 import Data.Primitive.MutVar
@@ -28,16 +27,3 @@ many = 1024
 -- | Where a number is, if it is there. The variable always holds an evaluated map.
 bucketOf :: Buckets a -> CInt -> MutVar RealWorld (IntMap a)
 bucketOf (Buckets buckets) number = indexSmallArray buckets (fromIntegral number .&. (many - 1))
-
--- | All entries, each bucket as it is when it is its turn.
-foldBuckets :: (r -> Int -> a -> r) -> r -> Buckets a -> IO r
-foldBuckets f z (Buckets buckets) = go 0 z
-  where
-    go i acc
-      | i == sizeofSmallArray buckets = pure acc
-      | otherwise = do
-          entries <- readMutVar (indexSmallArray buckets i)
-          go (i + 1) $! if IntMap.null entries then acc else IntMap.foldlWithKey' f acc entries
-
-eachBucket :: Buckets a -> (MutVar RealWorld (IntMap a) -> IO ()) -> IO ()
-eachBucket (Buckets buckets) = for_ buckets

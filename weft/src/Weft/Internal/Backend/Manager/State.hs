@@ -6,6 +6,7 @@
 module Weft.Internal.Backend.Manager.State
   ( -- * State
     EventManager (..),
+    managerPoller,
     Timeout (..),
 
     -- * Descriptors
@@ -44,16 +45,16 @@ import Data.Sequence qualified as Seq
 import Data.Word (Word32)
 import Foreign.C.Types (CInt)
 import System.IO.Error (illegalOperationErrorType, ioeSetErrorString, mkIOError)
+import Weft.Internal.Backend.Readiness.Collector (Collector (..))
 import Weft.Internal.Backend.Readiness.Poller
-import Weft.Internal.Backend.Wakeup (Wakeup, wakeUp)
+import Weft.Internal.Backend.Wakeup (wakeUp)
 import Weft.Internal.Data.Conditional
 import Weft.Internal.Data.Inbox (Inbox, post)
 import Weft.Internal.Data.Timers (TimerKey, Timers)
 
 -- | Tells plain @IO@ when descriptors are ready and when times have come.
 data EventManager = EventManager
-  { managerPoller :: !Poller,
-    managerWakeup :: !Wakeup,
+  { managerCollector :: !Collector,
     -- | Messages for the stepper. They run no callback, which could throw and take the others with it.
     managerInbox :: !Inbox,
     -- | By number, modulo their count: Note [Stripes], "Weft.Internal.Backend.Manager.Table".
@@ -67,13 +68,12 @@ data EventManager = EventManager
     managerPending :: !(IORef (Seq (IO Bool))),
     -- | Numbers that are always ready, regular files. The stepper's.
     managerAlways :: !(IORef IntSet),
-    -- | Where the poller puts events, which is the next to handle, and how many there are.
-    managerBuffer :: !(IORef EventBuffer),
-    managerNext :: !(IORef Int),
-    managerEnd :: !(IORef Int),
     managerIsStopped :: !(IORef Bool),
     managerIsFree :: !(IORef Bool)
   }
+
+managerPoller :: EventManager -> Poller
+managerPoller = collectorPoller . managerCollector
 
 -- | An action that is to run when its time has come.
 data Timeout = Timeout
@@ -153,7 +153,7 @@ leave :: EventManager -> IO () -> IO ()
 leave m action = do
   -- The word of the wake-up, and not the inbox, knows whether the stepper blocks.
   post (managerInbox m) (pure ()) action
-  wakeUp (managerWakeup m)
+  wakeUp (collectorWakeup (managerCollector m))
 
 -- | A call that waits for a step cannot be made inside of one.
 refuseInCallback :: EventManager -> String -> IO ()

@@ -6,20 +6,13 @@ module Weft.Internal.Backend.Readiness.Foreign
   ( awaitForeign,
     wakeForeign,
     foreignSerial,
-    cancelForeign,
-    cancelForeigners,
-    foreigners,
-    foreignTokens,
+    settleForeign,
   )
 where
 
-import Control.Monad (unless, void)
+import Control.Monad (unless)
 import Data.Bits ((.&.), (.|.))
 import Data.Foldable (for_)
-import Data.Foldable qualified as Foldable
-import Data.IntMap.Strict qualified as IntMap
-import Data.List (partition)
-import Data.Primitive.MutVar
 import Data.Word (Word32)
 import Foreign.C.Error (ePERM)
 import Foreign.C.Types (CInt)
@@ -28,7 +21,6 @@ import Weft.Internal.Backend.Readiness.Poller
 import Weft.Internal.Backend.Readiness.Source
 import Weft.Internal.Backend.Readiness.Stream
 import Weft.Internal.Backend.Readiness.Table
-import Weft.Internal.Data.Buckets
 import Weft.Internal.Os.Sys (Result)
 import Weft.Internal.Os.Sys qualified as Sys
 
@@ -39,14 +31,15 @@ import Weft.Internal.Os.Sys qualified as Sys
 -- event ('Once'; where the poller does not know that, it is told to drop what no operation waits for).
 -- What it still knows of a file that is gone is replaced, or finds no waiter.
 --
--- All events of foreign numbers have one serial, which no descriptor of Weft's has. An event that was
+-- The operations wait in the slot of the number while it is not 'Occupied'. All events of foreign numbers
+-- have one serial, which no descriptor of Weft's has. An event that was
 -- collected before the number was closed can end a wait for the number's next file: the caller tries
 -- its operation and waits again.
 --
 -- A number can be Weft's on this worker, because the program has given the number of its socket to a
--- library: then the operation waits in the slot, since the poller has one registration for a number. It
--- can become Weft's while an operation waits for it as a foreign one ('Weft.Socket.adoptSocket'): these
--- waits end ('dismissForeign').
+-- library: then the operation waits as those on the socket do, since the poller has one registration for a
+-- number. It can become Weft's while an operation waits for it as a foreign one
+-- ('Weft.Socket.adoptSocket'): these waits end ('withSlot').
 
 -- | The serial in the events of foreign numbers.
 foreignSerial :: Word32
@@ -58,106 +51,62 @@ awaitForeign src direction number op done
   | number < 0 = pure Sys.badDescriptor
   | otherwise =
       existingSlot (sourceTable src) number >>= \case
-        Nothing -> foreignOnly
-        Just slot -> do
-          phase <- slotPhase slot
-          if phase == Occupied then submitStream src slot direction number op done else foreignOnly
+        Just slot -> waitIn slot
+        Nothing -> do
+          -- Any number at all must not make the table large.
+          r <- Sys.readyNow number (interestBits (interestIn direction))
+          if r == Sys.wouldBlock then slotAt (sourceTable src) number >>= waitIn else pure r
   where
-    foreignOnly = do
-      key <- nextSequence src
-      waiting <- waitingFor src number
-      let all' = Foreigner direction (StreamWaiter key op done) : waiting
-      r <- watchForeign src number all'
+    waitIn slot = do
+      phase <- slotPhase slot
+      if phase == Occupied then submitStream src slot direction number op done else waitForeign slot
+    waitForeign slot = do
+      others <- waitedFor slot
+      r <- watchForeign src number (others <> interestIn direction)
       if
         | r == Sys.failureCode ePERM -> pure 0
         | Sys.isFailure r -> pure r
         | otherwise -> do
-            writeWaiting src number all'
+            key <- nextSequence src
+            readWaiters slot direction >>= writeWaiters slot direction . appendWaiter (StreamWaiter key op done)
             pure (pending (streamToken key number direction))
 
-waitingFor :: Source w -> CInt -> IO [Foreigner w]
-waitingFor src number = IntMap.findWithDefault [] (fromIntegral number) <$> readMutVar (bucketOf (sourceForeign src) number)
-
-writeWaiting :: Source w -> CInt -> [Foreigner w] -> IO ()
-writeWaiting src number waiting =
-  modifyMutVar' (bucketOf (sourceForeign src) number) $
-    if null waiting then IntMap.delete (fromIntegral number) else IntMap.insert (fromIntegral number) waiting
-
--- | Have the poller report what these wait for.
-watchForeign :: Source w -> CInt -> [Foreigner w] -> IO Result
-watchForeign src number waiting =
-  pollerWatch poller number (makeKey number foreignSerial) (if pollerHasOnce poller then Once else Level) $
-    Foldable.foldl' (\all' (Foreigner direction _) -> all' <> interestIn direction) noInterest waiting
+-- | Have the poller report this, once.
+watchForeign :: Source w -> CInt -> Interest -> IO Result
+watchForeign src number = pollerWatch poller number (makeKey number foreignSerial) (if pollerHasOnce poller then Once else Level)
   where
     poller = sourcePoller src
 
--- | These are left to wait for the number, after an event or a cancellation.
-settleForeign :: Source w -> CInt -> [Foreigner w] -> IO Int
-settleForeign src number = \case
-  [] -> do
-    writeWaiting src number []
-    unless (pollerHasOnce (sourcePoller src)) (pollerRemove (sourcePoller src) number)
-    pure 0
-  left -> do
-    r <- watchForeign src number left
-    if Sys.isFailure r
-      then writeWaiting src number [] >> finish r left
-      else 0 <$ writeWaiting src number left
+-- | Some operations have ended: have the poller report what the others wait for. Answers how many
+-- completions ran, because the poller refuses.
+settleForeign :: Source w -> Slot w -> CInt -> IO Int
+settleForeign src slot number = do
+  wanted <- waitedFor slot
+  if wanted == noInterest
+    then 0 <$ unless (pollerHasOnce (sourcePoller src)) (pollerRemove (sourcePoller src) number)
+    else do
+      r <- watchForeign src number wanted
+      if Sys.isFailure r then endWaits slot [Reading, Writing] r else pure 0
 
--- | Complete these, oldest first; answers how many there were.
-finish :: Result -> [Foreigner w] -> IO Int
-finish r waiting = do
-  for_ (reverse waiting) \(Foreigner _ w) -> complete (waiterCompletion w) r
-  pure (length waiting)
+-- | Complete all that wait in these directions; answers how many there were.
+endWaits :: Slot w -> [Direction] -> Result -> IO Int
+endWaits slot directions r = do
+  ended <- concat <$> mapM (fmap listWaiters . readWaiters slot) directions
+  for_ directions \direction -> writeWaiters slot direction NoWaiter
+  for_ ended \w -> complete (waiterCompletion w) r
+  pure (length ended)
 
 -- | An event: the readiness bits of a foreign number. Answers how many completions ran.
-wakeForeign :: Source w -> CInt -> Int -> IO Int
-wakeForeign src number bits =
-  waitingFor src number >>= \case
-    [] -> pure 0
-    waiting
-      | bits .&. Sys.invalidBit /= 0 -> settleForeign src number [] >> finish Sys.badDescriptor waiting
-      | otherwise -> do
-          let (met, left) = partition (\(Foreigner direction _) -> concerned direction) waiting
-          refused' <- settleForeign src number left
-          (refused' +) <$> finish 0 met
+wakeForeign :: Source w -> Slot w -> CInt -> Int -> IO Int
+wakeForeign src slot number bits = do
+  phase <- slotPhase slot
+  if
+    | phase == Occupied -> pure 0
+    | bits .&. Sys.invalidBit /= 0 -> endWaits slot [Reading, Writing] Sys.badDescriptor <* settleForeign src slot number
+    | otherwise -> do
+        met <- endWaits slot (filter concerned [Reading, Writing]) 0
+        (met +) <$> settleForeign src slot number
   where
     concerned = \case
       Reading -> bits .&. (Sys.readableBit .|. Sys.readHangupBit) /= 0
       Writing -> bits .&. (Sys.writableBit .|. Sys.writeHangupBit) /= 0
-
--- | Cancel an operation, if it is one that waits here.
-cancelForeign :: Source w -> TokenParts -> IO Bool
-cancelForeign src parts = do
-  waiting <- waitingFor src (partNumber parts)
-  case partition (\(Foreigner _ w) -> waiterSequence w == partSequence parts) waiting of
-    ([], _) -> pure False
-    (gone, left) -> do
-      -- A poller that reports once may report too much: 'wakeForeign' tells it again.
-      if pollerHasOnce (sourcePoller src)
-        then writeWaiting src (partNumber parts) left
-        else void (settleForeign src (partNumber parts) left)
-      True <$ cancelThese src gone
-
-cancelForeigners :: Source w -> IO ()
-cancelForeigners src = do
-  waiting <- foreigners src
-  eachBucket (sourceForeign src) (`writeMutVar` IntMap.empty)
-  cancelThese src waiting
-
-cancelThese :: Source w -> [Foreigner w] -> IO ()
-cancelThese src waiting = for_ waiting \(Foreigner _ w) -> completeLater src Sys.canceled w
-
-foreigners :: Source w -> IO [Foreigner w]
-foreigners src = foldBuckets (\found _ ws -> ws <> found) [] (sourceForeign src)
-
--- | Their tokens, as of 'pendingTokens'.
-foreignTokens :: Source w -> (w -> Bool) -> IO [Token]
-foreignTokens src wanted = foldBuckets tokens [] (sourceForeign src)
-  where
-    tokens found number ws =
-      [ streamToken (waiterSequence w) (fromIntegral number) direction
-        | Foreigner direction w <- ws,
-          wanted (completionFor (waiterCompletion w))
-      ]
-        <> found

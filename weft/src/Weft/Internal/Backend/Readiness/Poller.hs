@@ -9,11 +9,6 @@ module Weft.Internal.Backend.Readiness.Poller
     Trigger (..),
     putEvents,
 
-    -- ** Memory for events
-    EventBuffer (..),
-    newBuffer,
-    enlarge,
-
     -- * Keys
     Key (..),
     makeKey,
@@ -43,13 +38,11 @@ module Weft.Internal.Backend.Readiness.Poller
   )
 where
 
-import Control.Monad (when, zipWithM_)
+import Control.Monad (zipWithM_)
 import Data.Bits (shiftL, shiftR, (.&.), (.|.))
-import Data.IORef (IORef, readIORef, writeIORef)
 import Data.Int (Int32, Int64)
 import Data.Word (Word32, Word64)
 import Foreign.C.Types (CInt)
-import Foreign.Marshal.Alloc (free, mallocBytes)
 import Foreign.Ptr (Ptr)
 import Foreign.Storable (pokeElemOff)
 import Weft.Internal.Os.Sys (Result)
@@ -108,21 +101,6 @@ putEvents buffer capacity events = do
       pokeElemOff buffer (2 * i) key
       pokeElemOff buffer (2 * i + 1) (fromIntegral bits)
 
--- | Memory for events, and for how many.
-data EventBuffer = EventBuffer !(Ptr Word64) !Int
-
--- | Memory for the given number of events, to be freed.
-newBuffer :: Int -> IO EventBuffer
-newBuffer capacity = (`EventBuffer` capacity) <$> mallocBytes (16 * capacity)
-
--- | A full buffer, with as many events found, gets twice the room for next time, up to a bound.
-enlarge :: Int -> IORef EventBuffer -> IO ()
-enlarge found ref = do
-  EventBuffer buffer capacity <- readIORef ref
-  when (found == capacity && capacity < 16_384) $ do
-    newBuffer (2 * capacity) >>= writeIORef ref
-    free buffer
-
 -- | Identifies a descriptor in an event: its number and its serial, so that an event of one that is
 -- gone is never taken for one of its successor.
 newtype Key = Key Word64
@@ -154,22 +132,22 @@ instance Semigroup Interest where
 
 interestIn :: Direction -> Interest
 interestIn = \case
-  Reading -> Interest Sys.readableBit
-  Writing -> Interest Sys.writableBit
+  Reading -> toRead
+  Writing -> toWrite
 
 noInterest :: Interest
 noInterest = Interest 0
 
 bothDirections :: Interest
-bothDirections = interestIn Reading <> interestIn Writing
+bothDirections = toRead <> toWrite
 
 -- | A read would not block: there is something to read, or the end of it, or a failure.
 toRead :: Interest
-toRead = interestIn Reading
+toRead = Interest Sys.readableBit
 
 -- | A write would not block: there is room, or a failure.
 toWrite :: Interest
-toWrite = interestIn Writing
+toWrite = Interest Sys.writableBit
 
 -- | The other side of a socket has ended its sending, or is gone, whatever is still to be read.
 -- @select@ cannot wait for it.

@@ -5,7 +5,8 @@
 -- that owns the backend only.
 module Weft.Internal.Backend.Readiness.Source
   ( Source (..),
-    Foreigner (..),
+    newSource,
+    sourcePoller,
     nextSequence,
     Delivery (..),
     enqueue,
@@ -27,19 +28,16 @@ import Control.Concurrent.MVar (MVar)
 import Control.Monad (unless)
 import Control.Monad.Primitive (RealWorld)
 import Data.Bits (shiftL, shiftR, testBit, (.&.), (.|.))
-import Data.Foldable (for_)
-import Data.IORef (IORef, modifyIORef', readIORef, writeIORef)
+import Data.IORef (IORef, modifyIORef', newIORef, readIORef, writeIORef)
 import Data.IntMap.Strict (IntMap)
 import Data.IntMap.Strict qualified as IntMap
-import Data.Primitive.MutVar (readMutVar, writeMutVar)
-import Data.Primitive.PrimVar (PrimVar, readPrimVar, writePrimVar)
+import Data.Primitive.PrimVar (PrimVar, newPrimVar, readPrimVar, writePrimVar)
 import Data.Word (Word32)
 import Foreign.C.Types (CInt)
 import Weft.Internal.Backend
-import Weft.Internal.Backend.Readiness.Poller (Direction (..), EventBuffer, Poller (..))
+import Weft.Internal.Backend.Readiness.Collector
+import Weft.Internal.Backend.Readiness.Poller (Direction (..), Poller (..))
 import Weft.Internal.Backend.Readiness.Table
-import Weft.Internal.Backend.Wakeup (Wakeup)
-import Weft.Internal.Data.Buckets (Buckets, bucketOf)
 import Weft.Internal.Os.Descriptor (Descriptor (..))
 import Weft.Internal.Os.Pool (Pool, PoolJob)
 import Weft.Internal.Os.Sys (Result)
@@ -47,9 +45,8 @@ import Weft.Internal.Os.Sys qualified as Sys
 
 -- | The state of a backend; the parameter is that of 'Backend'.
 data Source w = Source
-  { sourcePoller :: !Poller,
+  { sourceCollector :: {-# UNPACK #-} !Collector,
     sourceTable :: !(Table w),
-    sourceWakeup :: !Wakeup,
     sourcePool :: !Pool,
     sourcePost :: !Post,
     -- | The counter of 'nextSequence'.
@@ -60,18 +57,25 @@ data Source w = Source
     sourceJobs :: !(IORef (IntMap (Job w))),
     -- | By serial: descriptors that are forgotten while jobs still use them.
     sourceClosing :: !(IORef (IntMap Closing)),
-    -- | By number: "Weft.Internal.Backend.Readiness.Foreign".
-    sourceForeign :: !(Buckets [Foreigner w]),
-    -- | Where the poller puts events.
-    sourceEvents :: !(IORef EventBuffer),
-    -- | The first of them that was not handled yet, and how many there are.
-    sourceNext :: {-# UNPACK #-} !(PrimVar RealWorld Int),
-    sourceEnd :: {-# UNPACK #-} !(PrimVar RealWorld Int),
     sourceIsShut :: !(IORef Bool)
   }
 
--- | An operation that waits for a descriptor which Weft does not own.
-data Foreigner w = Foreigner !Direction !(StreamWaiter w)
+-- | The state of a backend on a new poller.
+newSource :: IO Poller -> Pool -> Post -> IO (Source w)
+newSource source pool post =
+  Source
+    <$> newCollector source
+    <*> newTable
+    <*> pure pool
+    <*> pure post
+    <*> newPrimVar 0
+    <*> newIORef []
+    <*> newIORef IntMap.empty
+    <*> newIORef IntMap.empty
+    <*> newIORef False
+
+sourcePoller :: Source w -> Poller
+sourcePoller = collectorPoller . sourceCollector
 
 -- | A number for a pending operation: the part of its token that is its own. Numbers of jobs, which are
 -- found by that alone and may last long (the open of a FIFO), are passed over.
@@ -128,9 +132,8 @@ withSlot src d use
   | descriptorNumber d < 0 = pure Sys.badDescriptor
   | otherwise = do
       slot <- slotAt (sourceTable src) (descriptorNumber d)
-      phase <- slotPhase slot
-      serial <- slotSerial slot
-      mine <- if phase == Occupied && serial == descriptorSerial d then pure True else moveIn src slot d
+      present <- slot `holds` descriptorSerial d
+      mine <- if present then pure True else moveIn src slot d
       if mine then use slot else pure Sys.badDescriptor
 {-# INLINE withSlot #-}
 
@@ -139,10 +142,7 @@ slotOf :: Source w -> Descriptor -> IO (Maybe (Slot w))
 slotOf src d =
   existingSlot (sourceTable src) (descriptorNumber d) >>= \case
     Nothing -> pure Nothing
-    Just slot -> do
-      phase <- slotPhase slot
-      serial <- slotSerial slot
-      pure if phase == Occupied && serial == descriptorSerial d then Just slot else Nothing
+    Just slot -> (\present -> if present then Just slot else Nothing) <$> slot `holds` descriptorSerial d
 
 -- | Give a slot to a descriptor that is not in it; false when the descriptor is the one that was
 -- dropped from it, or one from before (among the last million: serials wrap).
@@ -154,26 +154,15 @@ moveIn src slot d = do
   if phase /= Vacant && age < 0x100000
     then pure False
     else do
-      -- Closed without a forget: no event will end the operations that wait.
-      unless (phase /= Occupied) do
-        allWaiters slot >>= mapM_ (completeLater src Sys.canceled)
-        pollerRemove (sourcePoller src) (descriptorNumber d)
-        vacateSlot slot
-      dismissForeign src (descriptorNumber d)
+      waiting <- allWaiters slot
+      unless (phase /= Occupied && null waiting) $ pollerRemove (sourcePoller src) (descriptorNumber d)
+      -- A descriptor was closed without a forget, so no event will end them; or they wait for the number as
+      -- a foreign one, and end as if it had been ready.
+      mapM_ (completeLater src (if phase == Occupied then Sys.canceled else 0)) waiting
+      vacateSlot slot
       occupySlot slot (descriptorSerial d)
       pure True
 {-# NOINLINE moveIn #-}
-
--- | Weft owns the number from now on: operations that wait for it as a foreign one end, as if it had
--- been ready.
-dismissForeign :: Source w -> CInt -> IO ()
-dismissForeign src number = do
-  let bucket = bucketOf (sourceForeign src) number
-  known <- readMutVar bucket
-  for_ (IntMap.lookup (fromIntegral number) known) \waiting -> do
-    writeMutVar bucket $! IntMap.delete (fromIntegral number) known
-    pollerRemove (sourcePoller src) number
-    for_ (reverse waiting) \(Foreigner _ w) -> completeLater src 0 w
 
 -- | An operation that a pool thread carries out, wholly or in part.
 data Job w = Job

@@ -15,6 +15,7 @@ module Weft.Internal.Backend.Readiness.Stream
     wakeStanding,
     isReadable,
     settle,
+    waitedFor,
 
     -- * Staying
     standWaiter,
@@ -174,7 +175,7 @@ watch src slot direction number = case pollerTrigger poller of
 settle :: Source w -> Slot w -> CInt -> IO ()
 settle src slot number = when (pollerTrigger poller == Level) do
   before <- readInterest slot
-  wanted <- (<>) <$> interestOf Reading <*> interestOf Writing
+  wanted <- waitedFor slot
   when (wanted /= before) do
     if wanted == noInterest
       then do
@@ -188,6 +189,11 @@ settle src slot number = when (pollerTrigger poller == Level) do
     writeInterest slot wanted
   where
     poller = sourcePoller src
+
+-- | The directions in which operations wait; not of a standing one.
+waitedFor :: Slot w -> IO Interest
+waitedFor slot = (<>) <$> interestOf Reading <*> interestOf Writing
+  where
     interestOf direction =
       readWaiters slot direction >>= \ws -> pure case ws of
         NoWaiter -> noInterest

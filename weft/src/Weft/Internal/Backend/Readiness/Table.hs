@@ -8,6 +8,7 @@ module Weft.Internal.Backend.Readiness.Table
     Slot,
     slotSerial,
     slotPhase,
+    holds,
     SlotPhase (..),
     occupySlot,
     vacateSlot,
@@ -137,6 +138,14 @@ slotPhase s = do
     1 -> Occupied
     _ -> Dropped
 {-# INLINE slotPhase #-}
+
+-- | Is the descriptor with this serial there?
+holds :: Slot w -> Word32 -> IO Bool
+holds s serial = do
+  phase <- slotPhase s
+  present <- slotSerial s
+  pure (phase == Occupied && present == serial)
+{-# INLINE holds #-}
 
 -- | Let a descriptor in: everything is as for a new one. The caller has seen to the waiters of the last one.
 occupySlot :: Slot w -> Word32 -> IO ()
