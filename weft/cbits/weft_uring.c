@@ -173,7 +173,7 @@ static void *map(int fd, size_t size, off_t what) {
 
 /* Set queues up with these flags of the kernel's: 0 or an error. Then nothing is left of them. */
 static int open_queues(struct queues *q, uint32_t sq_entries, uint32_t cq_entries, uint32_t flags,
-                       int *step) {
+                       const char **step) {
   const uint32_t features =
       IORING_FEAT_SINGLE_MMAP | IORING_FEAT_NODROP | IORING_FEAT_SUBMIT_STABLE |
       IORING_FEAT_EXT_ARG | IORING_FEAT_FAST_POLL | IORING_FEAT_RW_CUR_POS;
@@ -189,7 +189,7 @@ static int open_queues(struct queues *q, uint32_t sq_entries, uint32_t cq_entrie
   if (flags & IORING_SETUP_NO_MMAP) {
     /* At most what IORING_SETUP_CLAMP leaves; one page is for the heads and tails. */
     uint32_t sq = rounded(sq_entries, 32768), cq = rounded(cq_entries, 65536);
-    *step = WEFT_URING_STEP_MAP;
+    *step = "mapping the ring";
     q->rings_size = 4096 + sizeof(struct io_uring_cqe) * (cq > sq ? cq : 2 * sq) + sizeof(uint32_t) * sq;
     q->sqes_size = sizeof(struct io_uring_sqe) * sq;
     q->rings = memory(q->rings_size);
@@ -199,22 +199,22 @@ static int open_queues(struct queues *q, uint32_t sq_entries, uint32_t cq_entrie
     MEMORY(p.cq_off) = (uintptr_t)q->rings;
     MEMORY(p.sq_off) = (uintptr_t)q->sqes;
   }
-  *step = WEFT_URING_STEP_SETUP;
+  *step = "creating a ring";
   q->fd = syscall(__NR_io_uring_setup, sq_entries, &p);
   if (q->fd < 0) {
     e = -errno;
     goto failed;
   }
-  *step = WEFT_URING_STEP_FEATURES;
+  *step = "checking the kernel's features";
   if ((p.features & features) != features) {
     e = -EOPNOTSUPP;
     goto failed;
   }
-  *step = WEFT_URING_STEP_PROBE;
+  *step = "probing the kernel's operations";
   e = probe(q->fd);
   if (e < 0) goto failed;
 
-  *step = WEFT_URING_STEP_MAP;
+  *step = "mapping the ring";
   e = -ENOMEM;
   if (!(flags & IORING_SETUP_NO_MMAP)) {
     size_t completions = p.cq_off.cqes + p.cq_entries * sizeof(struct io_uring_cqe);
@@ -256,11 +256,11 @@ static const uint32_t deferred =
     IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN | IORING_SETUP_TASKRUN_FLAG | IORING_SETUP_NO_MMAP;
 
 struct weft_uring *weft_uring_new(uint32_t sq_entries, uint32_t cq_entries,
-                                  uint32_t modes, int *step, int *error) {
+                                  uint32_t modes, const char **step, int *error) {
   struct weft_uring *r;
   int e = -EOPNOTSUPP;
 
-  *step = WEFT_URING_STEP_SETUP;
+  *step = "creating a ring";
   r = aligned_alloc(64, (sizeof *r + 63) & ~(size_t)63);
   if (r == NULL) {
     *error = -ENOMEM;
@@ -283,7 +283,7 @@ struct weft_uring *weft_uring_new(uint32_t sq_entries, uint32_t cq_entries,
                     modes & WEFT_URING_PLAIN ? 0 : IORING_SETUP_COOP_TASKRUN | IORING_SETUP_TASKRUN_FLAG, step);
   if (e < 0) goto failed;
 
-  *step = WEFT_URING_STEP_MAP;
+  *step = "mapping the ring";
   r->scratch = mmap(NULL, WEFT_SENDFILE_CHUNK, PROT_READ | PROT_WRITE,
                     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (r->scratch == MAP_FAILED) {
@@ -291,7 +291,7 @@ struct weft_uring *weft_uring_new(uint32_t sq_entries, uint32_t cq_entries,
     r->scratch = NULL;
     goto failed;
   }
-  *step = WEFT_URING_STEP_EVENTFD;
+  *step = "creating an eventfd";
   r->event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   if (r->event < 0) {
     e = -errno;
@@ -364,7 +364,7 @@ static int cq_empty(struct weft_uring *r) { return *r->q.cq_head == LOAD(r->q.cq
  * asked all the time. */
 static int ready(struct weft_uring *r) {
   static const struct timespec moment = {0, 1000000};
-  int step;
+  const char *step;
   if (r->q.fd >= 0) return 1;
   if (open_queues(&r->q, r->sq_wanted, r->cq_wanted, deferred, &step) == 0) return 1;
   nanosleep(&moment, NULL);
@@ -669,9 +669,9 @@ int weft_uring_cancel_all(struct weft_uring *r) {
 #else /* no io_uring, or one that is too old */
 
 struct weft_uring *weft_uring_new(uint32_t sq_entries, uint32_t cq_entries,
-                                  uint32_t modes, int *step, int *error) {
+                                  uint32_t modes, const char **step, int *error) {
   (void)sq_entries, (void)cq_entries, (void)modes;
-  *step = WEFT_URING_STEP_SETUP;
+  *step = "creating a ring";
   *error = -ENOSYS;
   return NULL;
 }

@@ -42,15 +42,9 @@ struct weft_uring_event {
 #define WEFT_URING_PLAIN 1    /* without COOP_TASKRUN */
 #define WEFT_URING_DEFERRED 2 /* with DEFER_TASKRUN, where the kernel has what that takes */
 
-/* Steps of the set-up that can fail, for the message. */
-#define WEFT_URING_STEP_SETUP 0
-#define WEFT_URING_STEP_FEATURES 1
-#define WEFT_URING_STEP_MAP 2
-#define WEFT_URING_STEP_PROBE 3
-#define WEFT_URING_STEP_EVENTFD 4
-
+/* A failure says in which step. */
 struct weft_uring *weft_uring_new(uint32_t sq_entries, uint32_t cq_entries,
-                                  uint32_t modes, int *step, int *error);
+                                  uint32_t modes, const char **step, int *error);
 /* Is it with DEFER_TASKRUN? */
 int weft_uring_deferred(const struct weft_uring *r);
 void weft_uring_close(struct weft_uring *r);

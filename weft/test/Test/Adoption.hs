@@ -123,7 +123,7 @@ ended make = withRig make \rig -> withRoom 70_000 \p -> withScratch \dir -> with
   withBytes block \from size -> do
     (receives, readables, reads', accepts, sending, writes) <- onThreadThatEnds rig do
       rs <- for (zip [0 ..] links) \(i, l) -> start rig (Receive (near l) (p `plusPtr` (8 * i)) 8)
-      ws <- for waits (start rig . AwaitReadable . near)
+      ws <- for waits (start rig . Await Reading . near)
       ps <- for (zip [40 ..] pipes) \(i, l) -> start rig (ReadStream (near l) (p `plusPtr` (8 * i)) 8)
       as <- replicateM 3 (start rig (Accept door nullPtr nullPtr))
       s <- start rig (Send (near full) from size)

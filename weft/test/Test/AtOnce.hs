@@ -53,7 +53,7 @@ near config body = withSystemTempDirectory "weft-at-once" $ \path -> do
   running config . withFile (C.pack path) Directory $ \dir -> do
     local <- liftIO (Sys.isLocal (number dir))
     _ <- pathStatusAt (At dir) "f"
-    eventually "the answer" ((== (local == 1)) <$> fileDescriptor dir `knows` Descriptor.local)
+    eventually "the answer" ((== (local == 1)) <$> fileDescriptor dir `knows` Descriptor.Local)
     body path dir
   where
     content = B.replicate 5000 0x61
@@ -133,4 +133,4 @@ direct _ dir = do
     counts <- liftIO (allocaBytes 8000 (\p -> mapM (Sys.readNow (number f) p 8000) [0, 4000, 5000]))
     liftIO (forM_ (zip counts [5000, 1000, 0]) (\(n, expected) -> assertBool (show counts) (n == expected || n == Sys.wouldBlock)))
   where
-    readHere f = liftIO (fileDescriptor f `knows` Descriptor.buffered)
+    readHere f = liftIO (fileDescriptor f `knows` Descriptor.Buffered)

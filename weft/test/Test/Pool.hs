@@ -15,6 +15,7 @@ import Data.Foldable (for_)
 import Data.IORef
 import GHC.Conc (getUncaughtExceptionHandler, setUncaughtExceptionHandler)
 import System.Timeout (timeout)
+import Test.Rig (withPool)
 import Test.Tasty
 import Test.Tasty.HUnit
 import Weft.Internal.Core.Interrupt

@@ -31,14 +31,12 @@ import Test.Tasty
 import Test.Tasty.HUnit
 import Test.Tasty.QuickCheck (testProperty)
 import Weft.Internal.Backend
-import Weft.Internal.Backend.Epoll (epoll)
+import Weft.Internal.Backend.Pollers (epoll)
 import Weft.Internal.Backend.Readiness (newReadiness)
 import Weft.Internal.Backend.Readiness.Collector (freeCollector)
-import Weft.Internal.Backend.Readiness.Jobs (startJob)
 import Weft.Internal.Backend.Readiness.Poller
 import Weft.Internal.Backend.Readiness.Script (scriptAt, scripted)
-import Weft.Internal.Backend.Readiness.Source (JobPart (..), Source (..), TokenParts (..), jobToken, newSource, nextSequence, streamToken, tokenParts)
-import Weft.Internal.Backend.Readiness.Table
+import Weft.Internal.Backend.Readiness.Source (JobPart (..), Source (..), isInPool, jobToken, newSource, nextSequence, startJob, streamToken, tokenDirection, tokenNumber, tokenSequence)
 import Weft.Internal.Core.Standing (waitAgain)
 import Weft.Internal.Data.Time (nanoseconds)
 import Weft.Internal.Os.Descriptor
@@ -54,7 +52,6 @@ tests =
       testGroup "conformance" ([BackendConformance.tests name make | (name, make) <- everyBackend] <> noRings),
       tokens,
       keys,
-      waiters,
       testCase "one that cannot watch its wake-up leaves no descriptor" unwatched,
       testCase "a script that another thread adds to loses nothing" scriptedAtOnce,
       testCase "bytes that nothing waits for wake an edge-triggered poller some times, and a receive waits again" unread,
@@ -216,7 +213,7 @@ particular name make =
             waitingAgain count exchange
             readIORef ran >>= (@?= count)
             -- It is visited, has the token of the first time, and ends before the descriptor does.
-            visit backend (\op _ n -> (n + 1) <$ (streamOf op @?= Just (near l))) 0 >>= (@?= (1 :: Int))
+            visit backend (\op _ n -> (n + 1) <$ (fmap snd (streamOf op) @?= Just (near l))) 0 >>= (@?= (1 :: Int))
             cancelled <- newIORef (0 :: Int)
             tokens' <- pendingTokens backend (const True)
             tokens' @?= [answerToken answer]
@@ -297,15 +294,14 @@ tokens =
             forAll (elements [Reading, Writing]) \direction -> ioProperty do
               d <- newDescriptor number
               let token = streamToken key (descriptorNumber d) direction
-                  parts = tokenParts token
               pure $
-                (partSequence parts, partNumber parts, partInPool parts, partDirection parts) === (key, number, False, direction)
+                (tokenSequence token, tokenNumber token, isInPool token, tokenDirection token) === (key, number, False, direction)
                   .&&. answerToken (pending token) === token
                   .&&. isPending (pending token) === True,
       testProperty "of jobs too" $ forAll (choose (0, 0x1fffffff)) \key ->
-        let parts = tokenParts (jobToken key)
-         in (partSequence parts, partInPool parts) === (key, True)
-              .&&. answerToken (pending (jobToken key)) === jobToken key,
+        let token = jobToken key
+         in (tokenSequence token, isInPool token) === (key, True)
+              .&&. answerToken (pending token) === token,
       testCase "that begin again pass over those of jobs" passedOver
     ]
 
@@ -336,7 +332,7 @@ passedOver = withPool defaultPoolSettings \pool -> bracket (newSource (snd <$> s
   writePrimVar (sourceSequence src) 0x1fffffff
   gate <- newEmptyMVar
   key <- nextSequence src
-  _ <- startJob src key Whole [] (AwaitReadableFd 0) (quietly \_ -> pure ()) (takeMVar gate) \_ _ -> pure ()
+  _ <- startJob src key Whole [] (AwaitFd Reading 0) (quietly \_ -> pure ()) (takeMVar gate) \_ _ -> pure ()
   after' <- nextSequence src
   writePrimVar (sourceSequence src) key
   reused <- nextSequence src
@@ -347,22 +343,3 @@ keys :: TestTree
 keys = testProperty "a key holds number and serial" \number (serial :: Word32) ->
   let key = makeKey (fromIntegral (number :: Int)) serial
    in (keyNumber key, keySerial key) === (fromIntegral number, serial)
-
--- | The queue of waiters against a list.
-waiters :: TestTree
-waiters = testProperty "waiters are a queue" \(steps :: [Maybe (Either Int ())]) -> ioProperty do
-  d <- newDescriptor 0
-  let make i = StreamWaiter i (AwaitReadable d) (quietly \_ -> pure ())
-      numbers = map waiterSequence . listWaiters
-      go _ ws model [] = numbers ws === model
-      go n ws model (step : rest) = case step of
-        Nothing -> go (n + 1) (appendWaiter (make n) ws) (model <> [n]) rest
-        Just (Right ()) -> go n (dropFirst ws) (drop 1 model) rest
-        Just (Left i) ->
-          let which = i `mod` (n + 1)
-           in case takeWaiter which ws of
-                Just (w, ws') ->
-                  counterexample "took another" (waiterSequence w === which)
-                    .&&. go n ws' (filter (/= which) model) rest
-                Nothing -> counterexample "did not find" (which `notElem` model) .&&. go n ws model rest
-  pure (cover 10 (length steps > 10) "long" (go (0 :: Int) NoWaiter [] steps))

@@ -12,6 +12,7 @@ module Test.Rig
     noRings,
     Rig (..),
     withRig,
+    withPool,
     turn,
     turnUntil,
 
@@ -70,10 +71,9 @@ import System.Posix.IO (FdOption (NonBlockingRead), createPipe, setFdOption)
 import Test.Tasty (TestTree)
 import Test.Tasty.HUnit
 import Weft.Internal.Backend
-import Weft.Internal.Backend.Epoll (epoll)
-import Weft.Internal.Backend.Poll qualified as Poll
+import Weft.Internal.Backend.Pollers qualified as Pollers
 import Weft.Internal.Backend.Readiness (newReadiness)
-import Weft.Internal.Backend.Uring (CompletionWork (..), UringSettings (..), defaultUringSettings, describeSetupFailure, newUring)
+import Weft.Internal.Backend.Uring (CompletionWork (..), UringSettings (..), defaultUringSettings, newUring)
 import Weft.Internal.Os.Descriptor
 import Weft.Internal.Os.Pool
 import Weft.Internal.Os.Sys qualified as Sys
@@ -92,11 +92,11 @@ everyBackend =
            (name, work) <- [("io_uring", Deferred), ("io_uring, cooperative", Cooperative)]
        ]
   where
-    ring work _ post = newUring defaultUringSettings {completionWork = work} post >>= either (fail . describeSetupFailure) pure
+    ring work _ post = newUring defaultUringSettings {completionWork = work} post >>= either fail pure
 
 -- | Those that are made of readiness.
 readinessBackends :: [(String, MakeBackend)]
-readinessBackends = [("epoll", newReadiness epoll), ("poll", newReadiness Poll.poll)]
+readinessBackends = [("epoll", newReadiness Pollers.epoll), ("poll", newReadiness Pollers.poll)]
 
 -- | A test that is skipped where 'everyBackend' has no rings.
 noRings :: [TestTree]
@@ -117,6 +117,9 @@ data Rig = Rig
     rigPool :: Pool,
     rigInbox :: IORef [IO ()]
   }
+
+withPool :: PoolSettings -> (Pool -> IO a) -> IO a
+withPool settings = bracket (newPool settings) shutdownPool
 
 -- | Run a test as the worker of a new backend. What is still pending at the end
 -- is cancelled by the shutdown.

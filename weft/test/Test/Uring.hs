@@ -60,11 +60,11 @@ resumes = do
       step Wanted Whole eINTR >>= (@?= Continue Resumed)
       step Wanted Whole eFAULT >>= (@?= Continue Resumed)
       again <- Sys.connect (descriptorNumber d) p n
-      step Wanted Resumed again >>= (@?= Continue UntilWritable)
-      step Wanted UntilWritable 4 >>= (@?= Continue UntilWritable)
+      step Wanted Resumed again >>= (@?= Continue (Until Writing))
+      step Wanted (Until Writing) 4 >>= (@?= Continue (Until Writing))
       -- The first is the one that filled the queue.
       replicateM_ 2 (N.accept listener >>= N.close . fst)
-      step Wanted UntilWritable 4 >>= (@?= Deliver 0)
+      step Wanted (Until Writing) 4 >>= (@?= Deliver 0)
       step Wanted Resumed eISCONN >>= (@?= Deliver 0)
       -- The answer of the first submission goes to the user.
       step Wanted Whole eISCONN >>= (@?= Deliver eISCONN)
@@ -81,7 +81,7 @@ resumes = do
     P.setFdOption (Fd (descriptorNumber d)) P.NonBlockingRead True
     r <- Sys.connect (descriptorNumber d) p n
     if r == Sys.inProgress
-      then Steps.after Wanted UntilWritable (Connect d p n) 4 >>= (@?= Deliver eCONNREFUSED)
+      then Steps.after Wanted (Until Writing) (Connect d p n) 4 >>= (@?= Deliver eCONNREFUSED)
       else r @?= eCONNREFUSED
   N.close t
   where

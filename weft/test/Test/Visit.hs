@@ -143,7 +143,7 @@ withPlaces rig act =
         _ <-
           act $
             [Place (Receive (near l) p 8) (poke' (far l)) (near l) | l <- links]
-              <> [Place (AwaitReadable (near l)) (poke' (far l)) (near l) | l <- links]
+              <> [Place (Await Reading (near l)) (poke' (far l)) (near l) | l <- links]
               <> [Place (ReadStream (near l) p 8) (poke' (far l)) (near l) | l <- pipes]
               <> [ Place (Accept door nullPtr nullPtr) knock door,
                    Place (Connect caller to size) (pure ()) caller,

@@ -31,9 +31,7 @@ module Weft.EventManager.Source
   )
 where
 
-import Weft.Internal.Backend.Epoll (epoll)
-import Weft.Internal.Backend.Kqueue (hasKqueue, kqueue)
-import Weft.Internal.Backend.Poll (poll, select)
+import Weft.Internal.Backend.Pollers
 import Weft.Internal.Backend.Readiness.Poller
 import Weft.Internal.Backend.Readiness.Script
 import Weft.Internal.Backend.Uring.Poller (ioUring)

@@ -1,12 +1,11 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | The interface of event sources, in the shape of completions. An event source ("backend") is what one
--- worker polls. This module has the words that the kernel and the backends share: 'Operation's as plain data,
--- and the record 'Backend' of functions that carry them out, called on the worker that owns the backend only,
--- but for 'wake'. The shape is that of io_uring, because a readiness source can imitate completions (try,
+-- | The interface of event sources: 'Operation's as plain data, and the record 'Backend' of functions that
+-- carry them out. The shape is that of io_uring, because a readiness source can imitate completions (try,
 -- wait until ready, try again), and completions cannot imitate readiness.
 module Weft.Internal.Backend
   ( Operation (..),
+    Direction (..),
     streamOf,
     Backend (..),
     Completion (..),
@@ -47,14 +46,10 @@ data Operation
     Accept !Descriptor !(Ptr ()) !(Ptr ())
   | -- | @connect@ to an address of this size; answers 0 when established.
     Connect !Descriptor !(Ptr ()) !Int
-  | -- | Wait until a read would not block (data, end of stream, or an error).
-    AwaitReadable !Descriptor
-  | -- | Wait until a write would not block.
-    AwaitWritable !Descriptor
-  | -- | As 'AwaitReadable', for a number that other code owns, uses and closes; a file is always ready.
-    AwaitReadableFd !CInt
-  | -- | As 'AwaitReadableFd', until a write would not block.
-    AwaitWritableFd !CInt
+  | -- | Wait until a read (data, end of stream, or an error), or a write, would not block.
+    Await !Direction !Descriptor
+  | -- | As 'Await', for a number that other code owns, uses and closes; a file is always ready.
+    AwaitFd !Direction !CInt
   | -- | Read a pipe, FIFO, terminal or eventfd (no offset).
     ReadStream !Descriptor !(Ptr Word8) !Int
   | -- | Write to a pipe, FIFO, terminal or eventfd (no offset).
@@ -74,20 +69,23 @@ data Operation
     StatAt !CInt !(Ptr ()) !Int !Int !(Ptr ())
   deriving stock (Show)
 
--- | The descriptor that an operation is about, if it is one of a stream.
-streamOf :: Operation -> Maybe Descriptor
+-- | Which of a descriptor's two streams of bytes an operation waits for.
+data Direction = Reading | Writing
+  deriving stock (Eq, Show)
+
+-- | The descriptor that an operation is about, if it is one of a stream, and what it waits for.
+streamOf :: Operation -> Maybe (Direction, Descriptor)
 streamOf = \case
-  Receive d _ _ -> Just d
-  Send d _ _ -> Just d
-  ReceiveMessage d _ -> Just d
-  SendMessage d _ -> Just d
-  Accept d _ _ -> Just d
-  Connect d _ _ -> Just d
-  AwaitReadable d -> Just d
-  AwaitWritable d -> Just d
-  ReadStream d _ _ -> Just d
-  WriteStream d _ _ -> Just d
-  SendFile d _ _ _ -> Just d
+  Receive d _ _ -> Just (Reading, d)
+  Send d _ _ -> Just (Writing, d)
+  ReceiveMessage d _ -> Just (Reading, d)
+  SendMessage d _ -> Just (Writing, d)
+  Accept d _ _ -> Just (Reading, d)
+  Connect d _ _ -> Just (Writing, d)
+  Await direction d -> Just (direction, d)
+  ReadStream d _ _ -> Just (Reading, d)
+  WriteStream d _ _ -> Just (Writing, d)
+  SendFile d _ _ _ -> Just (Writing, d)
   _ -> Nothing
 
 -- | The owner's note on an operation, and what becomes of the result.
@@ -162,11 +160,9 @@ data Backend w = Backend
     -- | The tokens of the pending operations with such notes of their owner. Not from inside 'poll'.
     pendingTokens :: !((w -> Bool) -> IO [Token]),
     -- | The calling OS thread drives the backend from now on. The former one must make no more calls;
-    -- what it did before must be visible to the caller. It may end at any time, or live on, computing
-    -- or in a foreign call. Nothing that is pending is lost by it. Does not block, and runs no
-    -- completion; harmless when the thread is the same. On io_uring what the former thread had
-    -- submitted completes only afterwards while that is in a wait that no signal interrupts:
-    -- Note [Another thread drives the ring] in "Weft.Internal.Backend.Uring".
+    -- what it did before must be visible to the caller. It may end at any time, or live on. Nothing that
+    -- is pending is lost by it: Note [Another thread drives the ring] in "Weft.Internal.Backend.Uring".
+    -- Does not block, and runs no completion; harmless when the thread is the same.
     adopt :: !(IO ()),
     -- | Cancel everything, wait until the system holds no memory of ours, and free the resources. No
     -- completion runs afterwards.

@@ -1,7 +1,7 @@
 {-# LANGUAGE GADTs #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | A kernel as a value. Opened once for a run, started on every worker. There are the system kernel,
+-- | A kernel as a value: opened once for a run, started on every worker. There are the system kernel,
 -- simulated ones (@weft-sim@), and either extended with an application's own calls ('extend').
 module Weft.Internal.Kernel
   ( Kernel (..),

@@ -164,7 +164,7 @@ cancellation make =
             d <- openAt rig (dir <> "/a") (flagReadWrite + flagCreate) 0o600
             let note r = modifyIORef' results (r :)
             _ <- submit (rigBackend rig) (Receive (near l) p 10) (quietly note)
-            _ <- submit (rigBackend rig) (AwaitReadable (near l)) (quietly note)
+            _ <- submit (rigBackend rig) (Await Reading (near l)) (quietly note)
             for_ [1 .. 20 :: Int] \_ -> submit (rigBackend rig) (WriteAt d p 10 0) (quietly note)
           rs <- readIORef results
           length rs @?= 22

@@ -99,13 +99,13 @@ streams make =
           got @?= 11
           (<>) <$> contents p 5 <*> contents q 6 >>= (@?= "hello world"),
     rigged "readiness can be awaited" make \rig -> withLink rig unixPair \l -> do
-      perform rig (AwaitWritable (near l)) >>= assertBool "writable" . (>= 0)
-      r <- start rig (AwaitReadable (near l))
+      perform rig (Await Writing (near l)) >>= assertBool "writable" . (>= 0)
+      r <- start rig (Await Reading (near l))
       _ <- turn rig noWait
       readIORef (pendingResults r) >>= (@?= [])
       poke' (far l) "x"
       finish rig "readable" r >>= assertBool "readable" . (>= 0)
-      perform rig (AwaitReadable (near l)) >>= assertBool "still readable" . (>= 0)
+      perform rig (Await Reading (near l)) >>= assertBool "still readable" . (>= 0)
       receiveBytes rig (near l) 10 >>= (@?= Right "x"),
     rigged "two that wait are both served" make \rig -> withLink rig unixPair \l ->
       withRoom 1 \p -> withRoom 1 \q -> do

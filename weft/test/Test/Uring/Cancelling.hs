@@ -153,7 +153,7 @@ forgetPending = withBackend $ \b -> withBytes 8 $ \p -> do
   forM_ [1 .. 50 :: Int] $ \i -> withPipe $ \r w closeR closeW -> do
     closed <- newIORef False
     waiting <- beginPending b (ReadStream r p 8)
-    also <- beginPending b (AwaitReadable r)
+    also <- beginPending b (Await Reading r)
     when (even i) $ void (poll b noWait)
     forget b r (writeIORef closed True >> closeR)
     -- Not before its operations have retired, and nothing new meanwhile.

@@ -181,15 +181,15 @@ messages = withBackend $ \b ->
 
 readiness :: Assertion
 readiness = withBackend $ \b -> withPair $ \x y (_, closeY) -> withBytes 8 $ \p -> do
-  run b (AwaitWritable x) >>= (@?= 0)
-  waiting <- beginPending b (AwaitReadable x)
+  run b (Await Writing x) >>= (@?= 0)
+  waiting <- beginPending b (Await Reading x)
   _ <- poll b noWait
   resultOf waiting >>= (@?= Nothing)
   sendBytes b y [1]
   finish b waiting >>= (@?= 0)
-  run b (AwaitReadable x) >>= (@?= 0)
+  run b (Await Reading x) >>= (@?= 0)
   run b (Receive x p 8) >>= (@?= 1)
-  ended <- beginPending b (AwaitReadable x)
+  ended <- beginPending b (Await Reading x)
   closeY
   finish b ended >>= (@?= 0)
 

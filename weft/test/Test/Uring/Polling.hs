@@ -8,6 +8,7 @@ import Control.Exception (bracket)
 import Control.Monad (forM, forM_, replicateM, replicateM_, void, when)
 import Data.IORef (newIORef, readIORef, writeIORef)
 import Data.Int (Int64)
+import Data.List (isInfixOf)
 import Data.Word (Word64)
 import Foreign.Marshal.Alloc (callocBytes, free)
 import Foreign.Marshal.Array (withArray)
@@ -188,8 +189,7 @@ noRing =
     newUring @() defaultUringSettings {submissionEntries = 0} (const (pure ())) >>= \case
       Right b -> shutdown b >> assertFailure "a ring without entries"
       Left failure -> do
-        Ring.failedStep failure @?= Ring.CreatingRing
-        assertBool (describeSetupFailure failure) (not (null (describeSetupFailure failure)))
+        assertBool failure ("creating a ring" `isInfixOf` failure)
 
 -- Shutting down ----------------------------------------------------------------
 
@@ -201,7 +201,7 @@ shutdownPending = do
     waiting <- beginPending b (Accept l nullPtr nullPtr)
     also <- beginPending b (Receive x buffer 8)
     _ <- poll b noWait
-    unsent <- beginPending b (AwaitReadable x)
+    unsent <- beginPending b (Await Reading x)
     forgotten <- newIORef False
     forget b x (writeIORef forgotten True)
     shutdown b

@@ -72,7 +72,7 @@ withRing :: UringSettings -> (Uring () -> Backend () -> IO ()) -> Assertion
 withRing settings act =
   runInBoundThread $
     openUring settings >>= \case
-      Left failure -> skipped (describeSetupFailure failure)
+      Left failure -> skipped failure
       Right u -> do
         let b = uringBackend u
         act u b

@@ -1,8 +1,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | Operations on streams, tried without blocking. Tried by backends on readiness before and after
--- they wait, by io_uring before it submits. Says which call an operation is, and what its answer
--- proves about the stream.
+-- | Operations on streams, tried without blocking: by backends on readiness before and after they wait, by
+-- io_uring before it submits.
 module Weft.Internal.Backend.Attempt
   ( attempt,
     firstAttempt,
@@ -15,7 +14,7 @@ where
 
 import Data.Int (Int64)
 import Foreign.C.Types (CInt)
-import Weft.Internal.Backend (Operation (..))
+import Weft.Internal.Backend (Direction (..), Operation (..))
 import Weft.Internal.Os.Descriptor (Descriptor, descriptorNumber)
 import Weft.Internal.Os.Sys (Result)
 import Weft.Internal.Os.Sys qualified as Sys
@@ -35,10 +34,8 @@ firstAttempt = \case
 laterAttempt :: Bool -> Operation -> IO Result
 laterAttempt untouched = \case
   Connect d _ _ -> Sys.connectResult (number d)
-  AwaitReadable _ | untouched -> pure 0
-  AwaitWritable _ | untouched -> pure 0
-  AwaitReadableFd _ | untouched -> pure 0
-  AwaitWritableFd _ | untouched -> pure 0
+  Await {} | untouched -> pure 0
+  AwaitFd {} | untouched -> pure 0
   other -> attempt other
 
 -- | One system call. 'Sys.wouldBlock' also for what is not tried: beginning a connection, and files.
@@ -51,10 +48,8 @@ attempt = \case
   Accept d address size -> Sys.accept (number d) address size
   ReadStream d p n -> Sys.readStream (number d) p n
   WriteStream d p n -> Sys.writeStream (number d) p n
-  AwaitReadable d -> Sys.readyNow (number d) Sys.readableBit
-  AwaitWritable d -> Sys.readyNow (number d) Sys.writableBit
-  AwaitReadableFd n -> Sys.readyNow n Sys.readableBit
-  AwaitWritableFd n -> Sys.readyNow n Sys.writableBit
+  Await direction d -> Sys.readyNow (number d) (readyBit direction)
+  AwaitFd direction n -> Sys.readyNow n (readyBit direction)
   SendFile d file offset n -> do
     resident <- Sys.residentBytes (number file) offset n
     if resident < 0
@@ -67,6 +62,11 @@ attempt = \case
 sendResident :: Descriptor -> Descriptor -> Int64 -> Int -> IO Result
 sendResident _ _ _ 0 = pure 0
 sendResident d file offset n = Sys.sendFile (number d) (number file) offset n
+
+readyBit :: Direction -> Int
+readyBit = \case
+  Reading -> Sys.readableBit
+  Writing -> Sys.writableBit
 
 number :: Descriptor -> CInt
 number = descriptorNumber

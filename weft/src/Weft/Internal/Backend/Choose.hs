@@ -1,7 +1,6 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | Which event source the workers use. A user's choice becomes a backend for each worker; the
--- operator is told once when it had to be another one.
+-- | Which event source the workers use. The operator is told once when it had to be another one.
 module Weft.Internal.Backend.Choose
   ( BackendChoice (..),
     parseBackend,
@@ -17,10 +16,9 @@ import Data.IORef
 import Data.List (intercalate)
 import System.Environment (lookupEnv)
 import Weft.Internal.Backend (Backend, Post)
-import Weft.Internal.Backend.Epoll (epoll)
-import Weft.Internal.Backend.Poll (poll)
+import Weft.Internal.Backend.Pollers (epoll, poll)
 import Weft.Internal.Backend.Readiness (newReadiness)
-import Weft.Internal.Backend.Uring (defaultUringSettings, describeSetupFailure, newUring)
+import Weft.Internal.Backend.Uring (defaultUringSettings, newUring)
 import Weft.Internal.Os.Pool (Pool)
 
 -- | An event source, by name.
@@ -62,8 +60,7 @@ chooseBackend choice = do
   wanted <- if choice == Auto then backendFromEnvironment else pure choice
   Chosen wanted <$> newIORef False
 
--- | Start the backend of one worker. Where io_uring cannot be set up, epoll takes its place; the
--- operator is told once.
+-- | Start the backend of one worker. Where io_uring cannot be set up, epoll takes its place.
 startBackend :: Chosen -> Pool -> Post -> (String -> IO ()) -> IO (Backend w)
 startBackend (Chosen choice told) pool post report = case choice of
   Auto -> newReadiness epoll pool post
@@ -74,5 +71,5 @@ startBackend (Chosen choice told) pool post report = case choice of
       Right backend -> pure backend
       Left reason -> do
         already <- atomicModifyIORef' told (True,)
-        unless already $ report ("io_uring cannot be used here (" <> describeSetupFailure reason <> "); using epoll")
+        unless already $ report ("io_uring cannot be used here (" <> reason <> "); using epoll")
         newReadiness epoll pool post

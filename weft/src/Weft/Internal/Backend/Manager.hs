@@ -1,6 +1,6 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | An event manager for plain IO. Makes, steps and frees a manager on any poller, for "Weft.EventManager".
+-- | An event manager for plain IO: made, stepped and freed, for "Weft.EventManager".
 module Weft.Internal.Backend.Manager
   ( newEventManager,
     freeEventManager,
@@ -18,6 +18,7 @@ import Control.Monad (unless, void, when)
 import Data.Foldable (for_)
 import Data.IORef
 import Data.IntSet qualified as IntSet
+import Data.Primitive.PrimVar (newPrimVar)
 import Data.Sequence qualified as Seq
 import Weft.Internal.Backend.Manager.State
 import Weft.Internal.Backend.Manager.Table
@@ -39,6 +40,7 @@ newEventManager source =
       <$> newCollector source
       <*> newInbox
       <*> newStripes
+      <*> newPrimVar 1
       <*> Timers.new
       <*> newMVar ()
       <*> newIORef Nothing

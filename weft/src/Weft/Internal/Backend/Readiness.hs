@@ -1,21 +1,23 @@
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | A completion-shaped event source on top of a readiness source. The portable front end: a
--- 'Backend' out of a 'Poller'. An operation on a stream goes to
--- "Weft.Internal.Backend.Readiness.Stream", one on a file to the pool
--- ("Weft.Internal.Backend.Readiness.Jobs"). The division into a front end and small pollers is that
--- of GHC's own event manager (O'Sullivan and Tibell 2010).
+-- | A completion-shaped event source on top of a readiness source: a 'Backend' out of a 'Poller'. An operation
+-- on a stream goes to "Weft.Internal.Backend.Readiness.Stream", one on a file to the pool. The division into a front end and small pollers is that of
+-- GHC's own event manager (O'Sullivan and Tibell 2010).
 module Weft.Internal.Backend.Readiness (newReadiness) where
 
 import Control.Monad (unless, void, when)
+import Data.Bits ((.&.), (.|.))
 import Data.Foldable (for_)
 import Data.IORef
 import Data.IntMap.Strict qualified as IntMap
+import Data.Sequence (Seq (..), (|>))
+import Data.Sequence qualified as Seq
+import Data.Word (Word32)
+import Foreign.C.Error (ePERM)
+import Foreign.C.Types (CInt)
 import Weft.Internal.Backend
 import Weft.Internal.Backend.Readiness.Collector
-import Weft.Internal.Backend.Readiness.Foreign
-import Weft.Internal.Backend.Readiness.Jobs
 import Weft.Internal.Backend.Readiness.Poller
 import Weft.Internal.Backend.Readiness.Source
 import Weft.Internal.Backend.Readiness.Stream
@@ -24,6 +26,7 @@ import Weft.Internal.Backend.Wakeup (wakeUp)
 import Weft.Internal.Data.Conditional
 import Weft.Internal.Os.Descriptor (Descriptor (..))
 import Weft.Internal.Os.Pool (Pool)
+import Weft.Internal.Os.Sys (Result)
 import Weft.Internal.Os.Sys qualified as Sys
 
 -- | A backend on a new poller. File operations run in the pool and come back through the post.
@@ -55,10 +58,8 @@ submitTo src op done = case op of
   SendMessage d _ -> onStream src Writing d op done
   Accept d _ _ -> onStream src Reading d op done
   Connect d _ _ -> onStream src Writing d op done
-  AwaitReadable d -> onStream src Reading d op done
-  AwaitWritable d -> onStream src Writing d op done
-  AwaitReadableFd n -> awaitForeign src Reading n op done
-  AwaitWritableFd n -> awaitForeign src Writing n op done
+  Await direction d -> onStream src direction d op done
+  AwaitFd direction n -> awaitForeign src direction n op done
   ReadStream d _ _ -> onStream src Reading d op done
   WriteStream d _ _ -> onStream src Writing d op done
   SendFile d _ _ _ -> onStream src Writing d op done
@@ -86,49 +87,44 @@ inPool src descriptors op done system = do
 -- | 'cancel' of a readiness backend.
 cancelIn :: Source w -> Token -> IO ()
 cancelIn src token
-  | partInPool parts = withdrawJob src key
+  | isInPool token = withdrawJob src key
   | otherwise =
       existingSlot (sourceTable src) number >>= mapM_ \slot ->
         standing slot >>= \case
           Standing _ _ w | direction == Reading, waiterSequence w == key -> leavePlace slot >> completeLater src Sys.canceled w
           _ -> do
             ws <- readWaiters slot direction
-            case takeWaiter key ws of
+            case Seq.breakl ((== key) . waiterSequence) ws of
               -- Perhaps it is on its way through the pool.
-              Nothing -> withdrawJob src key
-              Just (w, rest) -> do
-                writeWaiters slot direction rest
-                phase <- slotPhase slot
-                if phase == Occupied
+              (_, Empty) -> withdrawJob src key
+              (before, w :<| later) -> do
+                writeWaiters slot direction (before <> later)
+                occupied <- isOccupied slot
+                if occupied
                   then settle src slot number
                   else -- A poller that reports once may report too much: 'wakeForeign' tells it again.
                     unless (pollerHasOnce (sourcePoller src)) $ void (settleForeign src slot number)
                 completeLater src Sys.canceled w
   where
-    parts = tokenParts token
-    key = partSequence parts
-    number = partNumber parts
-    direction = partDirection parts
+    key = tokenSequence token
+    number = tokenNumber token
+    direction = tokenDirection token
 
 -- | Cancel all that wait on a slot; answers how many there were.
 cancelWaiters :: Source w -> Slot w -> IO Int
 cancelWaiters src slot = do
   ws <- allWaiters slot
-  for_ [Reading, Writing] \direction -> writeWaiters slot direction NoWaiter
+  for_ [Reading, Writing] \direction -> writeWaiters slot direction Empty
   leavePlace slot
   mapM_ (completeLater src Sys.canceled) ws
   pure (length ws)
 
 -- Note [Events in portions]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~
--- With a thousand connections one look finds hundreds of events. If all were handled at once, all their
--- receives would come first and all their sends long after, when nothing of the connection is in the
--- processor's near memory any more. So a poll handles a portion, the threads that it makes ready run,
--- and the next poll goes on where this one stopped.
---
--- An event that waits in our memory is to Note [No wake-up is lost] one that was not collected yet: it
--- finds the flags, the waiters and the serial of the moment in which it is handled. Nothing blocks
--- while there is one.
+-- With a thousand connections one look finds hundreds of events. If all were handled at once, their sends
+-- would come long after their receives, when nothing of the connection is in the processor's near memory. So
+-- a poll handles a portion, the threads that it makes ready run, and the next poll goes on from there. An event that waits in our memory is to Note [No wake-up is lost] one that was not collected yet. Nothing
+-- blocks while there is one.
 
 -- | How many events are handled in one poll.
 portion :: Int
@@ -189,7 +185,7 @@ visitSource :: Source w -> (Operation -> w -> r -> IO r) -> r -> IO r
 visitSource src f z =
   foldSlots (foldSlotWaiters onWaiter) z (sourceTable src) >>= inJobs >>= inDeliveries
   where
-    onWaiter _ w = f (waiterOperation w) (completionFor (waiterCompletion w))
+    onWaiter _ (StreamWaiter _ op done) = f op (completionFor done)
     inJobs acc = do
       jobs <- readIORef (sourceJobs src)
       IntMap.foldr (\job next !a -> onJob job a >>= next) pure jobs acc
@@ -208,9 +204,8 @@ tokensOf src wanted = do
   pure ([jobToken key | (key, job) <- IntMap.toList jobs, wanted (completionFor (jobCompletion job))] <> waiting)
   where
     numberOf = \case
-      AwaitReadableFd n -> Just n
-      AwaitWritableFd n -> Just n
-      op -> descriptorNumber <$> streamOf op
+      AwaitFd _ n -> Just n
+      op -> descriptorNumber . snd <$> streamOf op
     token direction w found =
       pure $ case numberOf (waiterOperation w) of
         Just number | wanted (completionFor (waiterCompletion w)) -> streamToken (waiterSequence w) number direction : found
@@ -225,3 +220,90 @@ shutdownSource src =
     stopJobs src
     _ <- deliverAll src
     freeCollector (sourceCollector src)
+
+-- Note [Foreign numbers]
+-- ~~~~~~~~~~~~~~~~~~~~~~
+-- Weft registers a descriptor of its own once, and knows when it is closed. A foreign one is used and
+-- closed by code that does not say so. So each wait has the poller told anew, for one level-triggered
+-- event ('Once'; where the poller does not know that, it is told to drop what no operation waits for).
+-- What it still knows of a file that is gone is replaced, or finds no waiter.
+--
+-- The operations wait in the slot of the number while it is not occupied. All events of foreign numbers
+-- have one serial, which no descriptor of Weft's has. An event that was
+-- collected before the number was closed can end a wait for the number's next file: the caller tries
+-- its operation and waits again.
+--
+-- A number can be Weft's on this worker, because the program has given the number of its socket to a
+-- library: then the operation waits as those on the socket do, since the poller has one registration for a
+-- number. It can become Weft's while an operation waits for it as a foreign one
+-- ('Weft.Socket.adoptSocket'): these waits end ('withSlot').
+
+-- | The serial in the events of foreign numbers.
+foreignSerial :: Word32
+foreignSerial = 0
+
+-- | 'submit' for a wait for a foreign number.
+awaitForeign :: Source w -> Direction -> CInt -> Operation -> Completion w -> IO Answer
+awaitForeign src direction number op done
+  | number < 0 = pure Sys.badDescriptor
+  | otherwise =
+      existingSlot (sourceTable src) number >>= \case
+        Just slot -> waitIn slot
+        Nothing -> do
+          -- Any number at all must not make the table large.
+          r <- Sys.readyNow number (interestBits (interestIn direction))
+          if r == Sys.wouldBlock then slotAt (sourceTable src) number >>= waitIn else pure r
+  where
+    waitIn slot = do
+      occupied <- isOccupied slot
+      if occupied then submitStream src slot direction number op done else waitForeign slot
+    waitForeign slot = do
+      others <- waitedFor slot
+      r <- watchForeign src number (others <> interestIn direction)
+      if
+        | r == Sys.failureCode ePERM -> pure 0
+        | Sys.isFailure r -> pure r
+        | otherwise -> do
+            key <- nextSequence src
+            readWaiters slot direction >>= writeWaiters slot direction . (|> StreamWaiter key op done)
+            pure (pending (streamToken key number direction))
+
+-- | Have the poller report this, once.
+watchForeign :: Source w -> CInt -> Interest -> IO Result
+watchForeign src number = pollerWatch poller number (makeKey number foreignSerial) (if pollerHasOnce poller then Once else Level)
+  where
+    poller = sourcePoller src
+
+-- | Some operations have ended: have the poller report what the others wait for. Answers how many
+-- completions ran, because the poller refuses.
+settleForeign :: Source w -> Slot w -> CInt -> IO Int
+settleForeign src slot number = do
+  wanted <- waitedFor slot
+  if wanted == noInterest
+    then 0 <$ unless (pollerHasOnce (sourcePoller src)) (pollerRemove (sourcePoller src) number)
+    else do
+      r <- watchForeign src number wanted
+      if Sys.isFailure r then endWaits slot [Reading, Writing] r else pure 0
+
+-- | Complete all that wait in these directions; answers how many there were.
+endWaits :: Slot w -> [Direction] -> Result -> IO Int
+endWaits slot directions r = do
+  ended <- mconcat <$> mapM (readWaiters slot) directions
+  for_ directions \direction -> writeWaiters slot direction Empty
+  for_ ended \w -> complete (waiterCompletion w) r
+  pure (length ended)
+
+-- | An event: the readiness bits of a foreign number. Answers how many completions ran.
+wakeForeign :: Source w -> Slot w -> CInt -> Int -> IO Int
+wakeForeign src slot number bits = do
+  occupied <- isOccupied slot
+  if
+    | occupied -> pure 0
+    | bits .&. Sys.invalidBit /= 0 -> endWaits slot [Reading, Writing] Sys.badDescriptor <* settleForeign src slot number
+    | otherwise -> do
+        met <- endWaits slot (filter concerned [Reading, Writing]) 0
+        (met +) <$> settleForeign src slot number
+  where
+    concerned = \case
+      Reading -> bits .&. (Sys.readableBit .|. Sys.readHangupBit) /= 0
+      Writing -> bits .&. (Sys.writableBit .|. Sys.writeHangupBit) /= 0

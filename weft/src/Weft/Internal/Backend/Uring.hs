@@ -1,19 +1,13 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | The event source on io_uring.
---
--- Operations that would block become submissions on a ring shared with the kernel; 'poll' hands over
--- all that gathered and collects what has completed, in one system call. A ring belongs to one worker.
--- All but 'wake' is called on the OS thread that runs the worker at the time, a bound one: no other
--- thread may enter the ring, and the kernel cancels what a thread has submitted when it ends. See Note
--- [Life of an operation], Note [Another thread drives the ring], and Note [Closing a descriptor] in
--- "Weft.Internal.Backend.Uring.State".
+-- | The event source on io_uring. Operations that would block become submissions on a ring shared with the
+-- kernel; 'poll' hands over all that gathered and collects what has completed, in one system call. All but
+-- 'wake' is called on the OS thread that runs the worker at the time, a bound one.
 module Weft.Internal.Backend.Uring
   ( newUring,
     UringSettings (..),
     CompletionWork (..),
     defaultUringSettings,
-    describeSetupFailure,
     Uring,
     openUring,
     uringBackend,
@@ -32,7 +26,7 @@ import GHC.Clock (getMonotonicTimeNSec)
 import Weft.Internal.Backend
 import Weft.Internal.Backend.Attempt (attempt)
 import Weft.Internal.Backend.Uring.Descriptors qualified as Descriptors
-import Weft.Internal.Backend.Uring.Ring (CompletionWork (..), Ring, SetupFailure, UringSettings (..), defaultUringSettings, describeSetupFailure)
+import Weft.Internal.Backend.Uring.Ring (CompletionWork (..), Ring, UringSettings (..), defaultUringSettings)
 import Weft.Internal.Backend.Uring.Ring qualified as Ring
 import Weft.Internal.Backend.Uring.State
 import Weft.Internal.Backend.Uring.Steps
@@ -59,48 +53,43 @@ import Weft.Internal.Os.Sys qualified as Sys
 -- Cancelling only marks the entry and queues a cancellation. The operation still retires through the
 -- terminal completion of its own submission, and a result that came first is delivered. A cancellation
 -- that finds nothing (ENOENT) most often comes after that. But the kernel also finds no request that it
--- is about to try again: one that would have waited, for a connection say that another thread may take.
--- It waits then, and was not cancelled. So when a cancellation has found nothing, and the key is still
--- live, it is queued again: completions are collected in their order. After a takeover it is repeated
--- until the former ring has given the request back.
+-- is about to try again, which then waits. So when a cancellation has found nothing, and the key is still
+-- live, it is queued again: completions are collected in their order.
 --
 -- There must not be two sends in flight on one stream socket (their bytes could mix), nor two receives:
 -- callers take turns.
 --
--- A receive that waits for a watched descriptor has no submission: Note [Watched
--- descriptors] in "Weft.Internal.Backend.Uring.Watch". Where it stands, its key lives on when its result is delivered.
+-- A receive that waits for a watched descriptor has no submission (Note [Watched descriptors] in
+-- "Weft.Internal.Backend.Uring.Watch"); where it stands, its key lives on when its result is delivered.
 
 -- Note [Another thread drives the ring]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
--- A request belongs to the OS thread that submitted it. With deferred completion work (what a ring has
--- on Linux 6.10 and later) that thread alone may enter the ring, and the work is done where it does. So when another thread, B, takes
--- over from A, 'adopt' closes the ring, and B opens another with its next poll. The closed one is reached by nobody any more:
--- the kernel cancels what is in flight there, by a thread of its own, also while A computes. The completions come
--- to memory that is ours, which outlives the ring; B collects them beside its own. Each request completes there once more:
+-- A request belongs to the OS thread that submitted it. With deferred completion work (Linux 6.10 and later) that
+-- thread alone may enter the ring, and the work is done where it does. So when another thread, B, takes over from
+-- A, 'adopt' closes the ring, and B opens another with its next poll. The kernel cancels what is in flight in the
+-- closed one, by a thread of its own, also while A computes. The completions come to memory that is ours, which
+-- outlives the ring; B collects them beside its own. Each request completes there once more:
 --
 --   with ECANCELED   which nobody asked for: 'after' submits it again, a watch is made anew, both on the new ring
 --   with a result    when it had an effect. So nothing is done twice, and no byte is lost
 --   not at all       what A had queued and not handed over. The queue is ours, too: it counts as cancelled
 --
--- That takes 0.2 milliseconds, with 8,000 requests 18; a socket that is closed in this time is closed 6 to 8
--- later. While A is in a wait that nothing interrupts (a disk, vfork) A's requests wait for the end of it.
--- Nothing wakes B when such a completion comes, so B looks each millisecond while one is missing. What does not fit into the
--- completion queue is lost here, so it is as large as it can be, 65,536. Where the kernel gives B no ring,
--- operations stay in the backlog, and each poll asks again.
+-- That takes 0.2 milliseconds, with 8,000 requests 18. While A is in a wait that nothing interrupts (a disk, vfork)
+-- A's requests wait for the end of it. Nothing wakes B when such a completion comes, so B looks each millisecond
+-- while one is missing. What does not fit into the completion queue is lost here, so it is as large as it can be.
+-- Where the kernel gives B no ring, operations stay in the backlog, and each poll asks again.
 --
 -- With 'Cooperative' work, on older kernels, the ring stays and A's requests with it:
 --
---   A has ended        the kernel cancels what A had submitted, at A's end or (seen on
---                      Linux 6.18) only when the descriptor is ready: ECANCELED, or EFAULT if
---                      it was about to be tried, 4 to 12 ms late. 'after' submits it again.
---   A computes         it does the work at the next clock tick, 1.9 ms late on average and
---                      5.5 ms at most, at 250 ticks a second.
---   A sleeps           where signals can interrupt: it is woken and does the work at once.
+--   A has ended   the kernel cancels what A had submitted, at A's end or (Linux 6.18) only when the descriptor is
+--                 ready: ECANCELED, or EFAULT if it was about to be tried. 'after' submits it again.
+--   A computes    it does the work at the next clock tick.
+--   A sleeps      where signals can interrupt: it is woken and does the work at once.
 --
--- That is once for each request: requests from then on are B's. Nothing is watched there, because a watch would stay A's.
+-- Requests from then on are B's. Nothing is watched there, because a watch would stay A's.
 
 -- | An event source on a new ring, or the reason why there is none. The post is not used: no pool is needed.
-newUring :: UringSettings -> Post -> IO (Either SetupFailure (Backend w))
+newUring :: UringSettings -> Post -> IO (Either String (Backend w))
 newUring settings _ = fmap uringBackend <$> openUring settings
 
 uringBackend :: Uring w -> Backend w
@@ -126,7 +115,6 @@ foldPending u z f =
   Slots.foldM (\acc key p -> isWaiting key p >>= \waits -> if waits then f acc key p else pure acc) z (table u)
 {-# INLINE foldPending #-}
 
--- | For counters and tests.
 uringRing :: Uring w -> Ring
 uringRing = ring
 
@@ -167,8 +155,7 @@ submitOperation u op done =
 tryFirst :: Uring w -> Descriptor -> Operation -> IO Int
 tryFirst u d op = case op of
   -- An operation that only waits was most often tried already.
-  AwaitReadable _ -> pure Sys.wouldBlock
-  AwaitWritable _ -> pure Sys.wouldBlock
+  Await {} -> pure Sys.wouldBlock
   _ -> withHint op (attempt op) $ \_ hint n -> do
     waits <- Descriptors.hasFlag hint (descriptors u) d
     if waits
@@ -187,10 +174,10 @@ learn u op r = withHint op (pure ()) $ \d hint n -> Descriptors.setFlag hint (r 
 -- | The descriptor of a transfer, what may be remembered about it, and its length.
 withHint :: Operation -> r -> (Descriptor -> Descriptors.Flag -> Int -> r) -> r
 withHint op none f = case op of
-  Receive d _ n -> f d Descriptors.drained n
-  ReadStream d _ n -> f d Descriptors.drained n
-  Send d _ n -> f d Descriptors.filled n
-  WriteStream d _ n -> f d Descriptors.filled n
+  Receive d _ n -> f d Descriptors.Drained n
+  ReadStream d _ n -> f d Descriptors.Drained n
+  Send d _ n -> f d Descriptors.Filled n
+  WriteStream d _ n -> f d Descriptors.Filled n
   _ -> none
 {-# INLINE withHint #-}
 
@@ -243,9 +230,9 @@ pollRing u t = do
 
 -- Note [Portions of completions]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
--- A poll handles at most 16 completions, and the threads that it makes ready run before the next, as
--- with epoll (Note [Events in portions] in "Weft.Internal.Backend.Readiness"). While there are
--- completions in our memory, a poll enters the kernel only to hand something over, and does not block.
+-- A poll handles at most 16 completions, as with epoll (Note [Events in portions] in
+-- "Weft.Internal.Backend.Readiness"). While there are completions in our memory, a poll enters the kernel
+-- only to hand something over, and does not block.
 
 -- | Handle the given number of events, after some completions.
 collect :: Uring w -> Int -> Int -> IO Int

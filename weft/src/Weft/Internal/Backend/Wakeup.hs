@@ -1,9 +1,8 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | Waking a worker that blocks in its event source. What another OS thread has for a worker that
--- blocks in the kernel must get it out. The event counter (@eventfd@) that does so is written only
--- when the worker is blocked in fact, and once however many wake it. 'wakeUp' is for any OS thread,
--- everything else for the owner of the event source.
+-- | Waking a worker that blocks in its event source, by an event counter (@eventfd@) that is written only when
+-- the worker is blocked in fact, and once however many wake it. 'wakeUp' is for any OS thread, everything
+-- else for the owner of the event source.
 module Weft.Internal.Backend.Wakeup
   ( Wakeup,
     newWakeup,
@@ -48,10 +47,9 @@ import Weft.Internal.Os.Sys qualified as Sys
 -- Nothing is lost: a thread that has filled the inbox and finds 'notified' set relies on the owner,
 -- which clears it later and looks at the inbox after that.
 --
--- The write may come late, when the owner has already woken for another reason. Then one wait returns
--- at once, which is harmless; but it must not come after the counter's number is closed and another
--- file's. So the owner counts what it is owed: one for each blocked+notified it cleared, minus what it
--- has read; 'freeWakeup' waits for the rest, which are between two instructions of their threads.
+-- The write may come late, when the owner has already woken for another reason, but not after the counter's
+-- number is closed. So the owner counts what it is owed: one for each blocked+notified it cleared, minus
+-- what it has read; 'freeWakeup' waits for the rest, which are between two instructions of their threads.
 
 -- | See Note [The states of a wake-up].
 data Wakeup = Wakeup
@@ -88,7 +86,7 @@ watchedWakeup poller new = do
   w <- new
   w <$ Sys.throwFailure "watch a wake-up" (pollerWatch poller (wakeupDescriptor w) (wakeupKey w) (pollerTrigger poller) toRead) `onException` freeWakeup w
 
--- | The key of its events. Descriptors have other serials than 0, and nothing else waits for this number.
+-- | The key of its events. Nothing else waits for this number.
 wakeupKey :: Wakeup -> Key
 wakeupKey w = makeKey (wakeupDescriptor w) 0
 

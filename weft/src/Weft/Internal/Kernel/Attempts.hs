@@ -2,10 +2,9 @@
 {-# LANGUAGE UnliftedFFITypes #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | Attempts at the operating system, at once or not at all. Called in plain 'IO' on any OS thread,
--- also for a socket that is being closed or was: each call holds the descriptor (Note [Use of the
--- number] in "Weft.Internal.Os.Descriptor"). See @cbits/weft_now.c@.
-module Weft.Internal.Kernel.Attempts (systemAttempts) where
+-- | Attempts at the operating system (@cbits/weft_now.c@), on any OS thread, also for a socket that is being
+-- closed or was: each call holds the descriptor (Note [Use of the number] in "Weft.Internal.Os.Descriptor").
+module Weft.Internal.Kernel.Attempts (systemAttempts, mostAtOnce) where
 
 import Control.Monad.Primitive (RealWorld)
 import Data.ByteString.Internal (ByteString (BS))

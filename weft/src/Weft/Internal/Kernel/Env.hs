@@ -1,13 +1,12 @@
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | The shared part of the system kernel on one worker. Carries an operation from a system call to
--- the backend and its result back. On the worker that owns it.
+-- | The system kernel on one worker: carries an operation from a system call to the backend and its result back.
 module Weft.Internal.Kernel.Env
   ( Env (..),
     Answering,
     Alarm (..),
-    Starved (..),
+    retryStarved,
 
     -- * Carrying out operations
     operate,
@@ -53,6 +52,8 @@ import Weft.Internal.Core.SystemCall (Buffer (..))
 import Weft.Internal.Core.Trace
 import Weft.Internal.Data.Conditional
 import Weft.Internal.Data.Shortage (Shortage)
+import Weft.Internal.Data.Slots (SlotKey, Slots)
+import Weft.Internal.Data.Slots qualified as Slots
 import Weft.Internal.Data.Timers qualified as Timers
 import Weft.Internal.Kernel (Host (..), hostPost, hostPostTo, hostReady, hostWorker)
 import Weft.Internal.Os.Descriptor
@@ -74,16 +75,10 @@ data Env = Env
     -- | Operations completed by polls, and timers fired, since the start.
     envCompleted :: !(PrimVar RealWorld Int),
     envFired :: !(PrimVar RealWorld Int),
-    -- | Accepts that wait for a free descriptor.
-    envStarved :: !(IORef [Starved]),
+    -- | Accepts that wait for a free descriptor: their threads, and how they go on.
+    envStarved :: !(Slots (Tcb, Resume)),
     -- | The reports of it to the operator.
     envShortage :: !Shortage
-  }
-
--- | An accept that waits for a free descriptor: whether it was tried again, and how to.
-data Starved = Starved
-  { starvedTried :: !(IORef Bool),
-    starvedAgain :: !(IO ())
   }
 
 -- | The action of a timer. The common case is data, because a million of them may exist.
@@ -104,9 +99,8 @@ operate env why d operation keep !wait next = do
     else keep >> pure (next answer)
 {-# INLINE operate #-}
 
--- | As 'operate', where the completion may run again (Note [Standing receives] in
--- "Weft.Internal.Core.Standing"): how the thread goes on after a result, and what is to be done
--- when the operation is pending.
+-- | As 'operate', where the completion may run again (Note [Standing receives] in "Weft.Internal.Core.Standing"):
+-- how the thread goes on after a result, and what is to be done when the operation is pending.
 operateAgain :: Env -> Descriptor -> Operation -> IO () -> Wait -> (Int -> IO Resume) -> (Answer -> IO ()) -> IO Trace
 operateAgain env d operation keep !wait came kept = do
   answer <- start env d operation wait (\r -> keep >> came r >>= completed env Completed wait r)
@@ -119,8 +113,8 @@ operateAgain env d operation keep !wait came kept = do
     else keep >> (\resume -> resume ()) <$> came answer
 {-# INLINE operateAgain #-}
 
--- | Ask for the end of a pending operation. A function of two arguments, and of the state, so
--- that what a waiting thread keeps of it is these two, and the answer unboxed.
+-- | Ask for the end of a pending operation. A function of the state, too, so that a waiting thread keeps two
+-- arguments of it, and the answer unboxed.
 abort :: Env -> Answer -> IO ()
 abort env !answer = IO $ \s -> case cancel (envBackend env) (answerToken answer) of IO act -> act s
 
@@ -138,10 +132,9 @@ operateIO env why d operation wait next = operate env why d operation (pure ()) 
 
 -- Note [A thread that moves]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~
--- A thread whose operation has ended is ready, and may be given to another worker before it runs.
--- So its next node must not touch the worker that carried out the operation: that ready queue,
--- those timers and that backend are no longer ours, and a thread put into a queue from elsewhere
--- may be lost. A node that needs a worker takes the one it runs on.
+-- A thread whose operation has ended is ready, and may be given to another worker before it runs. So its
+-- next node must not touch the worker that carried out the operation: a thread put into a queue from
+-- elsewhere may be lost. A node that needs a worker takes the one it runs on.
 
 -- | A node that goes on with the part of the worker that the thread is on by then.
 onItsWorker :: Env -> (Env -> IO Trace) -> Trace
@@ -182,8 +175,8 @@ start env d operation !wait completion = whileOpen env d $ do
 countPending :: Env -> Int -> IO ()
 countPending env by = readPrimVar (envPending env) >>= writePrimVar (envPending env) . (+ by)
 
--- | The end of an operation that was pending. Not inlined: a completion, which is what a waiting thread
--- consists of, holds the environment and not the parts that it needs.
+-- | The end of an operation that was pending. Not inlined, so that a waiting thread's completion holds the
+-- environment and not the parts that it needs.
 completed :: Env -> Why -> Wait -> Int -> Resume -> IO ()
 completed env why wait r resume = countPending env (-1) >> retire env why wait r resume
 {-# NOINLINE completed #-}
@@ -193,18 +186,16 @@ whileOpen :: Env -> Descriptor -> IO Int -> IO Int
 whileOpen env d action = ifM (enterWorker d (hostWorker (envHost env))) action (pure Sys.badDescriptor)
 {-# INLINE whileOpen #-}
 
--- | 'whileOpen' for what the backend has no part in. A job of the pool, which goes on after the answer,
--- looks again itself.
+-- | 'whileOpen' for what the backend has no part in. A job of the pool looks again itself.
 unlessClosed :: Env -> String -> Descriptor -> IO Trace -> IO Trace
 unlessClosed env what d answer = do
   open <- enterWorker d (hostWorker (envHost env))
   if open then answer else pure (failing what Nothing (const Done) Sys.badDescriptor)
 {-# INLINE unlessClosed #-}
 
--- | Run an action that may block in the pool. When the wait is cancelled before a pool thread has
--- begun, nothing is done; afterwards the action is interrupted with 'JobInterrupted' where it can be,
--- and its own end decides:
--- Note [Actions elsewhere] in "Weft.Internal.Core.Interrupt".
+-- | Run an action that may block in the pool. When the wait is cancelled before a pool thread has begun,
+-- nothing is done; afterwards the action is interrupted with 'JobInterrupted', and its own end decides: Note
+-- [Actions elsewhere] in "Weft.Internal.Core.Interrupt".
 inPool :: Env -> IO a -> Wait -> (a -> Trace) -> IO Trace
 inPool env action (Wait anyone request _) k = do
   let home = hostHome (envHost env)
@@ -231,22 +222,19 @@ closeDescriptor env d wait k = do
     Just knowing -> do
       let host = envHost env
       left <- newIORef (length knowing)
-      stage <- newIORef Closing
+      closed <- newIORef False
+      awaited <- newIORef False
       let finish = ifM (isHeld d) finishLater finishNow
-          -- Another thread holds it for one call that does not wait, nearly always for less than
-          -- this.
+          -- Another thread holds it for one call that does not wait, nearly always for less than this.
           finishLater = do
             moment <- Sys.monotonicNow
             void (Timers.insert (envTimers env) (moment + 100_000) (Alarm finish))
           finishNow = do
             _ <- Sys.close (descriptorNumber d)
-            starved <- atomicModifyIORef' (envStarved env) ([],)
-            mapM_ starvedAgain starved
-            reached <- readIORef stage
-            writeIORef stage ClosedNow
-            case reached of
-              Awaited -> hostReady host Completed (waitTcb wait) k
-              _ -> pure ()
+            starved <- Slots.foldM (\found key (_, again) -> pure ((key, again) : found)) [] (envStarved env)
+            for_ starved $ \(key, again) -> retryStarved env key (pure again)
+            writeIORef closed True
+            whenM (readIORef awaited) $ hostReady host Completed (waitTcb wait) k
           -- Runs on this worker, so the count needs no atomic step.
           retired = do
             n <- readIORef left
@@ -259,13 +247,12 @@ closeDescriptor env d wait k = do
           else hostPostTo host w $ do
             there <- readArray (envPeers env) w
             for_ there $ \peer -> forget (envBackend peer) d (hostPost host retired)
-      reached <- readIORef stage
-      case reached of
-        ClosedNow -> pure (k ())
-        _ -> Parked <$ writeIORef stage Awaited
+      ifM (readIORef closed) (pure (k ())) (Parked <$ writeIORef awaited True)
 
--- | How far a close has come on its worker. Its thread is parked when 'Awaited'.
-data ClosingStage = Closing | Awaited | ClosedNow
+-- | Have a starved accept go on, if it has not yet.
+retryStarved :: Env -> SlotKey -> IO Resume -> IO ()
+retryStarved env key resume =
+  Slots.take (envStarved env) key >>= mapM_ \(tcb, _) -> resume >>= hostReady (envHost env) Accepted tcb
 
 -- | The next node for a result: the continuation, or the error that it encodes.
 failing :: String -> Maybe FilePath -> (Int -> Trace) -> Int -> Trace

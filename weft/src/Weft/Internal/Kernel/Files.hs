@@ -1,8 +1,9 @@
+{-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | The system kernel's files and directories. A call about data in memory is answered from there
--- ("Weft.Internal.Kernel.AtOnce"); all else goes to the backend (io_uring, or the pool of a readiness
--- backend) or to the pool.
+-- | The system kernel's files and directories. Most requests to a file concern what is in memory, where a
+-- system call takes a microsecond: these are tried on the worker (Note [What does not wait]). What answers
+-- 'wouldBlock' then goes to the backend (io_uring, or the pool of a readiness backend) or to the pool.
 module Weft.Internal.Kernel.Files
   ( openFile,
     readFileAt,
@@ -19,7 +20,7 @@ module Weft.Internal.Kernel.Files
   )
 where
 
-import Control.Exception (bracket)
+import Control.Exception (bracket, try)
 import Control.Monad (void, when)
 import Data.Bits (shiftL, (.&.), (.|.))
 import Data.ByteString qualified as ByteString
@@ -41,11 +42,13 @@ import System.Posix.Types (Fd (..))
 import Weft.Internal.Backend qualified as Operation
 import Weft.Internal.Core.SystemCall (Beneath (..), Buffer (..), File (..), FileKind (..), FileStatus (..), OpenFlags (..), OpenMode (..), Where (..))
 import Weft.Internal.Core.Trace
-import Weft.Internal.Kernel.AtOnce
+import Weft.Internal.Data.Conditional
+import Weft.Internal.Kernel.Attempts (mostAtOnce)
 import Weft.Internal.Kernel.Env
 import Weft.Internal.Os.Descriptor
 import Weft.Internal.Os.Net
-import Weft.Internal.Os.Sys (close, failureCode, wouldBlock)
+import Weft.Internal.Os.Pool (PoolClosed, submitPool)
+import Weft.Internal.Os.Sys (close, failureCode, isLocal, openNow, readNow, statNow, wouldBlock)
 
 -- | Fails if the directory to start from was closed.
 startingAt :: Env -> String -> Where -> IO Trace -> IO Trace
@@ -91,17 +94,17 @@ openFile env place path mode flags wait k = startingAt env what place . withPath
           system
           (if creates then fromIntegral (openPermissions flags) else 0)
           resolve
-      done identify r
+      done facts r
         | r < 0 = pure (failing what (Just (Char8.unpack path)) (const Done) r)
-        | otherwise = k . File <$> identify r
+        | otherwise = k . File <$> newDescriptorWith facts (fromIntegral r)
   tried <- case place of
     At (File dir) | not (creates || openTruncate flags || openDirect flags) -> openAtOnce env dir pathAt system resolve
     _ -> pure wouldBlock
   if tried /= wouldBlock
-    then touchForeignPtr memory >> done openedAtOnce tried
+    then touchForeignPtr memory >> done [Buffered, LocalAsked, Local] tried
     else fromPlace env place operation wait $ \r -> do
       touchForeignPtr memory
-      done (opened (not (openDirect flags))) r
+      done [Buffered | not (openDirect flags)] r
   where
     what = "open"
     flag f = if f flags then 1 else 0
@@ -233,3 +236,56 @@ onPath :: Env -> ByteString -> IO () -> Answering ()
 onPath env path action wait k
   | ByteString.elem 0 path = pure (failing "path" (Just (Char8.unpack path)) (const Done) (failureCode eINVAL))
   | otherwise = inPool env action wait k
+
+-- Note [What does not wait]
+-- ~~~~~~~~~~~~~~~~~~~~~~~~~
+-- An attempt is made only where the kernel promises an answer without the disk:
+--
+--   names    RESOLVE_CACHED looks names up in memory only (EAGAIN: not all there).
+--   opening  The promise ends with the name: the file system's own part of opening
+--            follows, which on a network asks a server, and on a local disk is memory.
+--   status   As opening: statx asks a server where there is one.
+--   reading  RWF_NOWAIT reads what is in the page cache. But not under O_DIRECT, where
+--            it only means that submitting does not wait.
+--
+-- So names, opening and status are tried beneath a directory on a file system of a list of local ones, and
+-- RESOLVE_NO_XDEV keeps them there. To ask where a directory is can take as long as a server likes: a pool
+-- thread asks when the directory is first used, and nothing is tried before its answer, a 'Fact'.
+
+-- | May attempts use it? If that is unknown, a pool thread finds out.
+isNear :: Env -> Descriptor -> IO Bool
+isNear env d = do
+  unlessM (d `knows` LocalAsked) $
+    whenM (learn d LocalAsked) . void . try @PoolClosed . submitPool (envPool env) $ do
+      answer <- isLocal (descriptorNumber d)
+      when (answer == 1) $ void (learn d Local)
+  d `knows` Local
+
+-- | Open for reading a path relative to a directory: flags, resolve flags.
+openAtOnce :: Env -> Descriptor -> Ptr Word8 -> Int -> Int -> IO Int
+openAtOnce env dir path flags resolve = beneath env dir path (openNow (descriptorNumber dir) (castPtr path) flags resolve)
+
+-- | The status of a path relative to a directory: mask, @struct statx@.
+pathStatusAtOnce :: Env -> Descriptor -> Ptr Word8 -> Int -> Ptr Word8 -> IO Int
+pathStatusAtOnce env dir path mask to = beneath env dir path (statNow (descriptorNumber dir) (castPtr path) mask (castPtr to))
+
+-- | Not for a path that is empty or absolute.
+beneath :: Env -> Descriptor -> Ptr Word8 -> IO Int -> IO Int
+beneath env dir path attempt = do
+  first <- peek path
+  near <- isNear env dir
+  if near && first /= 0 && first /= 0x2f then whileOpen env dir attempt else pure wouldBlock
+
+-- | The status of an open file: an empty path, mask, @struct statx@.
+statusAtOnce :: Env -> Descriptor -> Ptr Word8 -> Int -> Ptr Word8 -> IO Int
+statusAtOnce env d path mask to = do
+  near <- isNear env d
+  if near then whileOpen env d (statNow (descriptorNumber d) (castPtr path) mask (castPtr to)) else pure wouldBlock
+
+-- | Bytes of an open file.
+readAtOnce :: Env -> Descriptor -> Ptr Word8 -> Int -> Int64 -> IO Int
+readAtOnce env d to count at = do
+  inCache <- d `knows` Buffered
+  if inCache && count <= mostAtOnce && at >= 0
+    then whileOpen env d (readNow (descriptorNumber d) to count at)
+    else pure wouldBlock

@@ -1,8 +1,8 @@
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | The system kernel's sockets. Each call becomes an operation of the backend; those that cannot
--- block are made here and now.
+-- | The system kernel's sockets, pipes and FIFOs. Each call becomes an operation of the backend; those
+-- that cannot block are made here and now.
 module Weft.Internal.Kernel.Network
   ( openSocket,
     adoptSocket,
@@ -21,37 +21,43 @@ module Weft.Internal.Kernel.Network
     localAddress,
     peerAddress,
     resolve,
-    atOnce,
     noRoom,
+
+    -- * Pipes
+    openPipe,
+    openFifo,
+    readPipe,
+    writePipe,
+    pipeCapacity,
   )
 where
 
-import Control.Exception (SomeException, try)
-import Control.Monad (filterM, unless, void)
+import Control.Exception (SomeException, toException, try)
+import Control.Monad (unless, void, when)
 import Data.ByteString qualified as ByteString
 import Data.ByteString.Internal (ByteString (BS))
 import Data.ByteString.Unsafe qualified as ByteString
 import Data.Foldable (for_)
-import Data.IORef
 import Data.Int (Int64)
 import Data.Word (Word32, Word64, Word8)
 import Foreign.C.Error
+import Foreign.C.String (withCString)
 import Foreign.C.Types (CInt)
 import Foreign.ForeignPtr
 import Foreign.ForeignPtr.Unsafe (unsafeForeignPtrToPtr)
 import Foreign.Marshal.Alloc (alloca, allocaBytes)
-import Foreign.Marshal.Array (allocaArray)
+import Foreign.Marshal.Array (allocaArray, peekArray)
 import Foreign.Marshal.Utils (fillBytes)
 import Foreign.Ptr
 import Foreign.Storable
-import Network.Socket (AddrInfo, Family, HostName, ServiceName, SockAddr (SockAddrUnix), SocketOption (..), SocketType (..), getAddrInfo, packFamily, unpackFamily)
+import Network.Socket (AddrInfo, Family, HostName, ServiceName, SockAddr (SockAddrUnix), SocketOption (..), SocketType (GeneralSocketType), getAddrInfo, packFamily, unpackFamily)
 import Network.Socket.Address (peekSocketAddress, pokeSocketAddress, sizeOfSocketAddress)
 import Weft.Internal.Backend qualified as Operation
 import Weft.Internal.Core.Cancel (interruptible, orInterrupted)
-import Weft.Internal.Core.SystemCall (Buffer (..), Outcome (..), Socket (..), SystemCall, deliver)
+import Weft.Internal.Core.SystemCall (Buffer (..), OpenMode (..), Outcome (..), Pipe (..), Socket (..), SystemCall, deliver)
 import Weft.Internal.Core.Trace
-import Weft.Internal.Data.Conditional
 import Weft.Internal.Data.Shortage
+import Weft.Internal.Data.Slots qualified as Slots
 import Weft.Internal.Data.Time (Instant (..))
 import Weft.Internal.Data.Timers qualified as Timers
 import Weft.Internal.Kernel (answerSuspend, hostReady, hostReport)
@@ -76,8 +82,8 @@ number :: Socket -> CInt
 number = descriptorNumber . socketDescriptor
 
 openSocket :: Family -> SocketType -> Answering Socket
-openSocket family kind =
-  atOnce "socket" (c_socket (packFamily family) (socketTypeNumber kind) 0) $ \fd -> do
+openSocket family kind@(GeneralSocketType n) =
+  atOnce "socket" (c_socket (packFamily family) n 0) $ \fd -> do
     d <- newDescriptor fd
     pure (Socket d family kind)
 
@@ -87,24 +93,9 @@ adoptSocket fd wait k = allocaArray 2 $ \what -> atOnce "adopt a socket" (c_adop
   where
     adopted what _ = do
       family <- unpackFamily <$> peek what
-      kind <- socketTypeOf <$> peekElemOff what 1
+      kind <- GeneralSocketType <$> peekElemOff what 1
       d <- newDescriptor fd
       pure (Socket d family kind)
-
-socketTypeNumber :: SocketType -> CInt
-socketTypeNumber = \case
-  Stream -> 1
-  Datagram -> 2
-  Raw -> 3
-  RDM -> 4
-  SeqPacket -> 5
-  other -> error ("no such socket type: " <> show other)
-
--- | A type without a name here is unusable, but still a socket.
-socketTypeOf :: CInt -> SocketType
-socketTypeOf n = case filter ((== n) . socketTypeNumber) [Stream, Datagram, Raw, RDM, SeqPacket] of
-  kind : _ -> kind
-  [] -> NoSocketType
 
 bindSocket :: Env -> Socket -> SockAddr -> Answering ()
 bindSocket env s address wait k =
@@ -120,10 +111,8 @@ listenSocket env s backlog wait k =
     atOnce "listen" (c_listen (number s) (fromIntegral backlog)) done wait k
 
 -- | Accept one connection. One that was aborted in the queue is skipped; when descriptors or memory are short
--- ('starve') the accept waits until one is closed or a moment has passed, and the operator is told.
---
--- The connection always passes through the ready queue, so that the policy decides, and a flood of them
--- cannot keep the worker here.
+-- ('starve') the accept waits until one is closed or a moment has passed, and the operator is told. The
+-- connection passes through the ready queue, so that a flood of them cannot keep the worker here.
 acceptSocket :: Env -> Socket -> Maybe Instant -> Answering (Socket, SockAddr)
 acceptSocket first s limit wait k = attempt False first
   where
@@ -158,18 +147,10 @@ acceptSocket first s limit wait k = attempt False first
 -- | Try again when a descriptor of this process is closed, or after a while.
 starve :: Env -> Tcb -> Resume -> IO ()
 starve env tcb again = do
-  tried <- newIORef False
-  let onceWith resume =
-        unlessM (readIORef tried) $ writeIORef tried True >> resume >>= hostReady (envHost env) Accepted tcb
-      once = onceWith (pure again)
+  key <- Slots.insert (envStarved env) (tcb, again)
   now <- monotonicNow
-  key <- Timers.insert (envTimers env) (now + retryAfter) (Alarm once)
-  -- The clock has retried those already: they need no closed descriptor.
-  waiting <- readIORef (envStarved env) >>= filterM (fmap not . readIORef . starvedTried)
-  writeIORef (envStarved env) (Starved tried (once >> void (Timers.cancel (envTimers env) key)) : waiting)
-  interruptible tcb $ onceWith (orInterrupted tcb again) >> void (Timers.cancel (envTimers env) key)
-  where
-    retryAfter = 250_000_000
+  _ <- Timers.insert (envTimers env) (now + 250_000_000) (Alarm (retryStarved env key (pure again)))
+  interruptible tcb $ retryStarved env key (orInterrupted tcb again)
 
 connectSocket :: Env -> Socket -> SockAddr -> Maybe Instant -> Answering ()
 connectSocket env s address limit wait k = do
@@ -203,7 +184,7 @@ send env s (BS memory n) wait k = operateOn env s operation (touchForeignPtr mem
     operation d = Operation.Send d (unsafeForeignPtrToPtr memory) n
 {-# INLINE send #-}
 
--- | A 'ByteString' is needed until here. (A scope around the operation ends before a pending one does.)
+-- | A 'ByteString' is needed until here.
 keepAlive :: ByteString -> IO ()
 keepAlive (BS memory _) = touchForeignPtr memory
 
@@ -219,11 +200,8 @@ receiveFrom :: Env -> Socket -> Buffer -> Answering (Int, SockAddr)
 receiveFrom _ _ (Buffer _ 0) _ k = pure (noRoom "receive from" k)
 receiveFrom env s (Buffer memory room) wait k = do
   let from = unsafeForeignPtrToPtr memory
-  message <- messageOf [(castPtr from, room)]
-  let header = unsafeForeignPtrToPtr message
-  pokeByteOff header 0 (header `plusPtr` nameOffset :: Ptr ())
-  pokeByteOff header 8 (fromIntegral addressRoom :: Word32)
-  operateIO env Completed (socketDescriptor s) (Operation.ReceiveMessage (socketDescriptor s) (castPtr header)) wait $ \r -> do
+  message <- messageOf addressRoom [(castPtr from, room)]
+  operateIO env Completed (socketDescriptor s) (Operation.ReceiveMessage (socketDescriptor s) (castPtr (unsafeForeignPtrToPtr message))) wait $ \r -> do
     touchForeignPtr memory
     if r < 0
       then pure (failing "receive from" Nothing (const Done) r)
@@ -287,34 +265,69 @@ addressMemory address = do
   withForeignPtr memory $ \p -> pokeSocketAddress p address
   pure (memory, sizeOfSocketAddress address)
 
--- A prepared message is one block of memory: the @struct msghdr@ (64-bit layout),
--- an address, and the vector of pieces.
+-- A prepared message is one block of memory: @struct msghdr@ (64-bit layout), an address, the vector of pieces.
 nameOffset, vectorOffset :: Int
 nameOffset = 64
 vectorOffset = nameOffset + addressRoom
 
 newMessage :: Maybe SockAddr -> [ByteString] -> IO (ForeignPtr Word8)
 newMessage address pieces = do
-  message <- messageOf =<< mapM piece pieces
-  let header = unsafeForeignPtrToPtr message
-  for_ address $ \a -> do
-    pokeSocketAddress (header `plusPtr` nameOffset) a
-    pokeByteOff header 0 (header `plusPtr` nameOffset :: Ptr ())
-    pokeByteOff header 8 (fromIntegral (sizeOfSocketAddress a) :: Word32)
-  message <$ touchForeignPtr message
+  message <- messageOf (maybe 0 sizeOfSocketAddress address) =<< mapM piece pieces
+  message <$ for_ address (\a -> withForeignPtr message (\header -> pokeSocketAddress (header `plusPtr` nameOffset) a))
   where
     -- The pieces stay where they are; the sender keeps them alive.
     piece bytes = ByteString.unsafeUseAsCStringLen bytes (\(p, n) -> pure (castPtr p, n))
 
-messageOf :: [(Ptr (), Int)] -> IO (ForeignPtr Word8)
-messageOf pieces = do
+-- | A message with an address of this many bytes; 0 for none.
+messageOf :: Int -> [(Ptr (), Int)] -> IO (ForeignPtr Word8)
+messageOf size pieces = do
   message <- mallocForeignPtrBytes (vectorOffset + 16 * length pieces)
-  let header = unsafeForeignPtrToPtr message
-  fillBytes header 0 vectorOffset
-  pokeByteOff header 16 (header `plusPtr` vectorOffset :: Ptr ())
-  pokeByteOff header 24 (fromIntegral (length pieces) :: Word64)
-  sequence_
-    [ pokeByteOff header at p >> pokeByteOff header (at + 8) (fromIntegral n :: Word64)
-      | (at, (p, n)) <- zip [vectorOffset, vectorOffset + 16 ..] pieces
-    ]
-  message <$ touchForeignPtr message
+  withForeignPtr message $ \header -> do
+    fillBytes header 0 vectorOffset
+    when (size > 0) $ do
+      pokeByteOff header 0 (header `plusPtr` nameOffset :: Ptr ())
+      pokeByteOff header 8 (fromIntegral size :: Word32)
+    pokeByteOff header 16 (header `plusPtr` vectorOffset :: Ptr ())
+    pokeByteOff header 24 (fromIntegral (length pieces) :: Word64)
+    for_ (zip [vectorOffset, vectorOffset + 16 ..] pieces) $ \(at, (p, n)) ->
+      pokeByteOff header at p >> pokeByteOff header (at + 8) (fromIntegral n :: Word64)
+  pure message
+
+openPipe :: Answering (Pipe, Pipe)
+openPipe wait k = allocaArray 2 $ \ends ->
+  atOnce "pipe" (c_pipe ends) (\_ -> peekArray 2 ends >>= mapM (fmap Pipe . newDescriptor)) wait $ \case
+    [r, w] -> k (r, w)
+    _ -> Done
+
+-- | Never waits for the other end: reading an end without a writer is at its end of file; opening for
+-- writing without a reader fails with @ENXIO@.
+openFifo :: FilePath -> OpenMode -> Answering Pipe
+openFifo path mode wait k = do
+  opened <- try (withCString path (\p -> c_open_fifo p (c_open_flags (existing mode) 0 0 0)))
+  case opened of
+    Left e -> pure (Throw (toException (e :: IOError)))
+    Right r -> atOnce ("open FIFO " <> path) (pure r) (fmap Pipe . newDescriptor) wait k
+  where
+    -- Never creates: the flags of an existing file.
+    existing = \case
+      WriteOnly -> 5
+      ReadWrite -> 6
+      Append -> 5
+      other -> fromIntegral (fromEnum other)
+
+readPipe :: Env -> Pipe -> Buffer -> Int -> Int -> Answering Int
+readPipe env (Pipe d) buffer offset count wait k
+  | most <= 0 = pure (noRoom "read" k)
+  | otherwise = operate env Completed d (Operation.ReadStream d to most) (touchForeignPtr (bufferMemory buffer)) wait (failing "read" Nothing k)
+  where
+    (to, most) = partOf buffer offset count
+
+writePipe :: Env -> Pipe -> ByteString -> Answering Int
+writePipe env (Pipe d) (BS memory n) wait k =
+  operate env Completed d (Operation.WriteStream d (unsafeForeignPtrToPtr memory) n) (touchForeignPtr memory) wait (failing "write" Nothing k)
+
+-- | A size that is no positive @int@ is refused here: C would see another number.
+pipeCapacity :: Env -> Pipe -> Maybe Int -> Answering Int
+pipeCapacity env (Pipe d) size wait k = unlessClosed env "fcntl" d $ case size of
+  Just n | n < 1 || n > fromIntegral (maxBound :: CInt) -> pure (failing "fcntl" Nothing (const Done) (failureCode eINVAL))
+  _ -> atOnce "fcntl" (c_pipe_capacity (descriptorNumber d) (maybe 0 fromIntegral size)) (pure . fromIntegral) wait k

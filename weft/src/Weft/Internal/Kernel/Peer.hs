@@ -1,10 +1,9 @@
 {-# LANGUAGE GADTs #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | The peer of a waiting thread. For dumps: the address of the peer of a system call's socket, or
--- the socket's own if it has no peer. Asks the operating system about the descriptor as it is now;
--- says nothing of a closed one. Sockets with negative numbers are those of kernels that have sockets
--- of their own, which say it themselves ('describesSockets').
+-- | The peer of a waiting thread, for dumps: the address of the peer of a system call's socket, or the
+-- socket's own if it has no peer. Sockets with negative numbers are those of kernels that have sockets of
+-- their own, which say it themselves ('describesSockets').
 module Weft.Internal.Kernel.Peer (withPeer, socketOf, describesSockets) where
 
 import Control.Exception (IOException, try)

@@ -1,8 +1,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | The system kernel's signals. The process's registry of subscriptions to signals. GHC runs a
--- signal's handler on a thread of its own, which hands the signal to every subscription; that keeps
--- it or wakes its waiting thread.
+-- | The system kernel's signals: the process's registry of subscriptions. GHC runs a signal's handler on a
+-- thread of its own, which hands the signal to every subscription.
 module Weft.Internal.Kernel.Signals (openSignals, nextSignal, closeSignals, refusal, wasClosed) where
 
 import Control.Concurrent.MVar

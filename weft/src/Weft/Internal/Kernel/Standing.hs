@@ -2,12 +2,9 @@
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : Standing receives, answered by the system kernel
---
--- A receive that waits where it has waited before makes nothing and writes a byte; any other is made
--- anew, and kept for the next time where its event source lets it stay. On the worker that owns the
--- 'Env'. See Note [Standing receives] in "Weft.Internal.Core.Standing".
+-- | Standing receives (Note [Standing receives] in "Weft.Internal.Core.Standing"), answered by the system
+-- kernel: one that waits where it has waited before makes nothing and writes a byte; any other is made anew,
+-- and kept for the next time where its event source lets it stay.
 module Weft.Internal.Kernel.Standing (receiveStanding, receiveAnew, lately) where
 
 import Data.Foldable (for_)
@@ -27,9 +24,8 @@ import Weft.Internal.Kernel
 import Weft.Internal.Kernel.Env
 import Weft.Internal.Kernel.Network (noRoom)
 
--- | Answer a standing receive. Nearly always the control block itself is the same; other functions
--- look closer, and are not inlined, so that what they need is not read before. It is opaque: GHC would take the
--- intake apart for it, and make it anew for them.
+-- | Answer a standing receive. Nearly always the control block itself is the same; other functions look
+-- closer. They are opaque, so that what they need is not read before, nor the intake taken apart.
 receiveStanding :: Env -> Tcb -> SystemCall Arrival -> Intake -> (Arrival -> Trace) -> IO Trace
 receiveStanding env !tcb request !intake k =
   readMutVar (intakeKept intake) >>= \case
@@ -99,8 +95,7 @@ receiveAnew env !tcb request !intake k = do
         for_ place $ \p -> writeMutVar (intakeKept intake) $! Kept (homeWorker home) tcb k waiting p
 {-# OPAQUE receiveAnew #-}
 
--- | A wait, since when it really lasts: the state of a standing receive says when the first
--- began.
+-- | A wait, since when it really lasts: a standing receive knows.
 lately :: Wait -> IO Wait
 lately wait = case wait of
   Wait tcb request@(ReceiveStanding intake) _ -> Wait tcb request <$> intakeSince intake

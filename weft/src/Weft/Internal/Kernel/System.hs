@@ -16,9 +16,12 @@ import Data.Map.Strict qualified as Map
 import Data.Primitive.Array
 import Data.Primitive.PrimVar
 import Data.Text qualified as Text
+import Foreign.C.Types (CInt)
 import Foreign.Ptr (plusPtr)
+import GHC.Exts (oneShot)
+import GHC.Stack (emptyCallStack)
 import Weft.Internal.Backend hiding (Operation (..))
-import Weft.Internal.Backend qualified as Operation
+import Weft.Internal.Backend qualified as Operation (Operation (Await, AwaitFd))
 import Weft.Internal.Backend.Choose
 import Weft.Internal.Core.Cancel
 import Weft.Internal.Core.SystemCall
@@ -26,18 +29,18 @@ import Weft.Internal.Core.Trace
 import Weft.Internal.Data.Conditional
 import Weft.Internal.Data.Counters (Gauges)
 import Weft.Internal.Data.Shortage (newShortage)
+import Weft.Internal.Data.Slots qualified as Slots
 import Weft.Internal.Data.Time
 import Weft.Internal.Data.Timers qualified as Timers
 import Weft.Internal.Kernel
 import Weft.Internal.Kernel.Attempts
-import Weft.Internal.Kernel.Env hiding (completed)
+import Weft.Internal.Kernel.Env
 import Weft.Internal.Kernel.Files
-import Weft.Internal.Kernel.Foreign
 import Weft.Internal.Kernel.Network
-import Weft.Internal.Kernel.Pipes
 import Weft.Internal.Kernel.Signals
 import Weft.Internal.Kernel.Standing
 import Weft.Internal.Os.Descriptor (descriptorNumber)
+import Weft.Internal.Os.Foreign (ForeignWait (..), enter, withdraw)
 import Weft.Internal.Os.Net
 import Weft.Internal.Os.Pool
 import Weft.Internal.Os.Sys qualified as Sys
@@ -46,9 +49,8 @@ import Weft.Internal.Os.Sys qualified as Sys
 data SystemSettings = SystemSettings
   { -- | Which event source. Default 'Auto'.
     systemBackend :: !BackendChoice,
-    -- | How many OS threads at most carry out what blocks ('Weft.blocking', name
-    -- resolution, and disk operations where the backend has none of its own), for
-    -- all workers together. Default 16. Further requests wait in a queue.
+    -- | How many OS threads at most carry out what blocks ('Weft.blocking', name resolution, and disk operations
+    -- where the backend has none of its own), for all workers together. Further requests wait. Default 16.
     systemPool :: !PoolSettings
   }
 
@@ -84,7 +86,7 @@ startSystem choose pool peers host = do
       <*> newPrimVar 0
       <*> newPrimVar 0
       <*> newPrimVar 0
-      <*> newIORef []
+      <*> Slots.new
       <*> newShortage
   writeArray peers (hostWorker host) (Just env)
   Sys.monotonicNow >>= writePrimVar (homeClock (hostHome host)) . fromIntegral
@@ -117,8 +119,7 @@ poolGauges (PoolGauge threads unused jobs) =
   Map.fromList [(Text.pack "pool threads", threads), (Text.pack "pool idle", unused), (Text.pack "pool waiting", jobs)]
 
 -- | What servers do most of all is by itself: where all answers are, all that any of them needs of the
--- environment is read first, and kept on the stack, 80 instructions. Not inlined where the environment
--- is made: it would be a closure of a dozen parts of it.
+-- environment is read first, 80 instructions. Inlined, it would be a closure of a dozen parts of it.
 answerSystem :: Env -> Tcb -> SystemCall a -> (a -> Trace) -> IO Trace
 answerSystem env !tcb !request k = case request of
   Receive s b o n -> do
@@ -140,10 +141,10 @@ answerTo env wait request k = case request of
   ReceiveStanding intake -> receiveAnew env (waitTcb wait) request intake k
   Send s b -> send env s b wait k
   SendVector s bs -> sendVector env s bs wait k
-  AwaitReadable s -> awaitReady env (Operation.AwaitReadable (socketDescriptor s)) s wait k
-  AwaitWritable s -> awaitReady env (Operation.AwaitWritable (socketDescriptor s)) s wait k
-  AwaitReadableFd n -> awaitForeign env (Operation.AwaitReadableFd n) n request wait k
-  AwaitWritableFd n -> awaitForeign env (Operation.AwaitWritableFd n) n request wait k
+  AwaitReadable s -> awaitReady env Reading s wait k
+  AwaitWritable s -> awaitReady env Writing s wait k
+  AwaitReadableFd n -> awaitForeign env Reading n request wait k
+  AwaitWritableFd n -> awaitForeign env Writing n request wait k
   Now -> Sys.monotonicNow >>= \t -> pure $ k (Instant t)
   SleepUntil t -> do
     let tcb = waitTcb wait
@@ -201,9 +202,42 @@ answerTo env wait request k = case request of
   Extend e -> pure (Throw (toException (userError ("no kernel extension answers the request " <> show e))))
 {-# OPAQUE answerTo #-}
 
-awaitReady :: Env -> Operation.Operation -> Socket -> Wait -> (() -> Trace) -> IO Trace
-awaitReady env operation s wait k =
-  operate env Completed (socketDescriptor s) operation (pure ()) wait (failing "wait" Nothing (\_ -> k ()))
+awaitReady :: Env -> Direction -> Socket -> Answering ()
+awaitReady env direction (Socket d _ _) wait k =
+  operate env Completed d (Operation.Await direction d) (pure ()) wait (failing "wait" Nothing (\_ -> k ()))
+
+-- | Answer this request to wait for a foreign number. The thread is put into the table of the process, by which
+-- it is told of a close: Note [A number that is closed] in "Weft.Internal.Os.Foreign".
+awaitForeign :: Env -> Direction -> CInt -> SystemCall () -> Answering ()
+awaitForeign env direction number request wait k = do
+  -- The answer of 'submit' while it says that the operation is pending, else 0.
+  place <- newIORef 0
+  let this = ForeignWait place . hostPost (envHost env) $ do
+        answer <- readIORef place
+        when (isPending answer) $ cancel (envBackend env) (answerToken answer)
+      outcome r = (\open -> if open then r else Sys.badDescriptor) <$> withdraw number this
+      -- Named as base names it, whose callers know it by that.
+      next = failing "threadWait" Nothing (\_ -> k ())
+  entered <- enter number this
+  if not entered
+    then tryLater
+    else do
+      answer <- submit (envBackend env) (Operation.AwaitFd direction number) . Completion wait $ \r -> do
+        writeIORef place 0
+        result <- outcome r
+        completed env Completed wait result (oneShot (\_ -> next result))
+      if isPending answer
+        then do
+          writeIORef place answer
+          countPending env 1
+          interruptible (waitTcb wait) (cancel (envBackend env) (answerToken answer))
+          pure Parked
+        else next <$> outcome answer
+  where
+    -- The number is being closed.
+    tryLater = do
+      now <- Sys.monotonicNow
+      pure (Call emptyCallStack (SleepUntil (Duration 1_000_000 `after` Instant now)) (\_ -> Call emptyCallStack request k))
 
 isQuiet :: Env -> IO Bool
 isQuiet env = do

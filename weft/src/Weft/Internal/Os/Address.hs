@@ -1,8 +1,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | Socket addresses as text, and back. The package @network@ shows an IPv4 address that was mapped
--- into IPv6 (a client of a socket for both families) with its bytes reversed: nothing in this project
--- shows a 'SockAddr' with 'show'. Pure.
+-- | Socket addresses as text, and back. The package @network@ shows an IPv4 address that was mapped into
+-- IPv6 with its bytes reversed: nothing in this project shows a 'SockAddr' with 'show'.
 module Weft.Internal.Os.Address (showAddress, showHost6, parseHost4, parseHost6, ntohl) where
 
 import Data.Bits (unsafeShiftR, (.&.))

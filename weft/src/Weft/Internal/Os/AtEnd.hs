@@ -1,8 +1,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | Actions for the end of a run, and the doors into it. A caller outside a run that waits for
--- something in it leaves an action here, to learn when the run is over ("Weft.Outside", "Weft.STM").
--- One for each run. From any OS thread.
+-- | Actions for the end of a run, and the doors into it: a caller outside that waits for something in the run
+-- learns here when it is over ("Weft.Outside", "Weft.STM"). From any OS thread.
 module Weft.Internal.Os.AtEnd
   ( AtEnd,
     newAtEnd,

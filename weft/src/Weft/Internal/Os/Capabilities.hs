@@ -1,7 +1,6 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | How many capabilities GHC has. A run needs a capability for each of its workers, and may begin
--- while another one does.
+-- | How many capabilities GHC has: one for each worker of every run.
 module Weft.Internal.Os.Capabilities (raiseCapabilities) where
 
 import Control.Concurrent (getNumCapabilities, setNumCapabilities)
@@ -14,9 +13,8 @@ import System.IO.Unsafe (unsafePerformIO)
 -- At most one thread of Weft is in `setNumCapabilities`, and none lowers the number.
 --
 -- GHC's function (9.6.6) notes how many capabilities there are, waits until it holds all of them, adds
--- what is missing, and releases as many as it had noted. If another thread has added some during the
--- wait, it never releases those: no thread runs on them, and the next collection waits for them for
--- ever. So the number is read and raised under one lock of the process.
+-- what is missing, and releases as many as it had noted. Those that another thread has added during the
+-- wait are never released, and the next collection waits for them for ever.
 
 -- | See Note [One thread raises the number].
 raising :: MVar ()

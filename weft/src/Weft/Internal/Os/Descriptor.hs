@@ -3,8 +3,7 @@
 {-# LANGUAGE UnliftedFFITypes #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | An open file descriptor, and the users of its number. Owns the identity of a descriptor and the
--- two words of its shared state. Any OS thread may call every function here.
+-- | An open file descriptor, and the users of its number. Any OS thread may call every function here.
 module Weft.Internal.Os.Descriptor
   ( -- * Descriptors
     Descriptor (..),
@@ -26,10 +25,7 @@ module Weft.Internal.Os.Descriptor
     isBusy,
 
     -- * Facts about a file
-    Facts,
-    local,
-    localAsked,
-    buffered,
+    Fact (..),
     newDescriptorWith,
     knows,
     learn,
@@ -65,14 +61,13 @@ import Weft.Internal.Os.Sys (Result, badDescriptor, failureCode)
 --
 -- 'markClosed' sets the closed bit and learns in the same atomic step which workers have entered;
 -- then the closing thread reads the second word, and closes the number when that is 0. Both sides
--- write before they look. So a use that begins after the mark sees the mark, and the closing
--- thread sees a use that began before it. A holder neither waits for others nor is interrupted,
--- so closing is never late for long.
+-- write before they look: a use that begins after the mark sees it, and the closing thread sees a use
+-- that began before. A holder neither waits nor is interrupted, so closing is never late for long.
 --
 -- The bits of the first word:
 --
 --   0 .. 58   the worker with this index has entered
---   59 .. 61  'buffered', 'localAsked', 'local'
+--   59 .. 61  each 'Fact'
 --   62        closed
 
 -- | An open file descriptor and its identity. The kernel reuses numbers at once, so every table entry
@@ -95,7 +90,7 @@ instance Show Descriptor where
 -- | Give a freshly opened descriptor its identity. A socket, a pipe or a terminal must be in
 -- non-blocking mode.
 newDescriptor :: CInt -> IO Descriptor
-newDescriptor = newDescriptorWith mempty
+newDescriptor = newDescriptorWith []
 
 -- | The worker, of the given number, that a socket lives on. One of the system may be used by any. A kernel in this
 -- process whose sockets are parted among its workers has negative numbers, whose remainders say it.
@@ -105,11 +100,11 @@ livesOn workers d
   | otherwise = Nothing
 
 -- | 'newDescriptor' of a file with known facts.
-newDescriptorWith :: Facts -> CInt -> IO Descriptor
-newDescriptorWith (Facts facts) n = do
+newDescriptorWith :: [Fact] -> CInt -> IO Descriptor
+newDescriptorWith facts n = do
   s <- atomicModifyIORef' serials (\s -> (max 1 (s + 1), s))
   words' <- newPrimArray 2
-  writePrimArray words' 0 facts
+  writePrimArray words' 0 (foldr ((.|.) . factBit) 0 facts)
   writePrimArray words' 1 0
   pure (Descriptor n s words')
 
@@ -189,25 +184,17 @@ foreign import ccall unsafe "weft_hold"
 foreign import ccall unsafe "weft_let_go"
   c_let_go :: MutableByteArray# RealWorld -> IO ()
 
--- | A set of facts about a file.
-newtype Facts = Facts Int
+-- | Something that is known of a file: it was opened without @O_DIRECT@; a thread was asked whether it is
+-- on a local file system; it is.
+data Fact = Buffered | LocalAsked | Local
+  deriving stock (Enum)
 
-instance Semigroup Facts where
-  Facts a <> Facts b = Facts (a .|. b)
+factBit :: Fact -> Int
+factBit fact = bit (mostWorkers + fromEnum fact)
 
-instance Monoid Facts where
-  mempty = Facts 0
+knows :: Descriptor -> Fact -> IO Bool
+knows d fact = (\seen -> seen .&. factBit fact /= 0) <$> readPrimVar (marks d)
 
--- | It is on a local file system; a thread was asked whether it is; it was opened without
--- @O_DIRECT@.
-local, localAsked, buffered :: Facts
-local = Facts (bit 61)
-localAsked = Facts (bit 60)
-buffered = Facts (bit 59)
-
-knows :: Descriptor -> Facts -> IO Bool
-knows d (Facts facts) = (\seen -> seen .&. facts == facts) <$> readPrimVar (marks d)
-
--- | Add facts; false if they were known. The successor of a closed descriptor has words of its own.
-learn :: Descriptor -> Facts -> IO Bool
-learn d (Facts facts) = (\before -> before .&. facts /= facts) <$> fetchOrInt (marks d) facts
+-- | Add a fact; false if it was known. The successor of a closed descriptor has words of its own.
+learn :: Descriptor -> Fact -> IO Bool
+learn d fact = (\before -> before .&. factBit fact == 0) <$> fetchOrInt (marks d) (factBit fact)

@@ -3,8 +3,8 @@
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | The threads that wait for foreign descriptors. One table for the process, by number, so that
--- closing a descriptor can end the waits for it. From any OS thread; every change is one atomic step.
+-- | The threads that wait for foreign descriptors: one table for the process, by number, so that closing a
+-- descriptor can end the waits for it. From any OS thread; every change is one atomic step.
 module Weft.Internal.Os.Foreign (ForeignWait (..), enter, withdraw, waiting, closing) where
 
 import Control.Exception (finally, mask_)
@@ -29,9 +29,8 @@ import Weft.Internal.Data.Buckets
 --   end       takes the note away; then the waits that were taken out are ended.
 --
 -- No thread enters while the note is there, since it could wait for the file that is going: it tries
--- again later (GHC's event manager holds a lock meanwhile). So every thread in the table waits for the
--- file that has the number now. However a wait ends, its thread leaves the table; if it is not in it
--- any more, the descriptor was closed, whatever the event source has said.
+-- again later. So every thread in the table waits for the file that has the number now. However a wait
+-- ends, its thread leaves the table; if it is not in it any more, the descriptor was closed.
 
 -- | A thread that waits.
 data ForeignWait = ForeignWait

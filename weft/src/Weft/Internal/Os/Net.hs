@@ -1,8 +1,8 @@
 {-# LANGUAGE CApiFFI #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | The system calls that set up sockets, pipes and randomness. They cannot block, and answer a
--- number that is not negative, or a negated @errno@.
+-- | The system calls that set up sockets and pipes, and others that cannot block. They answer a number that
+-- is not negative, or a negated @errno@.
 module Weft.Internal.Os.Net
   ( c_socket,
     c_adopt,

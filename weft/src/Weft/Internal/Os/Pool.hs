@@ -1,15 +1,13 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | A bounded pool of OS threads for what blocks. Disk I/O never blocks a worker: a call without an
--- asynchronous version runs here (@SYS_BLIO@ of Li 2008, section 3.2.6). Any thread may call it, and
--- only 'shutdownPool' waits. Threads start on demand and retire when there is no job.
+-- | A bounded pool of OS threads for what blocks (@SYS_BLIO@ of Li 2008, section 3.2.6). Any thread may call
+-- it, and only 'shutdownPool' waits. Threads start on demand and retire when there is no job.
 module Weft.Internal.Os.Pool
   ( PoolSettings (..),
     defaultPoolSettings,
     Pool,
     newPool,
     shutdownPool,
-    withPool,
     PoolJob,
     submitPool,
     cancelPool,
@@ -21,7 +19,7 @@ where
 
 import Control.Concurrent (forkIO, myThreadId)
 import Control.Concurrent.MVar (MVar, newEmptyMVar, putMVar, readMVar, tryPutMVar)
-import Control.Exception (Exception, SomeException, bracket, throwIO, try, uninterruptibleMask_)
+import Control.Exception (Exception, SomeException, throwIO, try, uninterruptibleMask_)
 import Control.Monad (join, void, when)
 import Data.IORef (IORef, atomicModifyIORef', newIORef, readIORef)
 import Data.IntMap.Strict (IntMap)
@@ -56,11 +54,8 @@ data Pool = Pool
 
 -- Note [One state, one step]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~
--- Every change is one atomicModifyIORef' of the whole state, and no lock is held across anything: a
--- worker that submits never waits for a pool thread. What follows from a step is done outside of it
--- (start a thread, fill a mailbox).
---
--- Invariants:
+-- Every change is one atomicModifyIORef' of the whole state, so a worker that submits never waits for a pool
+-- thread. What follows from a step (start a thread, fill a mailbox) is done outside of it. Invariants:
 --   (1) 'waiting' is empty unless all threads allowed exist and none is idle;
 --   (2) a mailbox is in 'idle' if and only if its thread waits for it and no thread has promised to
 --       fill it: the thread that takes it out fills it, once;
@@ -108,9 +103,6 @@ shutdownPool pool = do
   mapM_ (`putMVar` Nothing) mailboxes
   when none $ void (tryPutMVar (poolDrained pool) ())
   readMVar (poolDrained pool)
-
-withPool :: PoolSettings -> (Pool -> IO a) -> IO a
-withPool settings = bracket (newPool settings) shutdownPool
 
 -- | Have a thread of the pool run an action, masked uninterruptibly; never waits. An exception that leaves
 -- the action is handed to the uncaught exception handler. Throws 'PoolClosed' after 'shutdownPool'.

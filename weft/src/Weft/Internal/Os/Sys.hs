@@ -1,12 +1,9 @@
 {-# LANGUAGE CApiFFI #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | Thin bindings to the system calls.
---
--- Bindings to @cbits/weft_sys.c@, for any thread, to be imported qualified, as @Sys@. Every call answers
--- a number, or the negated @errno@. One that cannot block is an @unsafe@ foreign call: some ten
--- nanoseconds. It holds its capability, and every collection waits for it, so what can block is a @safe@
--- one and belongs on a pool thread, or is the one wait of an idle worker.
+-- | Thin bindings to the system calls of @cbits/weft_sys.c@, for any thread, to be imported as @Sys@. Every
+-- call answers a number, or the negated @errno@. One that cannot block is an @unsafe@ foreign call: every
+-- collection waits for it. What can block is a @safe@ one, for the pool or for an idle worker.
 module Weft.Internal.Os.Sys
   ( -- * Answers
     Result,
@@ -21,8 +18,7 @@ module Weft.Internal.Os.Sys
     canceled,
     badDescriptor,
 
-    -- * Streams
-    -- $streams
+    -- * Streams, in non-blocking mode
     recv,
     send,
     recvMessage,
@@ -37,8 +33,7 @@ module Weft.Internal.Os.Sys
     awaitReady,
     givesAll,
 
-    -- * Files
-    -- $files
+    -- * Files, most of which wait for disks
     readAt,
     writeAt,
     sync,
@@ -47,8 +42,6 @@ module Weft.Internal.Os.Sys
     readIn,
     residentBytes,
     isLocal,
-
-    -- ** Without waiting
     openNow,
     statNow,
     readNow,
@@ -57,9 +50,7 @@ module Weft.Internal.Os.Sys
     close,
     newEventCounter,
 
-    -- * Waiting
-
-    -- ** Readiness bits
+    -- * Readiness bits
     readableBit,
     writableBit,
     readHangupBit,
@@ -68,20 +59,16 @@ module Weft.Internal.Os.Sys
     peerClosedBit,
     failedBit,
 
-    -- ** epoll
+    -- * Waiting
     epollCreate,
     epollWatch,
     epollRemove,
     epollWait,
     epollWaitNoBlock,
-
-    -- ** poll
     pollEvents,
     pollBits,
     pollWait,
     pollWaitNoBlock,
-
-    -- ** select
     selectLimit,
     selectWait,
     selectWaitNoBlock,
@@ -127,14 +114,8 @@ badDescriptor = failureCode eBADF
 canceled :: Result
 canceled = failureCode (Errno codeCanceled)
 
--- "Foreign.C.Error" does not know this one.
 foreign import capi "errno.h value ECANCELED" codeCanceled :: CInt
 
--- $streams
--- None of these blocks. The socket calls say so themselves (@MSG_DONTWAIT@); the others need the
--- descriptor to be in non-blocking mode.
-
--- | @recv@ into memory of the given number of bytes.
 foreign import ccall unsafe "weft_recv"
   recv :: CInt -> Ptr Word8 -> Int -> IO Result
 
@@ -184,12 +165,9 @@ foreign import ccall unsafe "weft_ready_now"
 foreign import ccall safe "weft_await_ready"
   awaitReady :: CInt -> Int -> IO Result
 
--- | 1 for a TCP socket with nothing (such as kernel TLS) on top, and for a pipe; 0 otherwise.
+-- | 1 for a TCP socket with nothing (such as kernel TLS) on top, and for a pipe; else 0.
 foreign import ccall unsafe "weft_gives_all"
   givesAll :: CInt -> IO Result
-
--- $files
--- All but 'residentBytes' and those that end in @Now@ wait for disks and are @safe@ calls.
 
 -- | @pread@; the offset -1 is the file's own position.
 foreign import ccall safe "weft_pread"
@@ -203,9 +181,8 @@ foreign import ccall safe "weft_pwrite"
 foreign import ccall safe "weft_fsync"
   sync :: CInt -> Int -> IO Result
 
--- | @openat2@: directory, path as a C string, flags, mode, resolve flags. Where the kernel has no
--- @openat2@ it is @openat@, or
--- @-ENOSYS@ with resolve flags: a promise about symbolic links is never dropped silently.
+-- | @openat2@: directory, path as a C string, flags, mode, resolve flags. Where the kernel has none, @openat@;
+-- or @-ENOSYS@ with resolve flags: a promise about symbolic links is never dropped silently.
 foreign import ccall safe "weft_openat2"
   openAt :: CInt -> Ptr () -> Int -> Int -> Int -> IO Result
 
@@ -217,9 +194,8 @@ foreign import ccall safe "weft_statx"
 foreign import ccall safe "weft_read_in"
   readIn :: CInt -> Int64 -> Int -> IO Result
 
--- | How many bytes from an offset on are in the page cache (of at most 256 KiB); 'wouldBlock' when none
--- is, 0 at the end of the file,
--- @-EOPNOTSUPP@ where the file system cannot say.
+-- | How many bytes from an offset on are in the page cache (of at most 256 KiB): 'wouldBlock' when none is, 0
+-- at the end of the file, @-EOPNOTSUPP@ where the file system cannot say.
 foreign import ccall unsafe "weft_resident"
   residentBytes :: CInt -> Int64 -> Int -> IO Result
 
@@ -262,7 +238,6 @@ invalidBit = 16
 peerClosedBit = 32
 failedBit = 64
 
--- | A new epoll instance.
 foreign import ccall unsafe "weft_epoll_create"
   epollCreate :: IO Result
 
@@ -270,7 +245,6 @@ foreign import ccall unsafe "weft_epoll_create"
 foreign import ccall unsafe "weft_epoll_watch"
   epollWatch :: CInt -> CInt -> Word64 -> Int -> Int -> IO Result
 
--- | Drop a descriptor.
 foreign import ccall unsafe "weft_epoll_remove"
   epollRemove :: CInt -> CInt -> IO Result
 
@@ -305,7 +279,6 @@ foreign import ccall unsafe "weft_select_limit"
 foreign import ccall safe "weft_select_wait"
   selectWait :: Ptr Word8 -> Ptr Word64 -> Int -> Ptr Word64 -> Int -> Int64 -> IO Result
 
--- | 'selectWait' for a time limit of 0.
 foreign import ccall unsafe "weft_select_wait"
   selectWaitNoBlock :: Ptr Word8 -> Ptr Word64 -> Int -> Ptr Word64 -> Int -> Int64 -> IO Result
 

@@ -1,8 +1,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | The state of an event manager. The one rule about threads: the /stepper/, the thread that is
--- inside @step@, runs every callback and owns the timers; every other thread leaves a message and
--- wakes it ('onStepper').
+-- | The state of an event manager. The /stepper/, the thread that is inside @step@, runs every callback and
+-- owns the timers; every other thread leaves a message and wakes it ('onStepper').
 module Weft.Internal.Backend.Manager.State
   ( -- * State
     EventManager (..),
@@ -10,12 +9,10 @@ module Weft.Internal.Backend.Manager.State
     Timeout (..),
 
     -- * Descriptors
-    Stripe (..),
     WatchSlot (..),
     Told (..),
     Registration (..),
     Lifetime (..),
-    stripeOf,
 
     -- * The stepper
     isStepper,
@@ -39,7 +36,7 @@ import Data.IORef
 import Data.IntMap.Strict (IntMap)
 import Data.IntSet (IntSet)
 import Data.Primitive.PrimVar (PrimVar)
-import Data.Primitive.SmallArray (SmallArray, indexSmallArray, sizeofSmallArray)
+import Data.Primitive.SmallArray (SmallArray)
 import Data.Sequence (Seq (..))
 import Data.Sequence qualified as Seq
 import Data.Word (Word32)
@@ -58,7 +55,9 @@ data EventManager = EventManager
     -- | Messages for the stepper. They run no callback, which could throw and take the others with it.
     managerInbox :: !Inbox,
     -- | By number, modulo their count: Note [Stripes], "Weft.Internal.Backend.Manager.Table".
-    managerStripes :: !(SmallArray (MVar Stripe)),
+    managerStripes :: !(SmallArray (MVar (IntMap WatchSlot))),
+    -- | Gives each slot a serial.
+    managerSerials :: {-# UNPACK #-} !(PrimVar RealWorld Int),
     -- | The stepper's.
     managerTimers :: !(Timers Timeout),
     -- | Held by the stepper.
@@ -86,13 +85,6 @@ data Timeout = Timeout
     timeoutAction :: !(IO ()),
     -- | Done instead when the manager is freed before.
     timeoutDrop :: !(IO ())
-  }
-
--- | The descriptors with some numbers.
-data Stripe = Stripe
-  { -- | The serial that was given last.
-    stripeSerial :: !Word32,
-    stripeSlots :: !(IntMap WatchSlot)
   }
 
 -- | A descriptor that something waits for, or that the poller still knows.
@@ -134,12 +126,6 @@ data Lifetime
     Persistent
   deriving stock (Eq, Show, Enum, Bounded)
 
--- | The lock and the descriptors of a number.
-stripeOf :: EventManager -> CInt -> MVar Stripe
-stripeOf m number = indexSmallArray stripes (fromIntegral number `mod` sizeofSmallArray stripes)
-  where
-    stripes = managerStripes m
-
 -- | Is the calling thread inside 'Weft.EventManager.step'?
 isStepper :: EventManager -> IO Bool
 isStepper m = (\me stepper -> stepper == Just me) <$> myThreadId <*> readIORef (managerStepper m)
@@ -169,14 +155,12 @@ illegal place reason =
 
 -- Note [Exceptions of callbacks]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
--- Callbacks of all kinds are put into one queue and run from there: what one throws is thrown to the
--- caller of the step. It is off the queue by then, and the others are not: the next step runs them
--- first. A turn is masked but for callbacks. What fills the queue (events, messages, what is due) is
--- masked uninterruptibly from the moment on in which it is taken from where it was, so that an
--- asynchronous exception loses nothing either; it ends the callback that runs.
+-- Callbacks of all kinds run from one queue: what one throws is thrown to the caller of the step, and the
+-- next step runs the others first. A turn is masked but for callbacks. What fills the queue (events,
+-- messages, what is due) is masked uninterruptibly from the moment on in which it is taken from where it
+-- was, so that an asynchronous exception loses nothing either; it ends the callback that runs.
 --
--- Whether a callback still is to run is asked when its turn has come, since one before it may have
--- unregistered it, cancelled it or put it off. It answers whether it has run.
+-- Whether a callback still is to run is asked when its turn has come. It answers whether it has run.
 
 -- | Have callbacks run after those that are to run already. On the stepper.
 enqueue :: EventManager -> [IO Bool] -> IO ()

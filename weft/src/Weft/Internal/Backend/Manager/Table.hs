@@ -1,10 +1,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | The descriptors of an event manager.
---
--- Any thread registers, unregisters and closes; the stepper looks up what an event is for. See Note
--- [Stripes] and
--- Note [What the poller is told].
+-- | The descriptors of an event manager. Any thread registers, unregisters and closes; the stepper looks up
+-- what an event is for. See Note [Stripes] and Note [What the poller is told].
 module Weft.Internal.Backend.Manager.Table
   ( newStripes,
     register,
@@ -22,9 +19,12 @@ import Control.Monad (replicateM, unless, when)
 import Data.Bits ((.&.), (.|.))
 import Data.Foldable (for_)
 import Data.IORef
+import Data.IntMap.Strict (IntMap)
 import Data.IntMap.Strict qualified as IntMap
 import Data.IntSet qualified as IntSet
-import Data.Primitive.SmallArray (SmallArray, smallArrayFromListN)
+import Data.Primitive.PrimVar (fetchAddInt)
+import Data.Primitive.SmallArray (SmallArray, indexSmallArray, smallArrayFromListN)
+import Data.Word (Word32)
 import Foreign.C.Error (eINVAL, ePERM, errnoToIOError)
 import Foreign.C.Types (CInt)
 import System.Posix.Types (Fd (..))
@@ -37,8 +37,7 @@ import Weft.Internal.Os.Sys qualified as Sys
 -- ~~~~~~~~~~~~~~
 -- The table is divided into stripes by number, each under a lock of its own, as GHC's event manager does.
 -- Under the lock of a number its registrations and what the poller was told of it change together, so that
--- the poller is never told of two changes in the wrong order; and a descriptor is closed. A thread that
--- registers for the number meanwhile waits, and finds it closed, or the number's next owner.
+-- the poller is told of changes in their order; and a descriptor is closed.
 --
 -- No callback runs under a lock. A slot has a serial, which its events carry: an event of a descriptor
 -- that was closed finds another serial or no slot.
@@ -58,17 +57,22 @@ import Weft.Internal.Os.Sys qualified as Sys
 stripeCount :: Int
 stripeCount = 64
 
-newStripes :: IO (SmallArray (MVar Stripe))
-newStripes = smallArrayFromListN stripeCount <$> replicateM stripeCount (newMVar (Stripe 0 IntMap.empty))
+newStripes :: IO (SmallArray (MVar (IntMap WatchSlot)))
+newStripes = smallArrayFromListN stripeCount <$> replicateM stripeCount (newMVar IntMap.empty)
 
--- | Change the stripe of a number under its lock. Masked.
-changeStripe :: EventManager -> CInt -> (Stripe -> IO (Stripe, a)) -> IO a
-changeStripe m number change = do
-  stripe <- takeMVar lock
-  (stripe', a) <- change stripe `onException` putMVar lock stripe
-  a <$ (putMVar lock $! stripe')
+-- | Change the slot of a number, if it has one, under the lock of its stripe. Masked.
+changeSlot :: EventManager -> CInt -> (Maybe WatchSlot -> IO (Maybe WatchSlot, a)) -> IO a
+changeSlot m number change = do
+  slots <- takeMVar lock
+  (slot, a) <- change (IntMap.lookup key slots) `onException` putMVar lock slots
+  a <$ (putMVar lock $! maybe (IntMap.delete key) (IntMap.insert key) slot slots)
   where
-    lock = stripeOf m number
+    lock = indexSmallArray (managerStripes m) (key `mod` stripeCount)
+    key = fromIntegral number
+
+-- | Never 0, which is the wake-up's.
+newSerial :: EventManager -> IO Word32
+newSerial m = max 1 . fromIntegral <$> fetchAddInt (managerSerials m) 1
 
 -- | Have a callback run as long as a descriptor is ready (level-triggered). It gets its registration,
 -- and what has happened: of that only what it waits for, and 'peerClosed', 'failed', 'closed' and
@@ -91,16 +95,16 @@ register m (Fd number) interest lifetime callback = mask_ do
   unless now do
     r <- Sys.readyNow number (interestBits interest)
     when (r == Sys.badDescriptor) $ throwResult r
-  r <- changeStripe m number \stripe -> do
+  r <- changeSlot m number \known -> do
     refuseWhenFree m "register"
-    let (stripe', slot) = slotIn stripe number
-        wanted = slot {slotRegistrations = registration : slotRegistrations slot}
+    slot <- maybe ((\serial -> WatchSlot serial Untold []) <$> newSerial m) pure known
+    let wanted = slot {slotRegistrations = registration : slotRegistrations slot}
     if now
       then do
-        (r, told) <- settle m True number wanted
+        (r, settled) <- settle m True number wanted
         -- Refused: as before. What others have registered for stays.
-        pure (if Sys.isFailure r then (stripe, r) else (put number told stripe', r))
-      else pure (put number (Just wanted) stripe', 0)
+        pure (if Sys.isFailure r then known else settled, r)
+      else pure (Just wanted, 0)
   when (Sys.isFailure r) $ throwResult r
   unless now $ leave m (settleLater m True number)
   pure registration
@@ -115,17 +119,17 @@ unregister registration = mask_ do
   live <- atomicModifyIORef' (registrationIsLive registration) (False,)
   when live do
     now <- maySettle m
-    changeStripe m number \stripe -> case IntMap.lookup (fromIntegral number) (stripeSlots stripe) of
+    changeSlot m number \case
       Just slot
         | registration `elem` slotRegistrations slot -> do
             let left = slot {slotRegistrations = filter (/= registration) (slotRegistrations slot)}
             if now
               then do
-                (stripe', refusals) <- settleIn m False number left stripe
+                (settled, refusals) <- settleIn m False number left
                 unless (null refusals) $ onStepper m (enqueue m refusals)
-                pure (stripe', ())
-              else (put number (Just left) stripe, ()) <$ leave m (settleLater m False number)
-      _ -> pure (stripe, ())
+                pure (settled, ())
+              else (Just left, ()) <$ leave m (settleLater m False number)
+      other -> pure (other, ())
   pure live
   where
     m = registrationManager registration
@@ -137,22 +141,20 @@ unregister registration = mask_ do
 closeWith :: EventManager -> Fd -> (Fd -> IO ()) -> IO ()
 closeWith m fd@(Fd number) close = mask_ do
   now <- maySettle m
-  r <- changeStripe m number \stripe -> do
-    (stripe', notify) <- case IntMap.lookup (fromIntegral number) (stripeSlots stripe) of
-      Nothing -> pure (stripe, pure ())
+  r <- changeSlot m number \known -> do
+    (left, notify) <- case known of
+      Nothing -> pure (Nothing, pure ())
       Just slot -> do
-        let serial = stripeSerial stripe + 1
-            emptied = slot {slotSerial = serial, slotRegistrations = []}
-            told = firing closed (slotRegistrations slot)
-        told' <- if now then snd <$> settle m False number emptied else pure (Just emptied)
-        let notify = leave m do
-              enqueue m told
-              unless now $ settleLater m False number
-        pure (put number told' stripe {stripeSerial = serial}, notify)
+        serial <- newSerial m
+        let emptied = slot {slotSerial = serial, slotRegistrations = []}
+        left <- if now then snd <$> settle m False number emptied else pure (Just emptied)
+        pure . (left,) $ leave m do
+          enqueue m (firing closed (slotRegistrations slot))
+          unless now $ settleLater m False number
     r <- try (close fd)
     -- Under the lock: the thread that frees the manager looks for messages after it has taken each lock.
     notify
-    pure (stripe', r)
+    pure (left, r)
   either (throwIO :: SomeException -> IO ()) pure r
 
 -- | An event: run, or have run, what it is for. On the stepper.
@@ -164,28 +166,27 @@ handleEvent m key bits = handle m (keyNumber key) \slot ->
 handleAlways :: EventManager -> CInt -> IO ()
 handleAlways m number = do
   handle m number \slot -> if isAlways slot then Just (readable <> writable) else Nothing
-  left <- withMVar (stripeOf m number) (pure . IntMap.lookup (fromIntegral number) . stripeSlots)
+  left <- changeSlot m number (\slot -> pure (slot, slot))
   unless (any isAlways left) $ modifyIORef' (managerAlways m) (IntSet.delete (fromIntegral number))
   where
     isAlways slot = slotTold slot == AlwaysReady
 
 handle :: EventManager -> CInt -> (WatchSlot -> Maybe Events) -> IO ()
 handle m number eventsFor = do
-  run <- changeStripe m number \stripe ->
-    case IntMap.lookup (fromIntegral number) (stripeSlots stripe) of
-      Just slot | Just events <- eventsFor slot -> do
-        let all' = slotRegistrations slot
-            isInvalid = events `has` invalid
-            goes r = isInvalid || (concerns events r && registrationLifetime r == OneShot)
-            told = case slotTold slot of
-              Told Once _ -> Untold
-              other -> other
-            left = slot {slotTold = told, slotRegistrations = filter (not . goes) all'}
-            reports
-              | isInvalid = firing closed all'
-              | otherwise = firing events (filter (concerns events) all')
-        fmap (reports <>) <$> settleIn m False number left stripe
-      _ -> pure (stripe, [])
+  run <- changeSlot m number \case
+    Just slot | Just events <- eventsFor slot -> do
+      let all' = slotRegistrations slot
+          isInvalid = events `has` invalid
+          goes r = isInvalid || (concerns events r && registrationLifetime r == OneShot)
+          told = case slotTold slot of
+            Told Once _ -> Untold
+            other -> other
+          left = slot {slotTold = told, slotRegistrations = filter (not . goes) all'}
+          reports
+            | isInvalid = firing closed all'
+            | otherwise = firing events (filter (concerns events) all')
+      fmap (reports <>) <$> settleIn m False number left
+    other -> pure (other, [])
   enqueue m run
 
 -- | Does a registration hear of it? Of what ends a descriptor all do.
@@ -210,20 +211,9 @@ firing events registrations = [report r | r <- reverse registrations]
 
 -- | Everything is told that it is closed, for the manager is freed. On the stepper.
 closeAll :: EventManager -> IO ()
-closeAll m = for_ (managerStripes m) \stripes -> do
-  slots <- modifyMVar stripes \stripe -> pure (stripe {stripeSlots = IntMap.empty}, stripeSlots stripe)
+closeAll m = for_ (managerStripes m) \stripe -> do
+  slots <- swapMVar stripe IntMap.empty
   enqueue m (concatMap (firing closed . slotRegistrations) slots)
-
--- | The slot of a number, new if need be.
-slotIn :: Stripe -> CInt -> (Stripe, WatchSlot)
-slotIn stripe number = case IntMap.lookup (fromIntegral number) (stripeSlots stripe) of
-  Just slot -> (stripe, slot)
-  Nothing -> (stripe {stripeSerial = serial}, WatchSlot serial Untold [])
-  where
-    serial = stripeSerial stripe + 1
-
-put :: CInt -> Maybe WatchSlot -> Stripe -> Stripe
-put number slot stripe = stripe {stripeSlots = maybe IntMap.delete (flip IntMap.insert) slot (fromIntegral number) (stripeSlots stripe)}
 
 -- | May the calling thread use the poller?
 maySettle :: EventManager -> IO Bool
@@ -257,22 +247,15 @@ settle m forced number slot = case slotRegistrations slot of
   where
     poller = managerPoller m
 
--- | 'settle', and the stripe with the slot, if it is still needed. One that the poller refuses is
--- dropped, there too. Answers the callbacks that are to hear of that.
-settleIn :: EventManager -> Bool -> CInt -> WatchSlot -> Stripe -> IO (Stripe, [IO Bool])
-settleIn m forced number slot stripe = do
+-- | 'settle', where a slot that the poller refuses is dropped. Answers the callbacks that are to hear of that, too.
+settleIn :: EventManager -> Bool -> CInt -> WatchSlot -> IO (Maybe WatchSlot, [IO Bool])
+settleIn m forced number slot = do
   (r, settled) <- settle m forced number slot
   if Sys.isFailure r
-    then do
-      pollerRemove (managerPoller m) number
-      pure (put number Nothing stripe, firing refused (slotRegistrations slot))
-    else pure (put number settled stripe, [])
+    then (Nothing, firing refused (slotRegistrations slot)) <$ pollerRemove (managerPoller m) number
+    else pure (settled, [])
 
 -- | 'settle' for a message. On the stepper.
 settleLater :: EventManager -> Bool -> CInt -> IO ()
-settleLater m forced number = do
-  refusals <- changeStripe m number \stripe ->
-    case IntMap.lookup (fromIntegral number) (stripeSlots stripe) of
-      Nothing -> pure (stripe, [])
-      Just slot -> settleIn m forced number slot stripe
-  enqueue m refusals
+settleLater m forced number =
+  changeSlot m number (maybe (pure (Nothing, [])) (settleIn m forced number)) >>= enqueue m

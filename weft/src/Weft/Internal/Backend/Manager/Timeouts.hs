@@ -1,6 +1,6 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | The timeouts of an event manager. Set, changed and cancelled by any thread and run by the stepper, which
+-- | The timeouts of an event manager: set, changed and cancelled by any thread, and run by the stepper, which
 -- owns the queue. No lock is taken: the deadline is a word that all of them change atomically.
 module Weft.Internal.Backend.Manager.Timeouts
   ( setTimeoutOr,
@@ -35,7 +35,7 @@ import Weft.Internal.Data.Timers qualified as Timers
 -- a deadline off is one atomic store; only to bring it forward takes a message.
 --
 -- The stepper writes when the entry is due and then reads the deadline; an update changes the deadline and
--- then reads when the entry is due. Both with full barriers: one of them sees the other, and (early) holds.
+-- then reads when the entry is due. Both with full barriers: one of them sees the other.
 --
 -- The thread that turns the deadline into 'gone' decides: the stepper runs the timeout, or it was cancelled.
 

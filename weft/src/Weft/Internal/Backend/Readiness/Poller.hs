@@ -1,8 +1,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | The interface of readiness sources. A poller tells when a descriptor is ready and does nothing
--- else. Both front ends are built on it, "Weft.Internal.Backend.Readiness" for the workers and
--- "Weft.EventManager" for plain @IO@. After O'Sullivan and Tibell 2010.
+-- | The interface of readiness sources, after O'Sullivan and Tibell 2010. Both front ends are built on it:
+-- "Weft.Internal.Backend.Readiness" for the workers and "Weft.EventManager" for plain @IO@.
 module Weft.Internal.Backend.Readiness.Poller
   ( -- * Pollers
     Poller (..),
@@ -15,8 +14,7 @@ module Weft.Internal.Backend.Readiness.Poller
     keyNumber,
     keySerial,
 
-    -- * Directions
-    Direction (..),
+    -- * Interest
     Interest (..),
     interestIn,
     noInterest,
@@ -45,6 +43,7 @@ import Data.Word (Word32, Word64)
 import Foreign.C.Types (CInt)
 import Foreign.Ptr (Ptr)
 import Foreign.Storable (pokeElemOff)
+import Weft.Internal.Backend (Direction (..))
 import Weft.Internal.Os.Sys (Result)
 import Weft.Internal.Os.Sys qualified as Sys
 
@@ -115,10 +114,6 @@ keyNumber (Key k) = fromIntegral (fromIntegral k :: Int32)
 
 keySerial :: Key -> Word32
 keySerial (Key k) = fromIntegral (k `shiftR` 32)
-
--- | Which of a descriptor's two streams of bytes an operation waits for.
-data Direction = Reading | Writing
-  deriving stock (Eq, Show)
 
 -- | A set of conditions of a descriptor to wait for. Combine with '<>'.
 newtype Interest = Interest

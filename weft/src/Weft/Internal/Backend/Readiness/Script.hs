@@ -1,7 +1,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | A poller without a kernel. Readiness by script and a virtual clock, for deterministic tests of
--- programs on "Weft.EventManager"; and an example of a poller that is not made of a system call.
+-- | A poller without a kernel: readiness by script and a virtual clock, for deterministic tests of programs
+-- on "Weft.EventManager"; and an example of a poller that is not made of a system call.
 module Weft.Internal.Backend.Readiness.Script
   ( Script,
     scripted,

@@ -1,12 +1,8 @@
 {-# OPTIONS_GHC -O2 -fno-full-laziness #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : Operations on streams: attempts, events and waiters
---
--- Where attempts, events and waiters of a readiness backend meet. An operation
--- is tried first; when it would block it waits in its descriptor's slot, and an
--- event has it tried again. For the worker that owns the backend only.
+-- | Where attempts, events and waiters of a readiness backend meet. An operation is tried first; when it
+-- would block it waits in its descriptor's slot, and an event has it tried again.
 module Weft.Internal.Backend.Readiness.Stream
   ( submitStream,
 
@@ -25,11 +21,11 @@ where
 import Control.Monad (unless, when)
 import Data.Bits ((.&.))
 import Data.Foldable (for_)
+import Data.Sequence (Seq (..), (|>))
 import Data.Word (Word8)
 import Foreign.C.Types (CInt)
 import Weft.Internal.Backend
 import Weft.Internal.Backend.Attempt
-import Weft.Internal.Backend.Readiness.Jobs
 import Weft.Internal.Backend.Readiness.Poller
 import Weft.Internal.Backend.Readiness.Source
 import Weft.Internal.Backend.Readiness.Table
@@ -52,41 +48,32 @@ import Weft.Internal.Os.Sys qualified as Sys
 --   (2) if the flag is Blocked, then the stream would block, or an event is
 --       still to be collected that says it does not.
 --
--- With (1) and (2), every operation that waits is woken. (1) is by construction: only
--- 'park' adds a waiter, and an event ('wakeDirection') that raises the flag
--- tries the waiters until none is left or the flag is Blocked again.
+-- So every operation that waits is woken. (1) is by construction: only 'park' adds a waiter, and an event
+-- ('wakeDirection') that raises the flag tries the waiters until none is left or the flag is Blocked again.
 --
 -- (2) must hold whenever Blocked is written, which happens
 --
---   (a) after EAGAIN. The kernel said so at that moment. What arrives later is
---       an edge, and the poller reports it. An edge that came before and was
+--   (a) after EAGAIN. What arrives later is an edge, and the poller reports it. An edge that came before and was
 --       not collected yet wakes us in vain, no more.
---   (b) after a short transfer, where the kernel did not say so; it saves the
---       call that would. A TCP socket that gave less than asked had no more at
---       that moment, so all but an end of stream is as in (a). The end is not
---       an arrival of bytes. Its event may have been collected before the read,
---       together with that of the last bytes: then no other comes. But that
---       event has set the flag to Hangup, and (b) is not done in that state.
---       If it was not collected yet, it is still to come, as (2) wants. Errors
---       and urgent data, at which a read stops short, are the same: they too
---       set Hangup (urgent data because the poller is asked for EPOLLPRI).
+--   (b) after a short transfer; it saves the call that would say EAGAIN. A TCP socket that gave less than asked had
+--       no more at that moment, so all but an end of stream is as in (a). The event of the end may have been
+--       collected before the read, together with that of the last bytes: then no other comes. But that event has
+--       set the flag to Hangup, and (b) is not done in that state. If it was not collected yet, it is still to
+--       come, as (2) wants. Errors and urgent data, at which a read stops short, set Hangup, too (urgent data
+--       because the poller is asked for EPOLLPRI).
 --
--- Before a descriptor is registered there are no events to collect, and (2)
--- holds all the same: registering reports what is there already.
+-- Before a descriptor is registered (2) holds because registering reports what is there already.
 --
--- (b) needs a stream that gives all it has, and takes all it has room for. A
--- datagram is short by nature, a Unix socket stops where descriptors are passed,
--- kernel TLS at a record, a FIFO where another process writes packets: these are
--- told from plain TCP and from pipes when they are registered with an
--- edge-triggered poller. (A pipe reports an edge when it was empty, and when it
--- was full. Its ends are closed with a hang-up or an error, as of TCP.) A
--- level-triggered poller repeats itself, so that (2) always holds.
+-- (b) needs a stream that gives all it has, and takes all it has room for. A datagram is short by nature, a Unix
+-- socket stops where descriptors are passed, kernel TLS at a record, a FIFO where another process writes packets:
+-- these are told from plain TCP and from pipes when they are registered with an edge-triggered poller. (A pipe
+-- reports an edge when it was empty, and when it was full.) A level-triggered poller repeats itself, so that (2)
+-- always holds.
 --
 -- Hangup ends with EAGAIN only (an error on a datagram socket passes).
 --
--- A descriptor whose thread reads on another worker now would have this one woken by all that
--- comes, until it is closed. After some events in vain ('inVain') it is not registered any more. That keeps (1), because nothing
--- waits, and (2), because it is as before it was registered.
+-- A descriptor whose thread reads on another worker now would have this one woken by all that comes. After
+-- some events in vain ('inVain') it is not registered any more: nothing waits (1), and registering reports (2).
 
 -- | Try, if that may succeed; wait, if it does not.
 submitStream :: Source w -> Slot w -> Direction -> CInt -> Operation -> Completion w -> IO Answer
@@ -105,20 +92,19 @@ submitStream src slot direction number op done = do
         | otherwise -> r <$ noteTransfer src slot direction flag op r
 {-# INLINE submitStream #-}
 
-parkNew :: Source w -> Slot w -> Direction -> CInt -> Operation -> Completion w -> IO Answer
-parkNew src slot direction number op done = do
-  key <- nextSequence src
-  r <- park src slot direction number (StreamWaiter key op done)
-  pure $! if Sys.isFailure r then r else pending (streamToken key number direction)
-
 -- | To connect is to begin something, whatever is known about the stream.
 mustBegin :: Operation -> Bool
 mustBegin = \case
   Connect {} -> True
   _ -> False
 
--- | Note what the result of an attempt says about the stream: (b) in
--- Note [No wake-up is lost].
+parkNew :: Source w -> Slot w -> Direction -> CInt -> Operation -> Completion w -> IO Answer
+parkNew src slot direction number op done = do
+  key <- nextSequence src
+  r <- park src slot direction number (StreamWaiter key op done)
+  pure $! if Sys.isFailure r then r else pending (streamToken key number direction)
+
+-- | Note what the result of an attempt says about the stream: (b) in Note [No wake-up is lost].
 noteTransfer :: Source w -> Slot w -> Direction -> Readiness -> Operation -> Result -> IO ()
 noteTransfer src slot direction flag op r = do
   -- A receive that is full lowers no flag, and yet the events before it were not in vain.
@@ -138,7 +124,7 @@ park src slot direction number !w = do
       writeFlag slot direction Ready
     else do
       when (direction == Reading) (makeWay slot)
-      readWaiters slot direction >>= writeWaiters slot direction . appendWaiter w
+      readWaiters slot direction >>= writeWaiters slot direction . (|> w)
   pure r
 
 -- | See to it that the poller reports the direction.
@@ -195,12 +181,9 @@ waitedFor :: Slot w -> IO Interest
 waitedFor slot = (<>) <$> interestOf Reading <*> interestOf Writing
   where
     interestOf direction =
-      readWaiters slot direction >>= \ws -> pure case ws of
-        NoWaiter -> noInterest
-        _ -> interestIn direction
+      (\ws -> if null ws then noInterest else interestIn direction) <$> readWaiters slot direction
 
--- | An event: the readiness bits of a descriptor. Answers how many completions
--- ran.
+-- | An event: the readiness bits of a descriptor. Answers how many completions ran.
 wakeSlot :: Source w -> Slot w -> CInt -> Int -> IO Int
 wakeSlot src slot number bits
   | bits .&. Sys.invalidBit /= 0 = do
@@ -227,8 +210,8 @@ wakeSlot src slot number bits
       | bits .&. readyBit /= 0 = wakeDirection src slot direction Ready
       | otherwise = pure 0
 
--- | An event came, and nothing was read or waited since the one before. Once there were several, have an edge-triggered poller
--- forget the descriptor, unless an operation waits. A thread that is only slow has it registered again when it waits.
+-- | An event came, and nothing was read or waited since the one before. Once there were several, have an
+-- edge-triggered poller forget the descriptor, unless an operation waits.
 inVain :: Source w -> Slot w -> CInt -> IO ()
 inVain src slot number = when (pollerTrigger (sourcePoller src) == Edge) do
   count <- readVain slot
@@ -269,7 +252,7 @@ wakeReaders src slot news =
   standing slot >>= \case
     NotStanding -> writeFlag slot Reading news >> wakeWaiters src slot Reading 0
     Standing address room (StreamWaiter _ op done) -> do
-      r <- maybe (pure Sys.badDescriptor) (\d -> Sys.recv (descriptorNumber d) address room) (streamOf op)
+      r <- maybe (pure Sys.badDescriptor) (\(_, d) -> Sys.recv (descriptorNumber d) address room) (streamOf op)
       standingRead src slot news room done r
 
 -- | The standing waiter has read, with this result, after an event of reading.
@@ -307,9 +290,8 @@ wakeWaiters src slot direction = go
     go :: Int -> IO Int
     go !count =
       readWaiters slot direction >>= \case
-        NoWaiter -> pure count
-        OneWaiter w -> retry count w NoWaiter
-        ws@(ManyWaiters w _ _) -> retry count w (dropFirst ws)
+        Empty -> pure count
+        w :<| rest -> retry count w rest
     retry count w rest = do
       flag <- readFlag slot direction
       if flag == Blocked
@@ -330,13 +312,11 @@ wakeWaiters src slot direction = go
                 complete (waiterCompletion w) r
                 go (count + 1)
 
--- | The most that one 'SendFile' brings into memory: what 'Sys.residentBytes'
--- looks at. The rest is asked for when it is sent.
+-- | The most that one 'SendFile' brings into memory: what 'Sys.residentBytes' looks at.
 pieceSize :: Int
 pieceSize = 0x40000
 
--- | Let the pool bring the pages of a 'SendFile' into memory, then go on. False
--- when the pool takes no more jobs.
+-- | Let the pool bring the pages of a 'SendFile' into memory, then go on. False when it takes no more jobs.
 bringIn :: Source w -> Int -> Operation -> Completion w -> IO Bool
 bringIn src key op done = case op of
   SendFile d file offset n -> do
@@ -349,9 +329,7 @@ bringIn src key op done = case op of
   _ -> pure False
   where
     finish = enqueue src . Complete op done
-    -- The pages were read a moment ago and are not asked for again: where
-    -- memory is so short that they are gone already, this waits for the disk,
-    -- but does not go round for ever.
+    -- Where memory is so short that the pages are gone again, this waits for the disk, and not for ever.
     sendOn d send =
       slotOf src d >>= \case
         Nothing -> finish Sys.canceled
@@ -369,21 +347,19 @@ bringIn src key op done = case op of
 -- forgets a descriptor without a waiter, it gains nothing.
 standWaiter :: Source w -> Token -> IO (Maybe Place)
 standWaiter src token
-  | pollerTrigger (sourcePoller src) /= Edge || partInPool parts = pure Nothing
+  | pollerTrigger (sourcePoller src) /= Edge || isInPool token = pure Nothing
   | otherwise =
-      existingSlot (sourceTable src) (partNumber parts) >>= \case
+      existingSlot (sourceTable src) (tokenNumber token) >>= \case
         Nothing -> pure Nothing
         Just slot ->
           readWaiters slot Reading >>= \case
-            OneWaiter w
-              | waiterSequence w == partSequence parts,
+            w :<| Empty
+              | waiterSequence w == tokenSequence token,
                 Receive _ address room <- waiterOperation w -> do
                   first <- standing slot
                   case first of
                     Standing {} -> pure Nothing
                     NotStanding -> do
-                      writeWaiters slot Reading NoWaiter
+                      writeWaiters slot Reading Empty
                       Just <$> takePlace slot w address room
             _ -> pure Nothing
-  where
-    parts = tokenParts token

@@ -1,20 +1,20 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | The state of each descriptor number in a backend. One slot for each descriptor number, found by
--- two array lookups, which lives as long as the table and serves one descriptor after the other. For
--- the worker that owns the backend only.
+-- | The state of each descriptor number in a backend: a slot, found by two array lookups, which lives as long
+-- as the table and serves one descriptor after the other. For the worker that owns the backend only.
 module Weft.Internal.Backend.Readiness.Table
   ( -- * Slots
     Slot,
     slotSerial,
-    slotPhase,
+    isOccupied,
     holds,
-    SlotPhase (..),
     occupySlot,
     vacateSlot,
 
     -- ** Directions
     Readiness (..),
+    readinessOf,
+    readinessByte,
     readFlag,
     writeFlag,
     readWaiters,
@@ -44,9 +44,9 @@ module Weft.Internal.Backend.Readiness.Table
     writeJobs,
 
     -- * Waiters
+    StreamWaiter (..),
     allWaiters,
     foldSlotWaiters,
-    module Weft.Internal.Backend.Readiness.Waiters,
 
     -- * Tables
     Table,
@@ -60,52 +60,50 @@ where
 import Control.Monad (replicateM, when)
 import Control.Monad.Primitive (RealWorld)
 import Data.Bits (shiftL, shiftR, (.&.), (.|.))
+import Data.Foldable (foldlM)
 import Data.IORef (IORef, newIORef, readIORef, writeIORef)
 import Data.Primitive.ByteArray (MutableByteArray, newByteArray, readByteArray, setByteArray, writeByteArray)
 import Data.Primitive.SmallArray
+import Data.Sequence (Seq (..))
+import Data.Sequence.Internal qualified as Internal (Elem (..), FingerTree (..), Seq (Seq))
 import Data.Word (Word32, Word64, Word8)
 import Foreign.C.Types (CInt)
 import Foreign.Ptr (IntPtr (..), Ptr, intPtrToPtr)
-import Weft.Internal.Backend.Readiness.Poller (Direction (..), Interest (..))
-import Weft.Internal.Backend.Readiness.Waiters
+import Weft.Internal.Backend (Completion (..), Direction (..), Operation)
+import Weft.Internal.Backend.Readiness.Poller (Interest (..))
 import Weft.Internal.Core.Standing (Place (..), waitAgain)
 
 -- Note [A table the collector does not see]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
 -- The collector looks at a mutable array of pointers again after every write, and at an old small one
--- at every minor collection. A table of waiters in such an array costs a service with many descriptors
--- a quarter of its speed. So:
+-- at every minor collection: a quarter of the speed of a service with many descriptors. So:
 --
---   * the directory, its chunks and the slots are immutable once made; a new chunk, of 64 numbers,
---     replaces the directory;
---   * what changes for each operation (flags, serial, registration) is bytes, which the collector never
---     looks at;
---   * the waiters are in one mutable variable for each direction, which is looked at only after it was
---     written.
+--   * the directory, its chunks and the slots are immutable once made; a new chunk replaces the directory;
+--   * what changes for each operation is bytes, which the collector never looks at;
+--   * the waiters of a direction are in one mutable variable, which is looked at only after it was written.
 
 -- | The state of the descriptor that has, or had, a number.
 data Slot w = Slot
-  { -- | @0..3@ serial, @4@ phase, @5@ reading flag, @6@ what waits to read (1: the standing
+  { -- | @0..3@ serial, @4@ is a descriptor there, @5@ reading flag, @6@ what waits to read (1: the standing
     -- waiter, 2: others, or both), @7@ registration; @8@ writing flag, @9@ interest, @10@ events in vain, @12..15@ jobs;
     -- @16..23@ key of the standing waiter, or 0, @24..31@ its address, @32..39@ its room. The first
     -- eight are one word to "Weft.Internal.Core.Standing".
     slotBytes :: {-# UNPACK #-} !(MutableByteArray RealWorld),
-    slotReaders :: {-# UNPACK #-} !(IORef (StreamWaiters w)),
-    slotWriters :: {-# UNPACK #-} !(IORef (StreamWaiters w)),
+    -- | Nearly always none or one; oldest first.
+    slotReaders :: {-# UNPACK #-} !(IORef (Seq (StreamWaiter w))),
+    slotWriters :: {-# UNPACK #-} !(IORef (Seq (StreamWaiter w))),
     -- | The standing waiter, whether it waits or not: Note [Standing receives] in
     -- "Weft.Internal.Core.Standing". Mostly written once for a descriptor.
-    slotStanding :: {-# UNPACK #-} !(IORef (StreamWaiters w))
+    slotStanding :: {-# UNPACK #-} !(IORef (Maybe (StreamWaiter w)))
   }
 
--- | Is a descriptor there?
-data SlotPhase
-  = -- | No, and there never was one.
-    Vacant
-  | -- | Yes, the one with the slot's serial.
-    Occupied
-  | -- | No; the one with the slot's serial is gone for good.
-    Dropped
-  deriving stock (Eq, Show)
+-- | An operation that waits.
+data StreamWaiter w = StreamWaiter
+  { -- | The part of its token that tells it from others.
+    waiterSequence :: {-# UNPACK #-} !Int,
+    waiterOperation :: !Operation,
+    waiterCompletion :: {-# UNPACK #-} !(Completion w)
+  }
 
 -- | The state of a direction, as far as it is known. See Note [No wake-up is lost].
 data Readiness
@@ -115,36 +113,45 @@ data Readiness
     Ready
   | -- | It may succeed, and a short transfer proves nothing: end of stream, failure, or urgent data.
     Hangup
-  deriving stock (Eq, Ord, Show)
+  deriving stock (Eq, Ord)
+
+-- | As a byte says it.
+readinessOf :: Word8 -> Readiness
+readinessOf = \case
+  0 -> Blocked
+  1 -> Ready
+  _ -> Hangup
+{-# INLINE readinessOf #-}
+
+readinessByte :: Readiness -> Word8
+readinessByte = \case
+  Blocked -> 0
+  Ready -> 1
+  Hangup -> 2
+{-# INLINE readinessByte #-}
 
 -- | How a descriptor is registered with the poller.
 data PollerState
-  = -- | Nothing.
-    Unregistered
-  | -- | It knows the descriptor.
-    Registered
-  | -- | It does, and a short transfer proves that there is nothing left.
+  = Unregistered
+  | Registered
+  | -- | And a short transfer proves that there is nothing left.
     RegisteredGivesAll
   deriving stock (Eq, Show, Enum)
 
 slotSerial :: Slot w -> IO Word32
 slotSerial s = readByteArray (slotBytes s) 0
 
-slotPhase :: Slot w -> IO SlotPhase
-slotPhase s = do
-  b <- byteAt s 4
-  pure case b of
-    0 -> Vacant
-    1 -> Occupied
-    _ -> Dropped
-{-# INLINE slotPhase #-}
+-- | Is there a descriptor? If not, a serial other than 0 is that of the last one, which is gone for good.
+isOccupied :: Slot w -> IO Bool
+isOccupied s = (/= 0) <$> byteAt s 4
+{-# INLINE isOccupied #-}
 
 -- | Is the descriptor with this serial there?
 holds :: Slot w -> Word32 -> IO Bool
 holds s serial = do
-  phase <- slotPhase s
+  occupied <- isOccupied s
   present <- slotSerial s
-  pure (phase == Occupied && present == serial)
+  pure (occupied && present == serial)
 {-# INLINE holds #-}
 
 -- | Let a descriptor in: everything is as for a new one. The caller has seen to the waiters of the last one.
@@ -160,10 +167,9 @@ occupySlot s serial = do
 vacateSlot :: Slot w -> IO ()
 vacateSlot s = do
   setByteArray (slotBytes s) 4 (slotSize - 4) (0 :: Word8)
-  setByteAt s 4 2
-  writeIORef (slotReaders s) NoWaiter
-  writeIORef (slotWriters s) NoWaiter
-  writeIORef (slotStanding s) NoWaiter
+  writeIORef (slotReaders s) Empty
+  writeIORef (slotWriters s) Empty
+  writeIORef (slotStanding s) Nothing
 
 -- | In bytes.
 slotSize :: Int
@@ -182,38 +188,28 @@ flagByte = \case
 {-# INLINE flagByte #-}
 
 readFlag :: Slot w -> Direction -> IO Readiness
-readFlag s d = do
-  b <- byteAt s (flagByte d)
-  pure case b of
-    0 -> Blocked
-    1 -> Ready
-    _ -> Hangup
+readFlag s d = byteAt s (flagByte d) >>= \b -> pure (readinessOf b)
 {-# INLINE readFlag #-}
 
 writeFlag :: Slot w -> Direction -> Readiness -> IO ()
-writeFlag s d f = setByteAt s (flagByte d) case f of
-  Blocked -> 0
-  Ready -> 1
-  Hangup -> 2
+writeFlag s d = setByteAt s (flagByte d) . readinessByte
 {-# INLINE writeFlag #-}
 
-waitersOf :: Slot w -> Direction -> IORef (StreamWaiters w)
+waitersOf :: Slot w -> Direction -> IORef (Seq (StreamWaiter w))
 waitersOf s = \case
   Reading -> slotReaders s
   Writing -> slotWriters s
 
-readWaiters :: Slot w -> Direction -> IO (StreamWaiters w)
+readWaiters :: Slot w -> Direction -> IO (Seq (StreamWaiter w))
 readWaiters s d = readIORef (waitersOf s d)
 
--- | Replace them. Evaluated first: the value waits for long, and unevaluated it is larger.
-writeWaiters :: Slot w -> Direction -> StreamWaiters w -> IO ()
+-- | Replace them, evaluated.
+writeWaiters :: Slot w -> Direction -> Seq (StreamWaiter w) -> IO ()
 writeWaiters s d !waiters = case d of
   Reading -> do
     writeIORef (slotReaders s) waiters
     found <- byteAt s readersByte
-    setByteAt s readersByte case waiters of
-      NoWaiter -> found .&. 1
-      _ -> found .|. 2
+    setByteAt s readersByte (if null waiters then found .&. 1 else found .|. 2)
   Writing -> writeIORef (slotWriters s) waiters
 {-# INLINE writeWaiters #-}
 
@@ -231,24 +227,23 @@ standing s = do
     then pure NotStanding
     else
       readIORef (slotStanding s) >>= \case
-        OneWaiter w -> do
+        Just w -> do
           address <- readByteArray (slotBytes s) 3
           room <- readByteArray (slotBytes s) 4
           pure (Standing (intPtrToPtr (IntPtr address)) room w)
-        _ -> pure NotStanding
+        Nothing -> pure NotStanding
 {-# INLINE standing #-}
 
--- | Do others wait to read?
 othersWait :: Slot w -> IO Bool
 othersWait s = (> 1) <$> byteAt s readersByte
 
 -- | Does nothing but the standing waiter wait on the descriptor with this serial, which gives all that it
--- has? Two comparisons say so. (Where bytes are numbered the other way, they say no.)
+-- has? (Where bytes are numbered the other way, the answer is no.)
 standsAlone :: Slot w -> Word32 -> IO Bool
 standsAlone s serial = do
   found <- readByteArray (slotBytes s) 0
   writing <- byteAt s (flagByte Writing)
-  -- Occupied, reading is Blocked, the standing waiter, RegisteredGivesAll; writing is not Blocked.
+  -- Occupied, reading is blocked, the standing waiter, RegisteredGivesAll; writing is not blocked.
   pure (found == (0x0201_0001_0000_0000 .|. fromIntegral serial :: Word64) && writing /= 0)
 {-# INLINE standsAlone #-}
 
@@ -256,11 +251,11 @@ standsAlone s serial = do
 nowDone :: Slot w -> IO ()
 nowDone s = byteAt s readersByte >>= setByteAt s readersByte . (.&. 2)
 
--- | Make this the standing waiter, which waits for bytes at the address, at most the given number. It
--- must be the only one that waits to read, and in no list any more.
+-- | Make this the standing waiter, for bytes at the address, at most the given number. It must be the only
+-- one that waits to read, and in no list any more.
 takePlace :: Slot w -> StreamWaiter w -> Ptr Word8 -> Int -> IO Place
 takePlace s !w address room = do
-  writeIORef (slotStanding s) (OneWaiter w)
+  writeIORef (slotStanding s) (Just w)
   writeByteArray (slotBytes s) 2 key
   setByteAt s readersByte 0
   idle <- readByteArray (slotBytes s) 0
@@ -274,10 +269,9 @@ leavePlace :: Slot w -> IO ()
 leavePlace s = do
   nowDone s
   writeByteArray (slotBytes s) 2 (0 :: Int)
-  writeIORef (slotStanding s) NoWaiter
+  writeIORef (slotStanding s) Nothing
 
--- | Another waiter begins to wait to read: what stood there and does not wait leaves, so that
--- nothing refers to it.
+-- | Another waiter begins to wait to read: what stood there and does not wait leaves.
 makeWay :: Slot w -> IO ()
 makeWay s = do
   key <- readByteArray (slotBytes s) 2
@@ -313,23 +307,27 @@ writeJobs s = writeByteArray (slotBytes s) 3
 
 -- | All that wait on a descriptor, oldest first in each direction.
 allWaiters :: Slot w -> IO [StreamWaiter w]
-allWaiters s = do
-  first <- standing s
-  others <- (<>) <$> (listWaiters <$> readWaiters s Reading) <*> (listWaiters <$> readWaiters s Writing)
-  pure case first of
-    Standing _ _ w -> w : others
-    NotStanding -> others
+allWaiters s = reverse <$> foldSlotWaiters (\_ w found -> pure (w : found)) s []
 
--- | Fold over all that wait on a descriptor, in no particular order and without a list of them.
+-- | Fold over all that wait on a descriptor, without a list of them.
 foldSlotWaiters :: (Direction -> StreamWaiter w -> r -> IO r) -> Slot w -> r -> IO r
 foldSlotWaiters f s acc = do
   readers <- readWaiters s Reading
   writers <- readWaiters s Writing
   first <- standing s
-  foldWaiters (f Reading) readers acc >>= foldWaiters (f Writing) writers >>= case first of
-    Standing _ _ w -> f Reading w
-    NotStanding -> pure
+  before <- case first of
+    Standing _ _ w -> f Reading w acc
+    NotStanding -> pure acc
+  foldQueue (f Reading) readers before >>= foldQueue (f Writing) writers
 {-# INLINE foldSlotWaiters #-}
+
+-- | By its constructors: the views of a sequence allocate.
+foldQueue :: (a -> r -> IO r) -> Seq a -> r -> IO r
+foldQueue f queue acc = case queue of
+  Internal.Seq Internal.EmptyT -> pure acc
+  Internal.Seq (Internal.Single (Internal.Elem w)) -> f w acc
+  _ -> foldlM (flip f) acc queue
+{-# INLINE foldQueue #-}
 
 -- | See Note [A table the collector does not see].
 newtype Table w = Table (IORef (SmallArray (Chunk w)))
@@ -384,9 +382,9 @@ newSlot :: IO (Slot w)
 newSlot = do
   bytes <- newByteArray slotSize
   setByteArray bytes 0 slotSize (0 :: Word8)
-  readers <- newIORef NoWaiter
-  writers <- newIORef NoWaiter
-  place <- newIORef NoWaiter
+  readers <- newIORef Empty
+  writers <- newIORef Empty
+  place <- newIORef Nothing
   pure $! Slot bytes readers writers place
 
 foldSlots :: (Slot w -> r -> IO r) -> r -> Table w -> IO r

@@ -1,8 +1,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | The state of each open descriptor of a ring's owner. By descriptor number, in unboxed memory: how
--- many operations are pending, and what is known of it. An entry belongs to one serial; a descriptor
--- with another finds a fresh one. Used on the worker that owns the ring only.
+-- | How many operations are pending on each descriptor of a ring's owner, and what is known of it: by number,
+-- in unboxed memory. An entry belongs to one serial; a descriptor with another finds a fresh one.
 module Weft.Internal.Backend.Uring.Descriptors
   ( Descriptors,
     new,
@@ -14,13 +13,7 @@ module Weft.Internal.Backend.Uring.Descriptors
     clear,
 
     -- * Flags
-    Flag,
-    drained,
-    filled,
-    closing,
-    source,
-    asked,
-    stood,
+    Flag (..),
     hasFlag,
     setFlag,
 
@@ -31,7 +24,7 @@ module Weft.Internal.Backend.Uring.Descriptors
 where
 
 import Control.Monad.Primitive (RealWorld)
-import Data.Bits (complement, (.&.), (.|.))
+import Data.Bits (clearBit, setBit, testBit)
 import Data.Primitive.ByteArray
 import Data.Primitive.MutVar (MutVar, newMutVar, readMutVar, writeMutVar)
 import Data.Word (Word32)
@@ -55,19 +48,20 @@ entryWords :: Int
 entryWords = 6
 
 -- | Something that is known of a descriptor.
-newtype Flag = Flag Word32
-
--- | The last read got less than it had room for, the last write took less than it was given: the next
--- would likely wait. The descriptor is to be closed, and takes no new operations. It is or was the file
--- of a send-file operation. A receive that may stand has waited on it; and then too, where it gives all
--- that it has.
-drained, filled, closing, source, asked, stood :: Flag
-drained = Flag 1
-closing = Flag 2
-source = Flag 4
-filled = Flag 8
-asked = Flag 16
-stood = Flag 32
+data Flag
+  = -- | The last read got less than it had room for: the next would likely wait.
+    Drained
+  | -- | So would a write: the last took less than it was given.
+    Filled
+  | -- | It is to be closed, and takes no new operations.
+    Closing
+  | -- | It is or was the file of a send-file operation.
+    Source
+  | -- | A receive that may stand has waited on it.
+    Asked
+  | -- | And it gives all that it has.
+    Stood
+  deriving stock (Enum)
 
 new :: IO Descriptors
 new = newTable 64 >>= fmap Descriptors . newMutVar
@@ -90,9 +84,7 @@ entry (Descriptors v) d act = do
     then act m' base
     else do
       writeByteArray m' (base + oSerial) (descriptorSerial d)
-      writeByteArray m' (base + oPending) (0 :: Word32)
-      writeByteArray m' (base + oFlags) (0 :: Word32)
-      writeByteArray m' (watchWord base) (0 :: Int)
+      setByteArray m' (base + oPending) (entryWords - 1) (0 :: Word32)
       act m' base
 {-# INLINE entry #-}
 
@@ -121,30 +113,27 @@ release :: Descriptors -> Descriptor -> IO Bool
 release ds d = entry ds d $ \m base -> do
   n <- readByteArray m (base + oPending)
   let left = if n == 0 then 0 else n - 1 :: Word32
-      Flag closes = closing
   writeByteArray m (base + oPending) left
   flags <- readByteArray m (base + oFlags)
-  pure (left == 0 && flags .&. closes /= 0)
+  pure (left == 0 && testBit (flags :: Word32) (fromEnum Closing))
 
 pendingOn :: Descriptors -> Descriptor -> IO Int
 pendingOn ds d = entry ds d $ \m base ->
   fromIntegral <$> (readByteArray m (base + oPending) :: IO Word32)
 
 hasFlag :: Flag -> Descriptors -> Descriptor -> IO Bool
-hasFlag (Flag f) ds d = entry ds d $ \m base -> (\x -> x .&. f /= 0) <$> readByteArray m (base + oFlags)
+hasFlag f ds d = entry ds d $ \m base -> (\x -> testBit (x :: Word32) (fromEnum f)) <$> readByteArray m (base + oFlags)
 {-# INLINE hasFlag #-}
 
 setFlag :: Flag -> Bool -> Descriptors -> Descriptor -> IO ()
-setFlag (Flag f) on ds d = entry ds d $ \m base -> do
+setFlag f on ds d = entry ds d $ \m base -> do
   x <- readByteArray m (base + oFlags)
-  writeByteArray m (base + oFlags) (if on then x .|. f else x .&. complement f)
+  writeByteArray m (base + oFlags) ((if on then setBit else clearBit) (x :: Word32) (fromEnum f))
 {-# INLINE setFlag #-}
 
+-- | The next to have the number finds a fresh entry.
 clear :: Descriptors -> Descriptor -> IO ()
-clear ds d = entry ds d $ \m base -> do
-  writeByteArray m (base + oSerial) (0 :: Word32)
-  writeByteArray m (base + oPending) (0 :: Word32)
-  writeByteArray m (base + oFlags) (0 :: Word32)
+clear ds d = entry ds d $ \m base -> writeByteArray m (base + oSerial) (0 :: Word32)
 
 -- | The key of the descriptor's watch.
 watchOf :: Descriptors -> Descriptor -> IO (Maybe SlotKey)

@@ -1,9 +1,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | The polls of io_uring as a readiness source.
---
--- For the event manager. (The workers have operations on a ring.) One thread at a time uses it: Note
--- [Polls in a ring].
+-- | The polls of io_uring as a readiness source, for the event manager: Note [Polls in a ring]. (The workers
+-- have operations on a ring.)
 module Weft.Internal.Backend.Uring.Poller (ioUring) where
 
 import Control.Monad (unless, void, when)
@@ -17,9 +15,9 @@ import Data.IntSet qualified as IntSet
 import Data.Word (Word64)
 import Foreign.C.Error (eBADF)
 import Foreign.C.Types (CInt)
-import Foreign.Ptr (Ptr)
+import Foreign.Ptr (Ptr, nullPtr)
 import Weft.Internal.Backend.Readiness.Poller
-import Weft.Internal.Backend.Uring.Ring (CompletionWork (..), Ring, UringSettings (..), defaultUringSettings, describeSetupFailure)
+import Weft.Internal.Backend.Uring.Ring (CompletionWork (..), Ring, UringSettings (..), defaultUringSettings)
 import Weft.Internal.Backend.Uring.Ring qualified as Ring
 import Weft.Internal.Data.Slots (SlotKey, Slots)
 import Weft.Internal.Data.Slots qualified as Slots
@@ -28,15 +26,13 @@ import Weft.Internal.Os.Sys qualified as Sys
 
 -- Note [Polls in a ring]
 -- ~~~~~~~~~~~~~~~~~~~~~~
--- A poll is a request that completes once, and at once if its descriptor is ready. So what is watched for one
--- event is one request, and what is watched for longer is asked for again after each event, before the next
--- wait: that is level-triggered. All requests of a step go to the kernel with its wait, in one system call.
+-- A poll is a request that completes once, and at once if its descriptor is ready. What is watched for longer
+-- than one event is asked for again after each, before the next wait: that is level-triggered. All requests
+-- of a step go to the kernel with its wait, in one system call.
 --
 -- Each request has a key of its own (a flight). A descriptor that is watched anew, or no more, has the
--- old request cancelled and forgets its flight: its completion finds no watch. Until then the request
--- keeps the old file open.
---
--- A request of an OS thread that ends is cancelled by the kernel, unasked: the poller submits it again.
+-- old request cancelled and forgets its flight: its completion finds no watch. A request of an OS thread
+-- that ends is cancelled by the kernel, unasked: the poller submits it again.
 
 data Polled = Polled
   { polledKey :: !Key,
@@ -64,7 +60,7 @@ data Polls = Polls
 ioUring :: IO Poller
 ioUring = do
   -- Work that waits for the next call of a thread that does not come back would be lost.
-  ring <- Ring.open defaultUringSettings {completionEntries = 8192, completionWork = Interrupting} >>= either (ioError . userError . describeSetupFailure) pure
+  ring <- Ring.open defaultUringSettings {completionEntries = 8192, completionWork = Interrupting} >>= either (ioError . userError) pure
   polls <- Polls ring <$> Slots.new <*> newIORef IntMap.empty <*> newIORef IntSet.empty <*> newIORef [] <*> newIORef []
   pure
     Poller
@@ -96,7 +92,7 @@ unwatch polls number = do
 -- | Hand everything over, and collect what has completed; wait for it for this long.
 collect :: Polls -> Int64 -> Ptr Word64 -> Int -> IO Result
 collect polls limit buffer capacity = do
-  wentAll <- (&&) <$> cancelUnwanted polls <*> ask polls
+  wentAll <- handOver polls
   left <- readIORef (pollsFound polls)
   n <- if limit == 0 || not wentAll || not (null left) then Ring.turn ring else Ring.wait ring limit
   r <- takeAll n
@@ -114,39 +110,33 @@ collect polls limit buffer capacity = do
           for_ [0 .. n - 1] (completion polls)
           if n == Ring.eventsAtOnce then Ring.turn ring >>= takeAll else pure n
 
--- | Cancel the requests that are not wanted. False if there was no room for all.
-cancelUnwanted :: Polls -> IO Bool
-cancelUnwanted polls = readIORef (pollsUnwanted polls) >>= go
+-- | Cancel what is not wanted, and ask for what is not asked for. False if there was no room for all.
+handOver :: Polls -> IO Bool
+handOver polls = do
+  unwanted <- readIORef (pollsUnwanted polls) >>= whileRoom (`Ring.cancelOne` pollsRing polls)
+  writeIORef (pollsUnwanted polls) unwanted
+  unasked <- readIORef (pollsUnasked polls) >>= whileRoom (ask polls) . IntSet.toList
+  writeIORef (pollsUnasked polls) $! IntSet.fromDistinctAscList unasked
+  pure (null unwanted && null unasked)
   where
-    go = \case
-      [] -> True <$ writeIORef (pollsUnwanted polls) []
-      flight : rest -> do
-        went <- Ring.cancelOne flight (pollsRing polls)
-        if went then go rest else False <$ writeIORef (pollsUnwanted polls) (flight : rest)
+    whileRoom submit = \case
+      [] -> pure []
+      left@(x : rest) -> submit x >>= \went -> if went then whileRoom submit rest else pure left
 
--- | Ask for what is not asked for. False if there was no room for all.
-ask :: Polls -> IO Bool
-ask polls = do
-  unasked <- readIORef (pollsUnasked polls)
-  if IntSet.null unasked then pure True else go (IntSet.toList unasked)
-  where
-    go = \case
-      [] -> True <$ writeIORef (pollsUnasked polls) IntSet.empty
-      numbers@(number : rest) -> do
-        watches <- readIORef (pollsByNumber polls)
-        case IntMap.lookup number watches of
-          Just w@Polled {polledFlight = Nothing} -> do
-            events <- Sys.pollEvents (interestBits (polledInterest w))
-            flight <- Slots.insert (pollsFlights polls) (fromIntegral number)
-            went <- Ring.awaitEvents events (fromIntegral number) (pollsRing polls) flight
-            if went
-              then do
-                writeIORef (pollsByNumber polls) $! IntMap.insert number w {polledFlight = Just flight} watches
-                go rest
-              else do
-                Slots.remove (pollsFlights polls) flight
-                False <$ writeIORef (pollsUnasked polls) (IntSet.fromDistinctAscList numbers)
-          _ -> go rest
+-- | Ask for a number, if it is still watched. False if there was no room.
+ask :: Polls -> Int -> IO Bool
+ask polls number = do
+  watches <- readIORef (pollsByNumber polls)
+  case IntMap.lookup number watches of
+    Just w@Polled {polledFlight = Nothing} -> do
+      events <- Sys.pollEvents (interestBits (polledInterest w))
+      flight <- Slots.insert (pollsFlights polls) (fromIntegral number)
+      went <- Ring.submit Ring.AwaitEvents (fromIntegral number) nullPtr 0 0 events (pollsRing polls) flight
+      went
+        <$ if went
+          then writeIORef (pollsByNumber polls) $! IntMap.insert number w {polledFlight = Just flight} watches
+          else Slots.remove (pollsFlights polls) flight
+    _ -> pure True
 
 -- | Handle the completion with this index.
 completion :: Polls -> Int -> IO ()

@@ -1,17 +1,13 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | The ring that is shared with the kernel. Bindings to @cbits/weft_uring.c@. Every foreign call is
--- @unsafe@ (it does not block) but the one of 'wait'. All but 'wake' is for the OS thread that runs
--- the owning worker, one call at a time.
+-- | The ring that is shared with the kernel: bindings to @cbits/weft_uring.c@. All but 'wake' is for the OS
+-- thread that runs the owning worker, one call at a time.
 module Weft.Internal.Backend.Uring.Ring
   ( -- * Rings
     Ring,
     UringSettings (..),
     CompletionWork (..),
     defaultUringSettings,
-    SetupFailure (..),
-    SetupStep (..),
-    describeSetupFailure,
     open,
     isDeferred,
     close,
@@ -35,7 +31,6 @@ module Weft.Internal.Backend.Uring.Ring
     Submission,
     Request (..),
     submit,
-    awaitEvents,
     openAt,
     watch,
     cancelOne,
@@ -58,6 +53,7 @@ import Data.Bits (shiftL, shiftR, (.&.), (.|.))
 import Data.Int (Int32, Int64)
 import Data.Word (Word32, Word64)
 import Foreign.C.Error (Errno (..), errnoToIOError)
+import Foreign.C.String (CString, peekCString)
 import Foreign.C.Types (CInt (..))
 import Foreign.ForeignPtr (ForeignPtr, newForeignPtr)
 import Foreign.Marshal.Alloc (alloca)
@@ -98,32 +94,15 @@ data CompletionWork
 defaultUringSettings :: UringSettings
 defaultUringSettings = UringSettings {submissionEntries = 256, completionEntries = 65536, completionWork = Deferred}
 
--- | Why there is no ring: what was being done, and the error.
-data SetupFailure = SetupFailure {failedStep :: !SetupStep, _failedErrno :: !Errno}
-
--- | The steps of setting up that can fail, in the order of @weft_uring.h@.
-data SetupStep = CreatingRing | CheckingFeatures | MappingRing | ProbingOperations | CreatingEventfd
-  deriving stock (Eq, Show, Enum)
-
--- | One line: what could not be done, and why.
-describeSetupFailure :: SetupFailure -> String
-describeSetupFailure (SetupFailure step e) = show (errnoToIOError ("io_uring: " <> during) e Nothing Nothing)
-  where
-    during = case step of
-      CreatingRing -> "creating a ring"
-      CheckingFeatures -> "checking the kernel's features"
-      MappingRing -> "mapping the ring"
-      ProbingOperations -> "probing the kernel's operations"
-      CreatingEventfd -> "creating an eventfd"
-
-open :: UringSettings -> IO (Either SetupFailure Ring)
+-- | A ring, or why there is none: what could not be done, and the error, on one line.
+open :: UringSettings -> IO (Either String Ring)
 open s = alloca $ \step -> alloca $ \failure -> do
   r <- c_new (submissionEntries s) (completionEntries s) modes step failure
   if r == nullPtr
     then do
-      i <- peek step
+      during <- peek step >>= peekCString
       e <- peek failure
-      pure (Left (SetupFailure (toEnum (fromIntegral i)) (Errno (negate e))))
+      pure (Left (show (errnoToIOError ("io_uring: " <> during) (Errno (negate e)) Nothing Nothing)))
     else Right . Ring <$> newForeignPtr c_free r
   where
     modes = case completionWork s of
@@ -215,12 +194,10 @@ operationData :: SlotKey -> Word64
 operationData (SlotKey k) = fromIntegral k `shiftL` 3
 {-# INLINE operationData #-}
 
--- | The 64 bits of the key of a watch.
 watchData :: SlotKey -> Word64
 watchData key = operationData key .|. 3
 {-# INLINE watchData #-}
 
--- | The key of either.
 operationKey :: Word64 -> SlotKey
 operationKey w = SlotKey (fromIntegral (w `shiftR` 3))
 {-# INLINE operationKey #-}
@@ -258,10 +235,6 @@ submit :: Request -> CInt -> Ptr a -> Int -> Int64 -> Int -> Submission
 submit request fd p size offset flags r key =
   queue (\q -> c_submit q (fromIntegral (fromEnum request)) fd (castPtr p) (clamp size) offset (fromIntegral flags) (operationData key)) r
 
--- | Complete when one of these events of @poll@ holds, with those that do.
-awaitEvents :: Int -> CInt -> Submission
-awaitEvents events fd = submit AwaitEvents fd nullPtr 0 0 events
-
 -- | Say each time there is something to read from a descriptor.
 watch :: CInt -> Submission
 watch fd r key =
@@ -296,7 +269,7 @@ hold :: Ring -> Bool -> IO ()
 hold r h = with r (`c_hold` (if h then 1 else 0))
 
 foreign import ccall unsafe "weft_uring_new"
-  c_new :: Word32 -> Word32 -> Word32 -> Ptr CInt -> Ptr CInt -> IO (Ptr RawRing)
+  c_new :: Word32 -> Word32 -> Word32 -> Ptr CString -> Ptr CInt -> IO (Ptr RawRing)
 
 foreign import ccall unsafe "&weft_uring_free"
   c_free :: FunPtr (Ptr RawRing -> IO ())
@@ -313,7 +286,6 @@ foreign import ccall unsafe "weft_uring_deferred"
 foreign import ccall unsafe "weft_uring_turn"
   c_turn :: Ptr RawRing -> IO CInt
 
--- The one foreign call here that blocks.
 foreign import ccall safe "weft_uring_wait"
   c_wait :: Ptr RawRing -> Int64 -> IO CInt
 

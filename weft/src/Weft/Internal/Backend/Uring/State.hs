@@ -1,8 +1,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | The state of a worker's ring. What "Weft.Internal.Backend.Uring" and its parts work on. It also
--- asks for the end of one operation, or of all on a descriptor that is to be closed: Note [Closing a
--- descriptor]. Used on the worker that owns the ring only.
+-- | The state of a worker's ring, and the end of one operation, or of all on a descriptor that is to be
+-- closed: Note [Closing a descriptor]. Used on the worker that owns the ring only.
 module Weft.Internal.Backend.Uring.State
   ( Uring (..),
     Pending (..),
@@ -32,7 +31,7 @@ import Foreign.C.Types (CInt)
 import Weft.Internal.Backend
 import Weft.Internal.Backend.Uring.Descriptors (Descriptors)
 import Weft.Internal.Backend.Uring.Descriptors qualified as Descriptors
-import Weft.Internal.Backend.Uring.Ring (Ring, SetupFailure, UringSettings)
+import Weft.Internal.Backend.Uring.Ring (Ring, UringSettings)
 import Weft.Internal.Backend.Uring.Ring qualified as Ring
 import Weft.Internal.Backend.Uring.Steps
 import Weft.Internal.Backend.Uring.Watch (Watch, waitsFor)
@@ -66,8 +65,7 @@ data Uring w = Uring
     watches :: !(Slots Watch),
     deferred :: !Bool,
     descriptors :: !Descriptors,
-    -- | Not empty only while the kernel takes no submissions. In order: what comes later must queue
-    -- after them.
+    -- | Not empty only while the kernel takes no submissions; in order.
     backlog :: !(IORef (Seq Queued)),
     -- | By number: the descriptor, and what 'forget' is to run.
     forgetting :: !(IORef (IntMap (Descriptor, IO ()))),
@@ -75,7 +73,7 @@ data Uring w = Uring
     isStopped :: !(IORef Bool)
   }
 
-openUring :: UringSettings -> IO (Either SetupFailure (Uring w))
+openUring :: UringSettings -> IO (Either String (Uring w))
 openUring settings = Ring.open settings >>= traverse started
   where
     started r = Uring r <$> Slots.new <*> Slots.new <*> Ring.isDeferred r <*> Descriptors.new <*> newIORef Empty <*> newIORef IntMap.empty <*> newIORef False
@@ -84,7 +82,7 @@ openUring settings = Ring.open settings >>= traverse started
 isShut :: Uring w -> Descriptor -> Maybe Descriptor -> IO Bool
 isShut u d file = (||) <$> shut d <*> maybe (pure False) shut file
   where
-    shut one = if descriptorNumber one < 0 then pure True else Descriptors.hasFlag Descriptors.closing (descriptors u) one
+    shut one = if descriptorNumber one < 0 then pure True else Descriptors.hasFlag Descriptors.Closing (descriptors u) one
 {-# INLINE isShut #-}
 
 -- | Is nothing to be submitted any more on this descriptor, or at all?
@@ -122,10 +120,9 @@ queue u q push =
 -- on it has retired. From the mark on nothing new is submitted: 'submit' answers @-EBADF@, and an
 -- operation between two stages ends with @-ECANCELED@.
 --
--- One request cancels all that the kernel finds on a descriptor, and says how many. If more are
--- pending, the kernel may have been about to try some again (Note [Life of an operation] in
--- "Weft.Internal.Backend.Uring"), so each is cancelled for itself. Mostly the others have completed, or
--- the descriptor is the file that they send.
+-- One request cancels all that the kernel finds on a descriptor, and says how many. If more are pending, the
+-- kernel may have been about to try some again (Note [Life of an operation] in "Weft.Internal.Backend.Uring"),
+-- so each is cancelled for itself.
 
 cancelOperation :: Uring w -> SlotKey -> IO ()
 cancelOperation u key =
@@ -155,8 +152,8 @@ forgetDescriptor u d act
       if n == 0
         then Descriptors.clear (descriptors u) d >> act
         else do
-          source <- Descriptors.hasFlag Descriptors.source (descriptors u) d
-          Descriptors.setFlag Descriptors.closing True (descriptors u) d
+          source <- Descriptors.hasFlag Descriptors.Source (descriptors u) d
+          Descriptors.setFlag Descriptors.Closing True (descriptors u) d
           modifyIORef' (forgetting u) (IntMap.insertWith (\_ (_, before) -> (d, before >> act)) (fromIntegral fd) (d, act))
           queue u (QueuedCancelDescriptor fd) (Ring.cancelDescriptor fd (ring u))
           -- An operation that sends this file waits on another descriptor.
@@ -190,7 +187,7 @@ retainAll u op = withDescriptors op (pure ()) $ \d file -> do
   Descriptors.retain (descriptors u) d
   for_ file $ \f -> do
     Descriptors.retain (descriptors u) f
-    Descriptors.setFlag Descriptors.source True (descriptors u) f
+    Descriptors.setFlag Descriptors.Source True (descriptors u) f
 {-# INLINE retainAll #-}
 
 releaseOne :: Uring w -> Descriptor -> IO ()

@@ -1,9 +1,8 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- | From an operation to submissions, and from completions to a result. Most operations are one
--- submission. The others wait for readiness and are then tried (pipes in non-blocking mode, which the
--- ring would answer with @EAGAIN@), or have a file read into the page cache and are then tried
--- ('SendFile'). Keeps no state. Used on the worker that owns the ring only.
+-- submission. The others wait for readiness (pipes in non-blocking mode, which the ring would answer with
+-- @EAGAIN@), or have a file read into the page cache ('SendFile'), and are then tried. Keeps no state.
 module Weft.Internal.Backend.Uring.Steps
   ( Stage (..),
     firstStage,
@@ -18,7 +17,7 @@ where
 import Foreign.C.Error (eALREADY, eFAULT, eINTR, eISCONN)
 import Foreign.C.Types (CInt)
 import Foreign.Ptr (IntPtr (..), nullPtr, ptrToIntPtr)
-import Weft.Internal.Backend (Operation (..), streamOf)
+import Weft.Internal.Backend (Direction (..), Operation (..), streamOf)
 import Weft.Internal.Backend.Attempt (attempt, pagesMissing, sendResident)
 import Weft.Internal.Backend.Uring.Ring (Submission)
 import Weft.Internal.Backend.Uring.Ring qualified as Ring
@@ -33,10 +32,8 @@ data Stage
   | -- | Once more: the first submission was lost before it had an effect, but that of a connection
     -- attempt may have begun it.
     Resumed
-  | -- | Say when its descriptor can be read.
-    UntilReadable
-  | -- | Say when its descriptor can be written.
-    UntilWritable
+  | -- | Say when its descriptor can be read, or written.
+    Until !Direction
   | -- | Read the part of the file that is to be sent.
     Warming
   | -- | None: it waits for news of a watch.
@@ -60,26 +57,18 @@ data Next
 -- | Where to begin, given what an attempt answered ('Sys.wouldBlock' when none was made).
 firstStage :: Operation -> Int -> Stage
 firstStage op tried = case op of
-  ReadStream {} -> UntilReadable
-  AwaitReadable {} -> UntilReadable
-  WriteStream {} -> UntilWritable
-  AwaitWritable {} -> UntilWritable
+  ReadStream {} -> Until Reading
+  WriteStream {} -> Until Writing
+  Await direction _ -> Until direction
   SendFile {} | tried == pagesMissing -> Warming
-  SendFile {} -> UntilWritable
+  SendFile {} -> Until Writing
   _ -> Whole
 
 submission :: Stage -> Operation -> Submission
-submission = \case
-  Whole -> whole
-  Resumed -> whole
-  Watching _ -> whole
-  UntilReadable -> awaiting Ring.AwaitReadable
-  UntilWritable -> awaiting Ring.AwaitWritable
-  Warming -> \case
-    SendFile _ f o n -> Ring.submit Ring.Warm (descriptorNumber f) nullPtr n o 0
-    op -> whole op
-  where
-    awaiting request op = withDescriptors op (whole op) (\d _ -> await request (descriptorNumber d))
+submission stage op = case (stage, op) of
+  (Until direction, _) -> withDescriptors op (whole op) (\d _ -> await direction (descriptorNumber d))
+  (Warming, SendFile _ f o n) -> Ring.submit Ring.Warm (descriptorNumber f) nullPtr n o 0
+  _ -> whole op
 
 whole :: Operation -> Submission
 whole = \case
@@ -89,13 +78,11 @@ whole = \case
   SendMessage d p -> on d Ring.SendMessage p 1 0 0
   Accept d a n -> on d Ring.Accept a 0 (address n) 0
   Connect d a n -> on d Ring.Connect a 0 (fromIntegral n) 0
-  AwaitReadable d -> await Ring.AwaitReadable (descriptorNumber d)
-  AwaitWritable d -> await Ring.AwaitWritable (descriptorNumber d)
-  AwaitReadableFd n -> await Ring.AwaitReadable n
-  AwaitWritableFd n -> await Ring.AwaitWritable n
-  ReadStream d _ _ -> await Ring.AwaitReadable (descriptorNumber d)
-  WriteStream d _ _ -> await Ring.AwaitWritable (descriptorNumber d)
-  SendFile d _ _ _ -> await Ring.AwaitWritable (descriptorNumber d)
+  AwaitFd direction n -> await direction n
+  Await direction d -> await direction (descriptorNumber d)
+  ReadStream d _ _ -> await Reading (descriptorNumber d)
+  WriteStream d _ _ -> await Writing (descriptorNumber d)
+  SendFile d _ _ _ -> await Writing (descriptorNumber d)
   ReadAt d p n o -> on d Ring.ReadAt p n o 0
   WriteAt d p n o -> on d Ring.WriteAt p n o 0
   Sync d dataOnly -> on d Ring.Sync nullPtr 0 0 (fromEnum dataOnly)
@@ -105,8 +92,8 @@ whole = \case
     on d request = Ring.submit request (descriptorNumber d)
     address p = case ptrToIntPtr p of IntPtr a -> fromIntegral a
 
-await :: Ring.Request -> CInt -> Submission
-await request fd = Ring.submit request fd nullPtr 0 0 0
+await :: Direction -> CInt -> Submission
+await direction fd = Ring.submit (case direction of Reading -> Ring.AwaitReadable; Writing -> Ring.AwaitWritable) fd nullPtr 0 0 0
 
 -- | The descriptor of an operation and, for 'SendFile', the file. The default is for operations that
 -- have none.
@@ -116,7 +103,7 @@ withDescriptors op none f = case op of
   ReadAt d _ _ _ -> f d Nothing
   WriteAt d _ _ _ -> f d Nothing
   Sync d _ -> f d Nothing
-  _ -> maybe none (`f` Nothing) (streamOf op)
+  _ -> maybe none (\(_, d) -> f d Nothing) (streamOf op)
 {-# INLINE withDescriptors #-}
 
 -- | The reaction when a stage of an operation completes with a result.
@@ -134,16 +121,16 @@ after cancelState stage op result
   | result < 0 = pure $ case (stage, op) of
       (Resumed, Connect {})
         | result == Sys.failureCode eISCONN -> Deliver 0
-        | result == Sys.failureCode eALREADY || result == Sys.inProgress -> unlessCancelled UntilWritable
+        | result == Sys.failureCode eALREADY || result == Sys.inProgress -> unlessCancelled (Until Writing)
+      (_, Connect {}) -> Deliver result
       -- The kernel gave up waiting by itself; we do it in two steps.
-      _ | itself, result == Sys.wouldBlock, Just s <- readiness op -> unlessCancelled s
+      _ | itself, result == Sys.wouldBlock, Just (direction, _) <- streamOf op -> unlessCancelled (Until direction)
       _ -> Deliver result
   | otherwise = case (stage, op) of
       _ | itself -> pure (Deliver result)
       (_, Connect d _ _) -> tried <$> Sys.connectResult (descriptorNumber d)
       (Warming, SendFile d f o n) -> tried <$> sendResident d f o (min n result)
-      (_, AwaitReadable _) -> pure (Deliver 0)
-      (_, AwaitWritable _) -> pure (Deliver 0)
+      (_, Await {}) -> pure (Deliver 0)
       _ -> tried <$> attempt op
   where
     itself = stage == Whole || stage == Resumed
@@ -152,19 +139,6 @@ after cancelState stage op result
       Wanted -> Continue s
       Cancelled -> Deliver Sys.canceled
     tried r
-      | r == Sys.wouldBlock = unlessCancelled (waiting stage)
+      | r == Sys.wouldBlock = unlessCancelled (if stage == Warming then Until Writing else stage)
       | r == pagesMissing = unlessCancelled Warming
       | otherwise = Deliver r
-    waiting = \case
-      Warming -> UntilWritable
-      s -> s
-
--- | The stage in which an operation on a socket waits.
-readiness :: Operation -> Maybe Stage
-readiness = \case
-  Receive {} -> Just UntilReadable
-  ReceiveMessage {} -> Just UntilReadable
-  Accept {} -> Just UntilReadable
-  Send {} -> Just UntilWritable
-  SendMessage {} -> Just UntilWritable
-  _ -> Nothing

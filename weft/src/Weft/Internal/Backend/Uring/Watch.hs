@@ -1,15 +1,13 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | What is known of a descriptor that a ring watches. Whether something is to be read from it, and
--- which operation waits for that, in bytes. Used on the worker that owns the ring only. See Note
--- [Watched descriptors].
+-- | What is known of a descriptor that a ring watches: whether there is something to read, and which
+-- operation waits for that. Used on the worker that owns the ring only. See Note [Watched descriptors].
 module Weft.Internal.Backend.Uring.Watch
   ( Watch,
     watched,
     newWatch,
 
     -- * What there is to read
-    News (..),
     readNews,
     tell,
     nothingLeft,
@@ -34,6 +32,7 @@ import Control.Monad.Primitive (RealWorld)
 import Data.Primitive.ByteArray (MutableByteArray, newByteArray, readByteArray, setByteArray, writeByteArray)
 import Data.Word (Word8)
 import Foreign.Ptr (IntPtr (..), Ptr, intPtrToPtr)
+import Weft.Internal.Backend.Readiness.Table (Readiness (..), readinessByte, readinessOf)
 import Weft.Internal.Core.Standing (Place (..), waitAgain)
 import Weft.Internal.Data.Slots (SlotKey (..))
 import Weft.Internal.Os.Descriptor (Descriptor (..))
@@ -42,28 +41,26 @@ import Weft.Internal.Os.Descriptor (Descriptor (..))
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~
 -- Where a receive stands (Note [Standing receives] in "Weft.Internal.Core.Standing"), the ring watches the
 -- descriptor: one poll request that completes again each time something comes. It takes no bytes. They stay in
--- the socket until a thread wants them, so that any thread on any worker may have them, and nothing has to be
--- given back when the descriptor is closed, passed on, or given to a TLS library.
+-- the socket until a thread wants them, so nothing has to be given back when the descriptor is closed or passed on.
 --
--- A watch begins with the second receive of a descriptor that could stand, so that nothing is watched for a connection with one
--- request, and only where a short receive proves that there is nothing left ('Weft.Internal.Os.Sys.givesAll': plain TCP). From then on each receive that waits is served by it, standing or not. What waits is in the
--- table of operations under a key of its own, which is its token; the watch has that key. One waits at a time:
--- another receive is a request of its own.
+-- A watch begins with the second receive of a descriptor that could stand, so not for a connection with one request,
+-- and only where a short receive proves that there is nothing left ('Weft.Internal.Os.Sys.givesAll'). From then on
+-- it serves each receive that waits, standing or not. What waits is in the table of operations under a key of its
+-- own, its token, which the watch has. One waits at a time: another receive is a request of its own.
 --
 -- The news are those of Note [No wake-up is lost] in "Weft.Internal.Backend.Readiness.Stream":
 --
---   'NoNews'   a receive would block, or a completion that says it does not is still to come
---   'News'     it may succeed
---   'Ends'     so it may, and a short one proves nothing
+--   'Blocked'  a receive would block, or a completion that says it does not is still to come
+--   'Ready'    it may succeed
+--   'Hangup'   so it may, and a short one proves nothing
 --
 -- A completion of the poll is an edge: it comes after each arrival, the end of the stream, and an error. So
--- 'NoNews' may be written after a receive that would have blocked, and after a short one unless the end has been
--- seen. A poll that is made anew says first what is there already, so that
--- nothing is lost between the last completion of one and the next.
+-- 'Blocked' may be written after a receive that would have Blocked, and after a short one unless the end has been
+-- seen. A poll that is made anew says first what is there already.
 --
--- The watch ends when its descriptor is forgotten or the ring is shut down, with the last completion of its
--- request; and after several news for which nothing waited ('inVain'), because then its thread reads on another worker, and this one
--- would be woken in vain until the descriptor is closed. Until then it counts as pending on the descriptor, so that the number is not closed.
+-- The watch ends with the last completion of its request: when its descriptor is forgotten, the ring is shut down,
+-- or several news came for which nothing waited ('inVain'), because its thread reads on another worker. Until then it
+-- counts as pending on the descriptor, so that the number is not closed.
 
 -- | A watched descriptor.
 data Watch = Watch
@@ -85,10 +82,6 @@ newWatch d = do
   let w = Watch d bytes
   w <$ leavePlace w
 
--- | See Note [Watched descriptors].
-data News = NoNews | News | Ends
-  deriving stock (Eq, Ord, Show)
-
 byteAt :: Watch -> Int -> IO Word8
 byteAt = readByteArray . watchBytes
 {-# INLINE byteAt #-}
@@ -97,23 +90,16 @@ setByte :: Watch -> Int -> Word8 -> IO ()
 setByte = writeByteArray . watchBytes
 {-# INLINE setByte #-}
 
-readNews :: Watch -> IO News
-readNews w =
-  byteAt w 0 >>= \b -> pure $ case b of
-    0 -> NoNews
-    1 -> News
-    _ -> Ends
+readNews :: Watch -> IO Readiness
+readNews w = readinessOf <$> byteAt w 0
 {-# INLINE readNews #-}
 
-writeNews :: Watch -> News -> IO ()
-writeNews w news = setByte w 0 $ case news of
-  NoNews -> 0
-  News -> 1
-  Ends -> 2
+writeNews :: Watch -> Readiness -> IO ()
+writeNews w = setByte w 0 . readinessByte
 {-# INLINE writeNews #-}
 
 -- | There are news. An end stays, when it was seen before.
-tell :: Watch -> News -> IO ()
+tell :: Watch -> Readiness -> IO ()
 tell w news = readNews w >>= writeNews w . max news
 
 -- | There are news for which nothing waits. True for each eighth time since the last news were read.
@@ -122,11 +108,11 @@ inVain w = do
   news <- readNews w
   count <- byteAt w 41
   let count'
-        | news == NoNews = 0
+        | news == Blocked = 0
         | count == maxBound = mostInVain
         | otherwise = count + 1
   setByte w 41 count'
-  tell w News
+  tell w Ready
   pure (count' /= 0 && count' `rem` mostInVain == 0)
 
 -- | Should the watch end? No operation waits and 'mostInVain' news or more came in vain.
@@ -140,16 +126,16 @@ isUnread w = do
 mostInVain :: Word8
 mostInVain = 8
 
--- | A receive would have blocked.
+-- | A receive would have Blocked.
 nothingLeft :: Watch -> IO ()
-nothingLeft w = writeNews w NoNews
+nothingLeft w = writeNews w Blocked
 
 -- | A receive with this room has ended with this result.
 noteRead :: Watch -> Int -> Int -> IO ()
 noteRead w room r = do
   setByte w 41 0
   news <- readNews w
-  if r > 0 && r < room && news /= Ends then writeNews w NoNews else tell w News
+  if r > 0 && r < room && news /= Hangup then writeNews w Blocked else tell w Ready
 {-# INLINE noteRead #-}
 
 -- | What waits on a watched descriptor, and where its bytes go.

@@ -1,8 +1,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | Receives that wait for news of a watched descriptor. Begins watches and ends them, has operations
--- wait for them, and carries those out when there are news. On the worker that owns the ring only.
--- See Note [Watched descriptors] in "Weft.Internal.Backend.Uring.Watch".
+-- | Receives that wait for news of a watched descriptor: Note [Watched descriptors] in
+-- "Weft.Internal.Backend.Uring.Watch". On the worker that owns the ring only.
 module Weft.Internal.Backend.Uring.Watches
   ( receiveWatched,
     mayWatch,
@@ -21,6 +20,7 @@ import Data.Word (Word32, Word8)
 import Foreign.C.Error (eFAULT, eINTR)
 import Foreign.Ptr (Ptr)
 import Weft.Internal.Backend
+import Weft.Internal.Backend.Readiness.Table (Readiness (..))
 import Weft.Internal.Backend.Uring.Descriptors qualified as Descriptors
 import Weft.Internal.Backend.Uring.Ring qualified as Ring
 import Weft.Internal.Backend.Uring.State
@@ -39,9 +39,10 @@ receiveWatched u w p n op done =
     Waiting {} -> pure Nothing
     NotWaiting -> do
       makeWay u w
-      readNews w >>= \case
-        NoNews -> parked
-        _ -> do
+      news <- readNews w
+      if news == Blocked
+        then parked
+        else do
           r <- Sys.recv (descriptorNumber (watched w)) p n
           if r == Sys.wouldBlock
             then nothingLeft w >> parked
@@ -58,7 +59,7 @@ parkOn u w p n op done = do
 
 -- | May a receive that would have to wait begin a watch of the descriptor?
 mayWatch :: Uring w -> Descriptor -> IO Bool
-mayWatch u = Descriptors.hasFlag Descriptors.stood (descriptors u)
+mayWatch u = Descriptors.hasFlag Descriptors.Stood (descriptors u)
 {-# INLINE mayWatch #-}
 
 -- | Watch the descriptor, and have a receive wait for the first news.
@@ -90,15 +91,15 @@ standIn u (Token k) =
   Slots.lookup (table u) (SlotKey k) >>= \case
     Just p | Wanted <- cancelState p -> case stage p of
       Watching w -> Just <$> keepPlace w
-      _ -> Nothing <$ when (deferred u) (for_ (streamOf (operation p)) stands)
+      _ -> Nothing <$ when (deferred u) (for_ (streamOf (operation p)) (stands . snd))
     _ -> pure Nothing
   where
     stands d = do
-      asked <- known Descriptors.asked d
+      asked <- known Descriptors.Asked d
       unless asked $ do
-        set Descriptors.asked d
+        set Descriptors.Asked d
         givesAll <- Sys.givesAll (descriptorNumber d)
-        when (givesAll == 1) $ set Descriptors.stood d
+        when (givesAll == 1) $ set Descriptors.Stood d
     known flag = Descriptors.hasFlag flag (descriptors u)
     set flag = Descriptors.setFlag flag True (descriptors u)
 
@@ -109,7 +110,7 @@ seen u key result flags =
     Nothing -> pure 0
     Just w
       | result >= 0 -> do
-          when (Ring.ends flags) $ tell w Ends
+          when (Ring.ends flags) $ tell w Hangup
           ran <- receiveFor u key w
           if Ring.goesOn flags then pure ran else (ran +) <$> goOn u key w
       -- The thread that asked has ended, or was succeeded; or nobody wants it any more.
