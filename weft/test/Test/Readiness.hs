@@ -158,6 +158,9 @@ particular name make =
       testCase "a negative number is refused" $ withRig make \rig -> withRoom 1 \p -> do
         d <- newDescriptor (-1)
         perform rig (Receive d p 1) >>= (@?= Sys.badDescriptor),
+      testCase "a foreign number of no file is refused, and has no slot" $ withRig make \rig -> do
+        perform rig (AwaitFd Reading 0x7ffffff0) >>= (@?= Sys.badDescriptor)
+        perform rig (AwaitFd Writing (-1)) >>= (@?= Sys.badDescriptor),
       testCase "a predecessor is refused, whatever asks" $ withRig make \rig -> withLink rig unixPair \l -> withRoom 1 \p -> do
         successor <- newDescriptor (descriptorNumber (near l))
         r <- start rig (Receive (near l) p 1)

@@ -63,9 +63,8 @@ data WatchSet = WatchSet
 poll :: IO Poller
 poll = onSet "poll" (\number _ -> if number < 0 then Sys.badDescriptor else 0) Sys.pollWait Sys.pollWaitNoBlock
 
--- | @select@: as 'poll', for descriptors below 1,024; a larger one is refused with @EINVAL@,
--- 'toSeePeerClose' alone with
--- @EOPNOTSUPP@. It knows 'readable' and 'writable' only; other sources' 'peerClosed' and 'failed' are one of these.
+-- | @select@: as 'poll', for descriptors below 1,024. A larger one is refused with @EINVAL@, 'toSeePeerClose' alone
+-- with @EOPNOTSUPP@. It knows 'readable' and 'writable' only; other sources' 'peerClosed' and 'failed' are one of these.
 select :: IO Poller
 select = do
   limit <- Sys.selectLimit

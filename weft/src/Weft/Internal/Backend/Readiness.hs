@@ -229,14 +229,12 @@ shutdownSource src =
 -- What it still knows of a file that is gone is replaced, or finds no waiter.
 --
 -- The operations wait in the slot of the number while it is not occupied. All events of foreign numbers
--- have one serial, which no descriptor of Weft's has. An event that was
--- collected before the number was closed can end a wait for the number's next file: the caller tries
--- its operation and waits again.
+-- have one serial, which no descriptor of Weft's has. An event that was collected before the number was
+-- closed can end a wait for its next file: the caller tries its operation and waits again.
 --
--- A number can be Weft's on this worker, because the program has given the number of its socket to a
--- library: then the operation waits as those on the socket do, since the poller has one registration for a
--- number. It can become Weft's while an operation waits for it as a foreign one
--- ('Weft.Socket.adoptSocket'): these waits end ('withSlot').
+-- A number can be Weft's on this worker, because the program has given its socket to a library: then the
+-- operation waits as those on the socket do. It can become Weft's while an operation waits for it as a
+-- foreign one ('Weft.Socket.adoptSocket'): these waits end ('withSlot').
 
 -- | The serial in the events of foreign numbers.
 foreignSerial :: Word32

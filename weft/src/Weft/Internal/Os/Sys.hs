@@ -208,13 +208,11 @@ foreign import ccall safe "weft_is_local"
 foreign import ccall unsafe "weft_open_now"
   openNow :: CInt -> Ptr () -> Int -> Int -> IO Result
 
--- | 'statAt' of such a path or, if it is empty, of the descriptor: directory, path, mask, @struct
--- statx@; or 'wouldBlock'.
+-- | 'statAt' of such a path or, if it is empty, of the descriptor: directory, path, mask, @struct statx@.
 foreign import ccall unsafe "weft_stat_now"
   statNow :: CInt -> Ptr () -> Int -> Ptr () -> IO Result
 
--- | 'readAt' of what is in the page cache, or 'wouldBlock'. Not for a file that was opened with
--- @O_DIRECT@.
+-- | 'readAt' of what is in the page cache, or 'wouldBlock'. Not for a file opened with @O_DIRECT@.
 foreign import ccall unsafe "weft_read_now"
   readNow :: CInt -> Ptr Word8 -> Int -> Int64 -> IO Result
 
@@ -248,8 +246,7 @@ foreign import ccall unsafe "weft_epoll_watch"
 foreign import ccall unsafe "weft_epoll_remove"
   epollRemove :: CInt -> CInt -> IO Result
 
--- | Wait for at most this number of events for this number of nanoseconds (negative: for ever). Each is a key and
--- readiness bits.
+-- | Wait for at most this number of events (a key and readiness bits each) and nanoseconds (negative: for ever).
 foreign import ccall safe "weft_epoll_wait"
   epollWait :: CInt -> Ptr Word64 -> Int -> Int64 -> IO Result
 

@@ -99,3 +99,5 @@ nextEvent c none handle = go
           if key == wakeupKey (collectorWakeup c)
             then drainWakeup (collectorWakeup c) >> go
             else handle key bits
+-- Else what handles an event is a closure, made for each.
+{-# INLINE nextEvent #-}

@@ -53,7 +53,8 @@ import Weft.Internal.Os.Sys qualified as Sys
 
 -- | The state of a backend; the parameter is that of 'Backend'.
 data Source w = Source
-  { sourceCollector :: {-# UNPACK #-} !Collector,
+  { -- | Not unpacked: it would be made anew for each event, 72 bytes.
+    sourceCollector :: !Collector,
     sourceTable :: !(Table w),
     sourcePool :: !Pool,
     sourcePost :: !Post,

@@ -102,7 +102,7 @@ writeNews w = setByte w 0 . readinessByte
 tell :: Watch -> Readiness -> IO ()
 tell w news = readNews w >>= writeNews w . max news
 
--- | There are news for which nothing waits. True for each eighth time since the last news were read.
+-- | There are news for which nothing waits. True for each eighth time since the last were read.
 inVain :: Watch -> IO Bool
 inVain w = do
   news <- readNews w
