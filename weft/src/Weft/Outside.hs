@@ -159,7 +159,7 @@ startThread (Runner home calls) body =
     Closed -> throwIO RunnerClosed
 
 begin :: Home -> Thread () -> IO ()
-begin home body = homePost home (homeStart home (newTcb Nobody rootContext) (\_ -> toTrace body))
+begin home body = homePost home (homeStart home (newTcb nobody rootContext) (\_ -> toTrace body))
 
 -- | Send a value to a channel; wait while there is no room. Throws as 'send' and
 -- 'runThread' do.

@@ -110,7 +110,7 @@ outlineWith answers limit = unlines . snd . go limit []
             Yields -> (n - 1, ["yield", "..."])
           Enter _ -> (n - 1, ["direct", "..."])
           Yield k -> line "yield" (k ())
-          Fork _ child k -> forked child (k (ThreadId Nobody))
+          Fork _ child k -> forked child (k (ThreadId nobody))
           Throw e -> case handlers of
             h : rest -> lineWith rest ("throw " <> show e) (h e)
             [] -> (n - 1, ["throw " <> show e])

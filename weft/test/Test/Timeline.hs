@@ -37,7 +37,7 @@ import Test.Tasty.HUnit hiding (assert)
 import Test.Tasty.QuickCheck hiding (Success, label, total)
 import Weft hiding (run)
 import Weft.Counters
-import Weft.Internal.Core.Trace (Context (..), Identity (Nobody), newTcb, rootContext)
+import Weft.Internal.Core.Trace (Context (..), newTcb, nobody, rootContext)
 import Weft.Internal.Observe.Timeline.Event
 import Weft.Internal.Observe.Timeline.Recorder
 import Weft.Socket
@@ -118,7 +118,7 @@ ringKeeps = forAll slices $ \script -> monadicIO $ do
   where
     start n = n * 1_000_000
     slices = listOf ((,) <$> listOf (frequency [(8, choose (0, 30)), (1, choose (4000, 4096)), (1, choose (4097, 5000))]) <*> frequency [(3, choose (0, 5)), (1, pure 1000)])
-    thread n size = newTcb Nobody rootContext {contextLabel = labelOf n size}
+    thread n size = newTcb nobody rootContext {contextLabel = labelOf n size}
     labelOf n size = toShort (Char8.take size (Char8.concat (replicate 2500 (Char8.pack (show (n :: Int) <> "-")))))
     dispatched n size = TimelineEvent Dispatch (start n) 1 0 (toShort (Char8.take labelLimit (Char8.take size (Char8.concat (replicate 2500 (Char8.pack (show n <> "-"))))))) (size > labelLimit)
     isSubsequence [] _ = True

@@ -72,7 +72,7 @@ drive d kernel program = do
   result <- newIORef Nothing
   let finish r = writeIORef result (Just r) >> setFlag (driverWords d) Over True
       main' = toTrace (program >>= effect . finish . Right)
-  startThread (indexArray (workerSchedulers workers) 0) (newTcb Nobody rootContext) $ \_ ->
+  startThread (indexArray (workerSchedulers workers) 0) (newTcb nobody rootContext) $ \_ ->
     Catch (\_ -> main') (\e -> Effect (Done <$ finish (Left e)))
   ending <- newEnding (driverWorkerCount d) (pure (toList (workerSchedulers workers)))
   end <- loop d workers ending result

@@ -85,7 +85,7 @@ launchOn sim machine host = do
     life <- readIORef (machineLife machine)
     note (simWorld sim) (show machine <> " starts")
     let context = residing (Residence (machineNumber machine) life) rootContext
-    mapM_ (homeStart there (newTcb Nobody context) . const . toTrace) program
+    mapM_ (homeStart there (newTcb nobody context) . const . toTrace) program
   where
     home = hostHome host
     there = indexArray (homePeers home) (machineNumber machine `mod` hostWorkers host)

@@ -156,9 +156,7 @@ interruptAnonymous tickets worker = do
   open <- ticketsOf tickets worker
   sequence_ [abort ask state key | (key, OpenTicket ask state) <- open, anonymous (askTcb ask)]
   where
-    anonymous tcb = case tcbIdentity tcb of
-      Nobody -> stateMasking (tcbState tcb) /= MaskedUninterruptible
-      Identity {} -> False
+    anonymous tcb = isNobody (tcbIdentity tcb) && stateMasking (tcbState tcb) /= MaskedUninterruptible
 
 -- | Park the thread. The action leaves the ticket where it will be found, or settles it, and
 -- answers how to take it back when the wait is cancelled; neither may throw.

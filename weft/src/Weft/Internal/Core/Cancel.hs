@@ -22,6 +22,7 @@ module Weft.Internal.Core.Cancel
 
     -- * For schedulers
     notCondemned,
+    unhindered,
     cancelledNow,
     newIdentity,
     closingIdentity,
@@ -35,6 +36,7 @@ module Weft.Internal.Core.Cancel
 where
 
 import Control.Exception (Exception (..), SomeException, asyncExceptionFromException, asyncExceptionToException)
+import Control.Monad (unless)
 import Control.Monad.Primitive (RealWorld)
 import Data.IORef (readIORef)
 import Data.Primitive.PrimVar
@@ -91,14 +93,12 @@ condemn t e = condemnOnce t (Cancellation e Nothing)
 
 -- | 'condemn' with a reference that says whether the cancellation still applies.
 condemnOnce :: ThreadId -> Cancellation -> IO ()
-condemnOnce (ThreadId Nobody) _ = pure ()
-condemnOnce (ThreadId (Identity _ status)) cancellation = seek status cancellation
+condemnOnce (ThreadId identity) = seek (identityStatus identity)
 
 -- | 'condemn' from a worker, outside user code: a thread that lives there is condemned at once. So one
 -- that cancels itself notices at its next system call.
 condemnFrom :: Home -> ThreadId -> Cancellation -> IO ()
-condemnFrom _ (ThreadId Nobody) _ = pure ()
-condemnFrom here (ThreadId (Identity _ status)) cancellation = arrive here status cancellation
+condemnFrom here (ThreadId identity) = arrive here (identityStatus identity)
 
 seek :: Cell Status -> Cancellation -> IO ()
 seek status cancellation = readCell status $ \found ->
@@ -121,7 +121,7 @@ homeOf = \case
   Going home -> Just home
   Waiting home _ -> Just home
   Condemned home _ -> Just home
-  Ended -> Nothing
+  _ -> Nothing
 
 applies :: Cancellation -> IO Bool
 applies (Cancellation _ valid) = maybe (pure True) readIORef valid
@@ -135,48 +135,42 @@ applying = \case
 -- | A wait of this thread has begun. The action asks for its end (or does nothing if it has ended); it
 -- runs on the thread's home, now or later or never.
 interruptible :: Tcb -> IO () -> IO ()
-interruptible tcb !abort = case tcbIdentity tcb of
-  Nobody -> pure ()
-  Identity _ status
-    | stateMasking (tcbState tcb) == MaskedUninterruptible -> pure ()
-    | otherwise ->
-        readCell status $ \case
-          Going home -> writeCell status (Waiting home abort)
-          Waiting home _ -> writeCell status (Waiting home abort)
-          Condemned home several ->
-            applying several >>= \case
-              Empty -> writeCell status (Waiting home abort)
-              left -> writeCell status (Condemned home left) >> abort
-          Ended -> pure ()
+interruptible (Tcb (Identity _ status) state) !abort
+  | stateMasking state == MaskedUninterruptible = pure ()
+  | otherwise =
+      readCell status $ \case
+        Going home -> writeCell status (Waiting home abort)
+        Waiting home _ -> writeCell status (Waiting home abort)
+        Condemned home several ->
+          applying several >>= \case
+            Empty -> writeCell status (Waiting home abort)
+            left -> writeCell status (Condemned home left) >> abort
+        _ -> pure ()
 {-# INLINE interruptible #-}
 
 -- | A wait begins again, of which this is the status. False where a cancellation is on its way.
 interruptibleAgain :: Tcb -> Status -> IO Bool
-interruptibleAgain tcb waiting = case tcbIdentity tcb of
-  Nobody -> pure True
-  Identity _ status -> readCell status $ \found ->
-    if isTrue# (reallyUnsafePtrEquality# found waiting)
-      then pure True
-      else case found of
-        Condemned _ _ -> pure False
-        Ended -> pure False
-        _ -> True <$ writeCell status waiting
+interruptibleAgain (Tcb (Identity _ status) _) waiting = readCell status $ \found ->
+  if isTrue# (reallyUnsafePtrEquality# found waiting)
+    then pure True
+    else case found of
+      Condemned _ _ -> pure False
+      Ended -> pure False
+      Unnumbered -> pure True
+      _ -> True <$ writeCell status waiting
 {-# INLINE interruptibleAgain #-}
 
 -- | The exception to raise in this thread now, if one is on its way: then it is no longer. The masking
 -- state is the caller's business.
 takeInterruption :: Tcb -> IO (Maybe SomeException)
-takeInterruption tcb = case tcbIdentity tcb of
-  Nobody -> pure Nothing
-  Identity _ status ->
-    readCell status $ \case
-      Condemned home several ->
-        applying several >>= \case
-          Cancellation e _ :<| later -> do
-            rest <- applying later
-            Just e <$ if null rest then goes status home else writeCell status (Condemned home rest)
-          Empty -> Nothing <$ goes status home
-      _ -> pure Nothing
+takeInterruption (Tcb (Identity _ status) _) = readCell status $ \case
+  Condemned home several ->
+    applying several >>= \case
+      Cancellation e _ :<| later -> do
+        rest <- applying later
+        Just e <$ if null rest then goes status home else writeCell status (Condemned home rest)
+      Empty -> Nothing <$ goes status home
+  _ -> pure Nothing
 
 -- | It is Going, at this home.
 goes :: Cell Status -> Home -> IO ()
@@ -185,15 +179,12 @@ goes status home = case homeGoing home of
 
 -- | The exception that 'takeInterruption' would take; it stays pending.
 interruption :: Tcb -> IO (Maybe SomeException)
-interruption tcb = case tcbIdentity tcb of
-  Nobody -> pure Nothing
-  Identity _ status ->
-    readCell status $ \case
-      Condemned _ several ->
-        applying several >>= \case
-          Cancellation e _ :<| _ -> pure (Just e)
-          Empty -> pure Nothing
-      _ -> pure Nothing
+interruption (Tcb (Identity _ status) _) = readCell status $ \case
+  Condemned _ several ->
+    applying several >>= \case
+      Cancellation e _ :<| _ -> pure (Just e)
+      Empty -> pure Nothing
+  _ -> pure Nothing
 
 -- | How a thread goes on whose wait has ended with @ECANCELED@: with the exception that was on its way, or as
 -- given when none may be raised: an operation also ends so when another thread closes its descriptor.
@@ -205,15 +196,15 @@ orInterrupted tcb resume
 -- | 'orInterrupted' for a thread that may be anonymous, which is interrupted only when its run is
 -- closing: an identity then says that it was.
 orClosing :: Home -> Tcb -> Resume -> IO (Tcb, Resume)
-orClosing home tcb resume = case tcbIdentity tcb of
-  Identity {} -> (tcb,) <$> orInterrupted tcb resume
-  Nobody -> do
-    closing <- readIORef (homeClosing home)
-    if not closing || stateMasking (tcbState tcb) == MaskedUninterruptible
-      then pure (tcb, resume)
-      else do
-        own <- closingIdentity home
-        pure (tcb {tcbIdentity = own}, oneShot (\_ -> Throw (toException Cancelled)))
+orClosing home tcb resume
+  | not (isNobody (tcbIdentity tcb)) = (tcb,) <$> orInterrupted tcb resume
+  | otherwise = do
+      closing <- readIORef (homeClosing home)
+      if not closing || stateMasking (tcbState tcb) == MaskedUninterruptible
+        then pure (tcb, resume)
+        else do
+          own <- closingIdentity home
+          pure (tcb {tcbIdentity = own}, oneShot (\_ -> Throw (toException Cancelled)))
 
 -- | An identity for a thread that was cancelled because its run is closing.
 closingIdentity :: Home -> IO Identity
@@ -230,6 +221,15 @@ notCondemned status = readCell status $ \case
   _ -> pure True
 {-# INLINE notCondemned #-}
 
+-- | Has it a number, and is no cancellation on its way?
+unhindered :: Cell Status -> IO Bool
+unhindered status = readCell status $ \case
+  Condemned _ _ -> pure False
+  Ended -> pure False
+  Unnumbered -> pure False
+  _ -> pure True
+{-# INLINE unhindered #-}
+
 cancelledNow :: Tcb -> IO (Maybe SomeException)
 cancelledNow tcb
   | Unmasked <- stateMasking (tcbState tcb) = takeInterruption tcb
@@ -241,24 +241,19 @@ newIdentity home number = case homeGoing home of
   SharedStatus going -> Identity number <$> newCell going
 
 endFate :: Identity -> IO ()
-endFate = \case
-  Nobody -> pure ()
-  Identity _ status -> writeCell status Ended
+endFate identity = unless (isNobody identity) (writeCell (identityStatus identity) Ended)
 
 -- | Has this ready thread waited at this home interruptibly? On its home. (One without a number was
 -- never parked.)
 hasWaited :: Identity -> IO Bool
-hasWaited = \case
-  Nobody -> pure False
-  Identity _ status -> readCell status $ \case
-    Waiting _ _ -> pure True
-    _ -> pure False
+hasWaited (Identity _ status) = readCell status $ \case
+  Waiting _ _ -> pure True
+  _ -> pure False
 
 -- | A ready thread is about to move to another home. On its old one.
 moveTo :: Home -> Identity -> IO ()
-moveTo home = \case
-  Nobody -> pure ()
-  Identity _ status -> readCell status $ \case
-    Condemned _ several -> writeCell status (Condemned home several)
-    Ended -> pure ()
-    _ -> goes status home
+moveTo home (Identity _ status) = readCell status $ \case
+  Condemned _ several -> writeCell status (Condemned home several)
+  Ended -> pure ()
+  Unnumbered -> pure ()
+  _ -> goes status home

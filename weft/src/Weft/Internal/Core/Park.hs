@@ -116,9 +116,7 @@ waitDecided home anyone blockedOn o k leave = do
 
 -- | The control block, with a number, of a thread that is about to wait.
 identified :: Home -> Tcb -> IO Tcb
-identified home tcb = case tcbIdentity tcb of
-  Identity {} -> pure tcb
-  Nobody -> homeIdentify home tcb
+identified home tcb = if isNobody (tcbIdentity tcb) then homeIdentify home tcb else pure tcb
 
 -- | Make the entry in the list of parked threads of one with a number. Not a part of 'waitFor': its
 -- caller's stack holds little in between.

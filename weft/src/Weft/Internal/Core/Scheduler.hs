@@ -62,7 +62,7 @@ import Weft.Internal.Core.Self
 import Weft.Internal.Core.Standing (samePointer)
 import Weft.Internal.Core.SystemCall (SystemCall (..))
 import Weft.Internal.Core.Trace
-import Weft.Internal.Data.Cell (readCell, writeCell)
+import Weft.Internal.Data.Cell (Cell, readCell, writeCell)
 import Weft.Internal.Data.Conditional
 import Weft.Internal.Os.Control
 import Weft.Internal.Os.Masked
@@ -195,27 +195,26 @@ step !s = run
       Effect io -> again >> performed tcb io >>= \t -> run tcb t (fuel - 1)
       Yield k -> unlessCancelled tcb fuel (toTheEnd s tcb k)
       Perform op p k -> case op of
-        Plain operation -> looking tcb operation p k fuel $ \_ -> performs s operation p k fuel
-        Hold word operation -> looking tcb operation p k fuel $ \n -> do
+        Plain operation -> looking notCondemned tcb operation p k fuel $ performs s operation p k fuel
+        -- It needs a number.
+        Hold word operation -> looking unhindered tcb operation p k fuel $ do
+          let Identity n _ = tcbIdentity tcb
           found <- readPrimVar word
           if found == 0 then writePrimVar word (2 * n) >> go tcb (k ()) fuel else performs s operation p k fuel
-        -- It does not look.
-        LetGo word operation -> case tcbIdentity tcb of
-          Nobody -> performs s operation p k fuel
-          Identity n _ -> do
-            found <- readPrimVar word
-            if found == 2 * n then writePrimVar word 0 >> go tcb (k ()) fuel else performs s operation p k fuel
-        TakeOut slot operation -> looking tcb operation p k fuel $ \_ -> readCell slot $ \case
+        -- It does not look. (Without a number a thread holds none.)
+        LetGo word operation -> do
+          let Identity n _ = tcbIdentity tcb
+          found <- readPrimVar word
+          if found == 2 * n then writePrimVar word 0 >> go tcb (k ()) fuel else performs s operation p k fuel
+        TakeOut slot operation -> looking notCondemned tcb operation p k fuel $ readCell slot $ \case
           Full a -> writeCell slot Empty >> go tcb (k a) fuel
           _ -> performs s operation p k fuel
-        PutIn slot operation -> looking tcb operation p k fuel $ \_ -> readCell slot $ \case
+        PutIn slot operation -> looking notCondemned tcb operation p k fuel $ readCell slot $ \case
           Empty -> writeCell slot (Full p) >> go tcb (k ()) fuel
           _ -> performs s operation p k fuel
-      Call _ request k -> case tcbIdentity tcb of
-        Nobody -> ask s tcb request k fuel
-        Identity _ status -> unlessCondemned tcb status fuel (ask s tcb request k fuel)
-      Leave k a -> replace tcb leaveFrame (k a) fuel
-      Catch body handler -> replace tcb (\st -> st {stateFrames = HandlerFrame handler (stateMasking st) (stateFrames st)}) (body ()) fuel
+      Call _ request k -> unlessCancelled tcb fuel (ask s tcb request k fuel)
+      Leave k a -> leaves s tcb k a fuel
+      Catch body handler -> catches s tcb body handler fuel
       Throw e -> raise s tcb e (fuel - 1)
       -- A thread that is to end forks no more: Note [The end of a run] in "Weft.Internal.Run.Ending".
       Fork options child k -> unlessCancelled tcb fuel $ case options of
@@ -225,40 +224,37 @@ step !s = run
       Done -> ended s tcb
       Enter io -> enters s tcb trace io fuel
 
-    -- A fast case, given the thread's number, if no cancellation is on its way.
-    looking :: Tcb -> Behaviour p a -> p -> (a -> Trace) -> Int -> (Int -> IO ()) -> IO ()
-    looking tcb operation p k fuel fast = case tcbIdentity tcb of
-      Nobody -> performs s operation p k fuel
-      Identity n status -> ifM (notCondemned status) (fast n) (performCondemned s tcb operation p k fuel)
+    -- The usual case, unless a cancellation is on its way.
+    looking :: (Cell Status -> IO Bool) -> Tcb -> Behaviour p a -> p -> (a -> Trace) -> Int -> IO () -> IO ()
+    looking free tcb operation p k fuel usual =
+      ifM (free (identityStatus (tcbIdentity tcb))) usual (performCondemned s tcb operation p k fuel)
     {-# INLINE looking #-}
 
-    unlessCancelled tcb fuel act = case tcbIdentity tcb of
-      Nobody -> act
-      Identity _ status -> unlessCondemned tcb status fuel act
-
     -- A cancelled thread stops at its next system call.
-    unlessCondemned tcb status fuel act =
-      ifM (notCondemned status) act (cancelledNow tcb >>= maybe act (\e -> raise s tcb e fuel))
+    unlessCancelled tcb fuel act =
+      ifM (notCondemned (identityStatus (tcbIdentity tcb))) act (cancelledNow tcb >>= maybe act (\e -> raise s tcb e fuel))
 
     -- Go on with the next node, which is not evaluated before its turn.
     go tcb trace fuel = again >> run tcb trace (fuel - 1)
 
     again = enterUser (lineOf s)
 
-    -- Go on with a changed control block.
-    replace (Tcb identity state) change trace fuel = do
-      let !tcb = Tcb identity (change state)
-      isNow s tcb
-      go tcb trace fuel
-
 toTheEnd :: Scheduler -> Tcb -> Resume -> IO ()
 toTheEnd !s !tcb k = push (schedulerQueue s) Yielded tcb k >> next s
 {-# NOINLINE toTheEnd #-}
 
--- | Store the current thread's new control block.
-isNow :: Scheduler -> Tcb -> IO ()
-isNow !s !tcb = become (schedulerHere s) tcb
-{-# OPAQUE isNow #-}
+leaves :: Scheduler -> Tcb -> (a -> Trace) -> a -> Int -> IO ()
+leaves !s (Tcb identity state) k a !fuel = goesOnAs s (Tcb identity (leaveFrame state)) (k a) fuel
+{-# NOINLINE leaves #-}
+
+catches :: Scheduler -> Tcb -> Resume -> (SomeException -> Trace) -> Int -> IO ()
+catches !s (Tcb identity st) body handler !fuel =
+  goesOnAs s (Tcb identity st {stateFrames = HandlerFrame handler (stateMasking st) (stateFrames st)}) (body ()) fuel
+{-# NOINLINE catches #-}
+
+-- | Go on with a changed control block.
+goesOnAs :: Scheduler -> Tcb -> Trace -> Int -> IO ()
+goesOnAs s !tcb trace fuel = become (schedulerHere s) tcb >> enterUser (lineOf s) >> step s tcb trace (fuel - 1)
 
 ended :: Scheduler -> Tcb -> IO ()
 ended !s !tcb = do
@@ -304,7 +300,7 @@ performCondemned !s !tcb !operation p k !fuel = do
   case cancelled of
     Just e -> raise s tcb e fuel
     Nothing -> performs s operation p k fuel
-{-# NOINLINE performCondemned #-}
+{-# OPAQUE performCondemned #-}
 
 ask :: Scheduler -> Tcb -> SystemCall a -> (a -> Trace) -> Int -> IO ()
 ask !s !tcb request k !fuel = case schedulerAnswer s of
@@ -319,7 +315,7 @@ forksAnonymous !s !tcb child k !fuel = do
   parent <- numbered s tcb
   forkAnonymous s parent child
   enterUser (lineOf s)
-  step s parent (k (ThreadId Nobody)) (fuel - 1)
+  step s parent (k (ThreadId nobody)) (fuel - 1)
 {-# NOINLINE forksAnonymous #-}
 
 forks :: Scheduler -> Tcb -> ForkOptions -> Resume -> (ThreadId -> Trace) -> Int -> IO ()

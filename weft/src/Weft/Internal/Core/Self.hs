@@ -17,7 +17,7 @@ changeContext :: (Context -> Context) -> Thread ()
 changeContext change = Thread (Perform replaceContext change)
 
 identify :: Primitive () ThreadId
-identify = primitive (\here _ _ -> Got . ThreadId . tcbIdentity <$> numberedHere here) False (Unseen (ThreadId Nobody))
+identify = primitive (\here _ _ -> Got . ThreadId . tcbIdentity <$> numberedHere here) False (Unseen (ThreadId nobody))
 
 replaceContext :: Primitive (Context -> Context) ()
 replaceContext = primitive act False (Unseen ())
@@ -28,9 +28,7 @@ replaceContext = primitive act False (Unseen ())
 
 numberedHere :: Here -> IO Tcb
 numberedHere here =
-  currentTcb here >>= \tcb -> case tcbIdentity tcb of
-    Identity {} -> pure tcb
-    Nobody -> homeIdentify (hereHome here) tcb
+  currentTcb here >>= \tcb -> if isNobody (tcbIdentity tcb) then homeIdentify (hereHome here) tcb else pure tcb
 
 -- | As 'Control.Monad.IO.Class.liftIO' (which cannot know its caller: it is a method of a class), and
 -- the report of a simulation has this name and the place of the call where it has @effect@ otherwise.

@@ -111,16 +111,11 @@ waitAgain (Place bytes idle key) address room = do
 
 -- | Is it the same thread in the same state? (2) of Note [Standing receives].
 sameThread :: Tcb -> Tcb -> Bool
-sameThread (Tcb i a) (Tcb j b) =
-  sameIdentity
+sameThread (Tcb (Identity _ s) a) (Tcb (Identity _ t) b) =
+  s == t
     && stateMasking a == stateMasking b
     && samePointer (stateFrames a) (stateFrames b)
     && samePointer (stateContext a) (stateContext b)
-  where
-    sameIdentity = case (i, j) of
-      (Identity _ s, Identity _ t) -> s == t
-      (Nobody, Nobody) -> True
-      _ -> False
 
 -- | Are they surely the same object? Neither is evaluated. It may say no of the same one.
 samePointer :: a -> a -> Bool

@@ -19,6 +19,9 @@ module Weft.Internal.Core.Tcb
     -- * Identities
     Identity (..),
     identityNumber,
+    identityStatus,
+    nobody,
+    isNobody,
     ThreadId (..),
     threadNumber,
     Status (..),
@@ -32,10 +35,11 @@ import Control.Exception (SomeException)
 import Data.IORef (IORef)
 import Data.Sequence (Seq)
 import GHC.Exts (UnliftedType)
+import System.IO.Unsafe (unsafePerformIO)
 import Weft.Internal.Core.Context
 import {-# SOURCE #-} Weft.Internal.Core.Home (Home)
 import {-# SOURCE #-} Weft.Internal.Core.Trace (Trace)
-import Weft.Internal.Data.Cell (Cell)
+import Weft.Internal.Data.Cell (Cell, newCell)
 import Weft.Internal.Os.Masked (Masking (..))
 
 -- | The control block of a thread: who it is, and its state.
@@ -101,16 +105,29 @@ instance Show ThreadId where
 threadNumber :: ThreadId -> Int
 threadNumber (ThreadId identity) = identityNumber identity
 
-data Identity
-  = -- | An anonymous thread that has not been asked for its number.
-    Nobody
-  | -- | Its number, and what is to become of it.
-    Identity {-# UNPACK #-} !Int {-# UNPACK #-} !(Cell Status)
+-- | The number of a thread, and what is to become of it.
+data Identity = Identity {-# UNPACK #-} !Int {-# UNPACK #-} !(Cell Status)
 
+-- | 0 for an anonymous thread that has not been asked for its number.
 identityNumber :: Identity -> Int
-identityNumber = \case
-  Nobody -> 0
-  Identity n _ -> n
+identityNumber (Identity n _) = if n == noNumber then 0 else n
+
+identityStatus :: Identity -> Cell Status
+identityStatus (Identity _ status) = status
+
+-- | What all anonymous threads share that have not been asked for their number; its status is never
+-- written. (One kind of identity: a node of a trace tests one thing less.)
+nobody :: Identity
+nobody = unsafePerformIO (Identity noNumber <$> newCell Unnumbered)
+{-# NOINLINE nobody #-}
+
+-- | No thread's number, and twice this is no word of a mutex: Note [The word of a mutex] in
+-- "Weft.Internal.Sync.Mutex".
+noNumber :: Int
+noNumber = 0x4000_0000_0000_0000
+
+isNobody :: Identity -> Bool
+isNobody (Identity n _) = n == noNumber
 
 -- | Whether a thread runs, waits, is condemned or has ended. Only its home changes this
 -- ("Weft.Internal.Core.Cancel").
@@ -125,6 +142,8 @@ data Status
     Condemned !Home !(Seq Cancellation)
   | -- | It has ended.
     Ended
+  | -- | Of threads without a number: nothing can be asked of them.
+    Unnumbered
 
 -- | The status of many threads. Lifted, since a home has its own within.
 data SharedStatus = SharedStatus Status

@@ -232,7 +232,7 @@ self = Thread (Perform readSelf ())
 {-# INLINE self #-}
 
 readSelf :: Primitive () Tcb
-readSelf = primitive (\here _ _ -> Got <$> currentTcb here) False (Unseen (newTcb Nobody rootContext))
+readSelf = primitive (\here _ _ -> Got <$> currentTcb here) False (Unseen (newTcb nobody rootContext))
 
 under :: Masking -> Thread a -> Thread a
 under masking (Thread body) = Thread (\k -> Perform enterMask masking (oneShot (\_ -> body (Leave k))))

@@ -124,11 +124,10 @@ dropAnonymous s = readyCount s >>= go
     go :: Int -> IO ()
     go 0 = pure ()
     go n = popAny (schedulerQueue s) >>= mapM_ (\(Ready tcb resume) -> one tcb resume >> go (n - 1))
-    one tcb resume = case tcbIdentity tcb of
-      Identity {} -> push (schedulerQueue s) Yielded tcb resume
-      Nobody
-        | NoFrames <- stateFrames (tcbState tcb) -> threadDropped s
-        | otherwise -> do
-            own <- closingIdentity (schedulerHome s)
-            condemnFrom (schedulerHome s) (ThreadId own) cancelling
-            push (schedulerQueue s) Yielded tcb {tcbIdentity = own} resume
+    one tcb resume
+      | not (isNobody (tcbIdentity tcb)) = push (schedulerQueue s) Yielded tcb resume
+      | NoFrames <- stateFrames (tcbState tcb) = threadDropped s
+      | otherwise = do
+          own <- closingIdentity (schedulerHome s)
+          condemnFrom (schedulerHome s) (ThreadId own) cancelling
+          push (schedulerQueue s) Yielded tcb {tcbIdentity = own} resume

@@ -186,7 +186,7 @@ runWith settings main' = do
           case started of
             Left e -> failed index e
             Right worker -> do
-              when (index == 0) $ startThread (workerScheduler worker) (newTcb Nobody rootContext) (\_ -> firstTrace)
+              when (index == 0) $ startThread (workerScheduler worker) (newTcb nobody rootContext) (\_ -> firstTrace)
               carrying index worker
       workerSettingsFor recorder monitor kernel index =
         WorkerSettings

@@ -117,12 +117,13 @@ takeAct var blockedOn forget = \here _ k -> do
     -- Most often there is no waiter yet.
     Empty
       | homeAlone home ->
-          currentTcb here >>= \tcb -> case tcbIdentity tcb of
-            Identity {} -> do
-              waiter <- takePlace home tcb blockedOn () k
-              writeCell var (One waiter)
-              untilForgotten home tcb waiter forget
-            Nobody -> takeLater var blockedOn here k
+          currentTcb here >>= \tcb ->
+            if isNobody (tcbIdentity tcb)
+              then takeLater var blockedOn here k
+              else do
+                waiter <- takePlace home tcb blockedOn () k
+                writeCell var (One waiter)
+                untilForgotten home tcb waiter forget
     _ -> takeLater var blockedOn here k
 {-# INLINE takeAct #-}
 

@@ -36,7 +36,7 @@ inherit s (Tcb identity state) scope = do
     then pure shared
     else do
       let child =
-            Tcb Nobody . ThreadState NoFrames (stateMasking state) $
+            Tcb nobody . ThreadState NoFrames (stateMasking state) $
               context {contextParent = number, contextScope = scope, contextLocals = contextInherited context}
       child <$ writeMutVar (schedulerInherited s) (Inherited number context (stateMasking state) scope child)
   where
@@ -71,18 +71,18 @@ withOptions s (ForkOptions label priority _ _) !state
 -- | The current thread with an identity of its own. In a run that is closing it is cancelled with that,
 -- since no thread can have done so before (Note [The end of a run] in "Weft.Internal.Run.Ending").
 numbered :: Scheduler -> Tcb -> IO Tcb
-numbered s tcb = case tcbIdentity tcb of
-  Identity {} -> pure tcb
-  Nobody -> do
-    closing <- readIORef (homeClosing home)
-    identity <-
-      if closing
-        then closingIdentity home
-        else bump s NextNumber (schedulerStride s) >>= newIdentity home
-    let !own = tcb {tcbIdentity = identity}
-    become (schedulerHere s) own
-    when closing $ condemnFrom home (ThreadId identity) (Cancellation (toException Cancelled) Nothing)
-    pure own
+numbered s tcb
+  | not (isNobody (tcbIdentity tcb)) = pure tcb
+  | otherwise = do
+      closing <- readIORef (homeClosing home)
+      identity <-
+        if closing
+          then closingIdentity home
+          else bump s NextNumber (schedulerStride s) >>= newIdentity home
+      let !own = tcb {tcbIdentity = identity}
+      become (schedulerHere s) own
+      when closing $ condemnFrom home (ThreadId identity) (Cancellation (toException Cancelled) Nothing)
+      pure own
   where
     home = schedulerHome s
 {-# OPAQUE numbered #-}

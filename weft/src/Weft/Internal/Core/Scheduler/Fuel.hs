@@ -27,9 +27,7 @@ pausedBefore s tcb trace = do
   pure (const (if doomed then outOfStep (schedulerFuel s) n trace else trace))
 
 isCondemned :: Tcb -> IO Bool
-isCondemned tcb = case tcbIdentity tcb of
-  Nobody -> pure False
-  Identity _ status -> not <$> notCondemned status
+isCondemned tcb = not <$> notCondemned (identityStatus (tcbIdentity tcb))
 
 -- | The fuel of a loop might always end on the same node, where it cannot be cancelled. So a thread
 -- that is to be cancelled begins its next dispatch with up to 15 nodes that do nothing, irregular in

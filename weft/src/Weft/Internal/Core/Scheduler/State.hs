@@ -11,7 +11,7 @@ module Weft.Internal.Core.Scheduler.State
     Inherited (..),
     Optioned (..),
     newScheduler,
-    nobody,
+    noThread,
     schedulerHome,
     currentThread,
     lineOf,
@@ -149,15 +149,15 @@ threadDropped s = tally s ThreadsEnded 1
 -- least 1.
 newScheduler :: ReadyQueue -> Carrier -> Home -> Int -> AnswerCall -> (Tcb -> SomeException -> IO ()) -> (SomeException -> IO ()) -> IO Scheduler
 newScheduler queue carrier home fuel answer uncaught stray = do
-  running <- newMutVar nobody
+  running <- newMutVar noThread
   unentered <- newMutVar Parked
-  inherited <- newMutVar (Inherited (-1) rootContext Unmasked 0 nobody)
-  optioned <- newMutVar (Optioned (tcbState nobody) mempty Nothing (tcbState nobody))
+  inherited <- newMutVar (Inherited (-1) rootContext Unmasked 0 noThread)
+  optioned <- newMutVar (Optioned (tcbState noThread) mempty Nothing (tcbState noThread))
   counters <- newPrimArray (fromEnum (maxBound :: Counter) + 1)
   setPrimArray counters 0 (fromEnum (maxBound :: Counter) + 1) 0
   writePrimArray counters (fromEnum NextNumber) (homeWorker home + 1)
   away <- newIORef IntMap.empty
   pure (Scheduler queue (Here home running) unentered inherited optioned counters carrier away answer uncaught stray (sizeofArray (homePeers home)) (max 1 fuel) Preempts)
 
-nobody :: Tcb
-nobody = newTcb Nobody rootContext
+noThread :: Tcb
+noThread = newTcb nobody rootContext

@@ -17,7 +17,7 @@ import Weft.Internal.Os.Control
 -- | The scheduler of the same worker for the carrier that takes the worker over from a carrier stuck with this thread.
 successor :: Carrier -> Tcb -> Scheduler -> IO (Away, Scheduler)
 successor carrier stuck s = do
-  running <- newMutVar nobody
+  running <- newMutVar noThread
   unentered <- newMutVar Parked
   now <- readPrimVar (homeClock (schedulerHome s))
   let away = Away stuck now (carrierThread before)
