@@ -83,25 +83,21 @@ word64 b i = networkOrder byteSwap64 (peeked b i)
 -- As 'B.unsafeIndex' reads a byte: bytes of a string do not change.
 peeked :: (Storable a) => ByteString -> Int -> a
 peeked (B.BS p _) i = B.accursedUnutterablePerformIO (unsafeWithForeignPtr p (`peekByteOff` i))
-{-# INLINE peeked #-}
 
 -- | Bytes to be written: their number, and how.
 data Builder = Builder !Int !(Ptr Word8 -> IO ())
 
 instance Semigroup Builder where
   Builder m f <> Builder n g = Builder (m + n) (\p -> f p *> g (p `plusPtr` m))
-  {-# INLINE (<>) #-}
 
 instance Monoid Builder where
   mempty = Builder 0 (\_ -> pure ())
-  {-# INLINE mempty #-}
 
 -- | Write pieces one after the other.
 build :: Builder -> ByteString
 build (Builder n f) = unsafeDupablePerformIO $ do
   p <- B.mallocByteString n
   B.BS p n <$ unsafeWithForeignPtr p f
-{-# INLINE build #-}
 
 -- | One byte.
 byte8 :: Word8 -> Builder
