@@ -23,20 +23,15 @@ newWords = do
 
 wordOf :: (Enum name) => Words name -> name -> IO Int
 wordOf (Words memory) = readPrimArray memory . fromEnum
-{-# INLINE wordOf #-}
 
 setWord :: (Enum name) => Words name -> name -> Int -> IO ()
 setWord (Words memory) = writePrimArray memory . fromEnum
-{-# INLINE setWord #-}
 
 addTo :: (Enum name) => Words name -> name -> Int -> IO ()
 addTo words' name n = wordOf words' name >>= \before -> setWord words' name (before + n)
-{-# INLINE addTo #-}
 
 isSet :: (Enum name) => Words name -> name -> IO Bool
 isSet words' name = (/= 0) <$> wordOf words' name
-{-# INLINE isSet #-}
 
 setFlag :: (Enum name) => Words name -> name -> Bool -> IO ()
 setFlag words' name = setWord words' name . fromEnum
-{-# INLINE setFlag #-}
