@@ -4,8 +4,7 @@
 -- A log that cannot be written (a full disk) does not stop the service: the log reports that once,
 -- drops and counts entries, and tries again with each batch.
 --
--- To rotate, rename the file and call 'reopenAccessLog', as on @SIGHUP@: no entry is lost or written
--- twice.
+-- To rotate, rename the file and call 'reopenAccessLog', as on @SIGHUP@: no entry is lost or doubled.
 module Weft.Http.AccessLog
   ( -- * Logs
     AccessLog,
@@ -93,9 +92,8 @@ logLine accessLog line = do
   -- Rendered now: the line's strings would keep all bytes that were received with the request.
   evaluate (render (logFormat accessLog) stamp line) >>= enqueue (logQueue accessLog) (logMost accessLog)
 
--- | After the log's file was renamed, reopen it by its name, and wait for that: later entries go to the
--- new file. 'False' if it cannot be opened: the log reports that and keeps the old one. 'True' for
--- standard output.
+-- | Reopen the log's file by its name after it was renamed, and wait for that: later entries go to the
+-- new file. 'False' if it cannot be opened: the log reports that, and keeps the old one.
 reopenAccessLog :: AccessLog -> Thread Bool
 reopenAccessLog = askReopen . logQueue
 

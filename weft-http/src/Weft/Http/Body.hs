@@ -8,7 +8,8 @@ module Weft.Http.Body
     Step (..),
     gather,
 
-    -- * Skipping
+    -- * Whole bodies
+    collect,
     skip,
 
     -- * What is left
@@ -77,8 +78,7 @@ data Step
     Broken !Fault
   deriving stock (Eq, Show)
 
--- | A decoder at the start of a body. 'limitFields' bounds the trailer fields: subtract those of the
--- head.
+-- | A decoder at the start of a body. 'limitFields' bounds the trailer fields, less those of the head.
 bodyDecoder :: Limits -> Framing -> Decoder
 bodyDecoder limits = \case
   NoBody -> Fixed 0
@@ -176,7 +176,7 @@ decode decoder@(Chunks start allowance fields trailers) input
             | otherwise -> Broken BadChunk
           LastFeed
             | w /= LF -> Broken BadChunk
-            | any (isFraming . fieldName) received -> Broken FramingInTrailer
+            | any isFraming received -> Broken FramingInTrailer
             | otherwise -> End (filter (isTrailer . fieldName) received) (U.unsafeDrop next input)
           _ -> Broken BadChunk
       where
@@ -196,8 +196,7 @@ trailerFields section = case B.elemIndex CR section of
       let (name, value) = B.break (== colon) line
        in Field (B.copy name) (B.copy (trim (B.drop 1 value)))
 
--- | 'decode', with small chunks gathered into pieces of up to 16 KiB. A piece of one chunk is not
--- copied.
+-- | 'decode', with small chunks gathered into pieces of up to 16 KiB. One chunk alone is not copied.
 gather :: Decoder -> ByteString -> Step
 gather = go [] 0
   where
@@ -212,6 +211,23 @@ gather = go [] 0
         | otherwise -> Piece (joined pieces) input decoder
     joined = B.concat . reverse
     enough = 16_384 :: Int
+
+-- | The pieces that an action returns until an empty one, as one string; 'Nothing' as soon as they are
+-- known to exceed this number of octets.
+collect :: (Monad m) => Int -> m ByteString -> m (Maybe ByteString)
+collect limit receive = go 0 []
+  where
+    go size pieces = do
+      piece <- receive
+      let size' = size + B.length piece
+      if
+        | B.null piece -> pure (Just (B.concat (reverse pieces)))
+        | size' > limit -> pure Nothing
+        | otherwise -> go size' $! joined piece pieces
+    -- A peer can make pieces arbitrarily small, and each costs a hundred bytes.
+    joined piece = \case
+      before : others | B.length before + B.length piece <= 4_096, together <- before <> piece -> together `seq` (together : others)
+      pieces -> piece : pieces
 
 -- | 'decode' that skips data: never a 'Piece'. The caller counts its input to decide when to give up.
 skip :: Decoder -> ByteString -> Step

@@ -27,8 +27,7 @@
 -- reuses the most recent one first. Requests wait for a connection in turn. An idle connection that the
 -- server closes is closed. If that crosses a request, the client repeats it once on a new connection,
 -- provided that its method is idempotent, its body is not a stream and no byte of a response has
--- arrived; otherwise it fails with 'ConnectionLost'. A request that takes too long ('TimedOut') is not
--- repeated.
+-- arrived; otherwise it fails with 'ConnectionLost'. A 'TimedOut' request is not repeated.
 module Weft.Http.Client
   ( -- * Clients
     Client,
@@ -82,18 +81,20 @@ module Weft.Http.Client
   )
 where
 
+import Control.Monad (unless, when)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.Foldable (traverse_)
 import Data.Maybe (isNothing)
 import Weft
+import Weft.Http.Body (collect)
 import Weft.Http.Client.Exchange
 import Weft.Http.Client.Pool (Lease (..), Pool, connectPlain, withConnection, withPool)
 import Weft.Http.Client.Pool qualified as Pool
 import Weft.Http.Client.Types
 import Weft.Http.Client.Url
 import Weft.Http.Internal.Ascii
-import Weft.Http.Internal.Types (Field (..), Method (..), defaultLimits, lookupField, methodName)
+import Weft.Http.Internal.Types (Field (..), Method (..), defaultLimits, isOneOf, lookupField, methodName)
 import Weft.Http.Response (BadField (..), renderFields)
 import Weft.Http.Status
 import Weft.Http.Transport (Transport (..))
@@ -161,14 +162,7 @@ request client@(Client settings _) asked = withResponse client asked $ \response
 
 -- | The rest of the content; throws 'ContentTooLong' if it exceeds the given number of octets.
 readResponseBody :: Int -> ClientResponse -> Thread ByteString
-readResponseBody limit response = go 0 []
-  where
-    go size pieces = do
-      piece <- receivePiece response
-      let size' = size + B.length piece
-      if B.null piece
-        then pure (B.concat (reverse pieces))
-        else if size' > limit then throwM (ContentTooLong limit) else go size' (piece : pieces)
+readResponseBody limit response = collect limit (receivePiece response) >>= maybe (throwM (ContentTooLong limit)) pure
 
 -- | Send a request and use the response while its content arrives ('receivePiece'). Content that has
 -- not ended with the body closes the connection.
@@ -231,15 +225,13 @@ redirect status location this
           requestFields = filter (not . (`isOneOf` ofContent)) (requestFields r)
         }
     ofContent = ["content-encoding", "content-language", "content-location", "content-type", "digest", "last-modified"]
-    isOneOf f = any (`eqCaseless` fieldName f)
 
--- | Render a head, with the standard fields that the request lacks. A value must not become another
--- field.
+-- | Render a head, with the standard fields that the request lacks.
 renderRequest :: [Field] -> ClientRequest -> Either BadField ByteString
 renderRequest standard asked = do
   rendered <- renderFields (B.concat [method, " ", path, " HTTP/1.1\r\n"]) fields
   traverse_ reserved (standard <> own)
-  if isToken method then Right () else Left (BadName method)
+  unless (isToken method) (Left (BadName method))
   if "/" `B.isPrefixOf` path && B.all isTargetByte path then Right rendered else Left (BadValue "the path of the request")
   where
     method = methodName (requestMethod asked)
@@ -254,6 +246,4 @@ renderRequest standard asked = do
       Streamed Nothing _ -> Field "Transfer-Encoding" "chunked" : expect
     expect = [Field "Expect" "100-continue" | requestExpectContinue asked]
     -- The client alone sends the framing fields.
-    reserved (Field name _)
-      | any (`eqCaseless` name) ["content-length", "transfer-encoding", "expect"] = Left (BadName name)
-      | otherwise = Right ()
+    reserved field = when (field `isOneOf` ["content-length", "transfer-encoding", "expect"]) (Left (BadName (fieldName field)))

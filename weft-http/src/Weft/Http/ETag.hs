@@ -1,5 +1,4 @@
--- | The comparison and syntax of entity tags (RFC 9110, section 8.8.3), and the tags of static
--- files.
+-- | The comparison and syntax of entity tags (RFC 9110, section 8.8.3), and the tags of files.
 module Weft.Http.ETag
   ( -- * Tags
     ETag (..),
@@ -117,8 +116,7 @@ data FileIdentity = FileIdentity
   }
   deriving stock (Eq, Show)
 
--- | The weak tag of a file of unknown content: two versions may have one time (RFC 9110, section
--- 8.8.1).
+-- | The tag of a file of unknown content. Weak: two versions may have one time (RFC 9110, 8.8.1).
 --
 -- >>> renderETag (fileETag (FileIdentity 305 1000))
 -- "W/\"131-3e8\""

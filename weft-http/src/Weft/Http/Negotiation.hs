@@ -102,8 +102,7 @@ qvalue q = do
   thousandths <$ guard (thousandths <= 1000)
 
 -- | The coding to send, given the lines of @Accept-Encoding@ and the codings in the server's order of
--- preference: the first of the highest weight, if that is at least the weight of 'Identity', or
--- 'Identity'.
+-- preference: the first of the highest weight, if that is no less than that of 'Identity'.
 --
 -- >>> chooseCoding ["gzip, deflate, br"] [Brotli, Gzip]
 -- Brotli

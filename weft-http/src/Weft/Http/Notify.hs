@@ -1,5 +1,4 @@
--- | Notifies a service manager (@sd_notify(3)@): ready, reloading, stopping, alive. Without one:
--- nothing.
+-- | Notifies a service manager (@sd_notify(3)@), if there is one: ready, reloading, stopping, alive.
 --
 -- @
 -- notifier <- 'openNotifier' report

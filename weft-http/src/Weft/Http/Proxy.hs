@@ -55,8 +55,7 @@ import Weft.Http.Proxy.Header
 import Weft.Http.Server.Types
 import Weft.Socket (SockAddr (..), showAddress)
 
--- | Parse the beginning of a connection. The number bounds what follows the first 16 bytes of version
--- 2.
+-- | Parse the beginning of a connection. The number bounds what follows the 16 bytes of version 2.
 --
 -- Monotonic in the input: further bytes change neither a refusal nor a header.
 --
@@ -105,9 +104,8 @@ instance Show ProxyRefused where
 
 instance Exception ProxyRefused
 
--- | Receive a header: its contents, and the client's bytes after it. The limit is that of
--- 'parseProxyHeader'; the action returns more bytes, none at the end. Throws 'ProxyRefused'. Sets no
--- time limit.
+-- | Receive a header, with the limit of 'parseProxyHeader': its contents, and the client's bytes after
+-- it. The action returns more bytes, none at the end. Throws 'ProxyRefused'. Sets no time limit.
 receiveProxyHeader :: Int -> Thread ByteString -> Thread (ProxyHeader, ByteString)
 receiveProxyHeader limit next = go B.empty
   where

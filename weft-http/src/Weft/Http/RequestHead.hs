@@ -6,8 +6,7 @@
 -- Parsed (RequestHead {headMethod = Get, headVersion = Http11, headTarget = "/a?b", headPath = "/a", headQuery = "?b", headHost = Just "c", headFields = [Field {fieldName = "Host", fieldValue = "c"}], headFraming = NoBody, headClose = False, headKeepAlive = False, headExpectation = NoExpectation, headConditions = Conditions {conditionIfMatch = Nothing, conditionIfNoneMatch = Nothing, conditionIfModifiedSince = Nothing, conditionIfUnmodifiedSince = Nothing, conditionIfRange = Nothing, conditionRange = Nothing}}) 30
 --
 -- It refuses what another implementation might read differently: LF alone, blanks before a colon,
--- folded fields, control characters, two lengths. Its strings are slices, which keep the text in
--- memory.
+-- folded fields, control characters, two lengths. Its strings are slices of the text, and keep it.
 module Weft.Http.RequestHead
   ( -- * Parsing
     parseRequest,

@@ -72,8 +72,7 @@ module Weft.Http.Server
 where
 
 import Control.Exception (IOException)
-import Control.Monad (unless, void)
-import Data.ByteString (ByteString)
+import Control.Monad (unless, void, when)
 import Data.ByteString qualified as B
 import Data.ByteString.Char8 qualified as C
 import Weft
@@ -93,11 +92,10 @@ import Weft.Socket
 import Weft.Timeout (timeout)
 
 -- | Accept connections on a listening socket and serve each on its own thread, distributed over the
--- workers. Returns when 'drain' has closed the socket. Cancelling it leaves the connections and the
--- socket open.
+-- workers. Returns when 'drain' has closed the socket. Cancelling it closes nothing.
 serve :: Server -> Socket -> Thread ()
 serve server listener =
-  bracket_ (liftIO (hold server)) (liftIO (letGo server)) $
+  holding server $
     accepting `catch` \e -> do
       closed <- liftIO (isDraining server)
       unless closed (throwM (e :: IOException))
@@ -138,24 +136,17 @@ refuseQuickly server after socket = do
   liftIO (observe server ConnectionRefused)
   fork_ (interruptible body `finally` (closeSocket socket >> liftIO (endRefusal server)))
   where
-    body = void . timeout (seconds 1) $ saying `catch` \(_ :: IOException) -> pure ()
-    saying
-      -- A client of a layer such as TLS would not understand it.
-      | null (serverLayers (serverSettings server)) = do
-          sendAll socket (tooMany after)
-          shutdown socket ShutdownSend
-          -- Unread bytes would cause a reset that loses the response.
-          let skipping = receive socket 4096 >>= \bytes -> unless (B.null bytes) skipping
-          skipping
-      | otherwise = pure ()
+    -- A client of a layer such as TLS would not understand it.
+    body = when (null (serverLayers (serverSettings server))) . void . timeout (seconds 1) $ saying `catch` \(_ :: IOException) -> pure ()
+    saying = do
+      sendAll socket (B.concat ["HTTP/1.1 503 Service Unavailable\r\nRetry-After: ", C.pack (show after), "\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"])
+      shutdown socket ShutdownSend
+      skipping
+    -- Unread bytes would cause a reset that loses the response.
+    skipping = receive socket 4096 >>= \bytes -> unless (B.null bytes) skipping
 
-tooMany :: Int -> ByteString
-tooMany after =
-  B.concat ["HTTP/1.1 503 Service Unavailable\r\nRetry-After: ", C.pack (show after), "\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"]
-
--- | Stop gracefully: serve what waits in the listen queues, close the sockets, end idle connections,
--- and let responses finish within 'serverGrace'; then abort the rest. 'True' if none was aborted. Can
--- be repeated.
+-- | Stop gracefully: serve what waits in the listen queues, close the sockets, end idle connections, let
+-- responses finish within 'serverGrace', and abort the rest: 'True' if there is none. Can be repeated.
 drain :: Server -> [Socket] -> Thread Bool
 drain server listeners = do
   startDraining server
@@ -176,8 +167,7 @@ drain server listeners = do
       cutOff server
       False <$ awaitNone server (seconds 1)
 
--- | Accept what waits in a listen queue, at most this number, perhaps served before by another server.
--- Masked.
+-- | Accept at most this number of connections, perhaps served before by another server. Masked.
 acceptWaiting :: Context -> Bool -> Int -> Socket -> Thread ()
 acceptWaiting context before most listener = do
   workers <- workerCount
@@ -196,7 +186,7 @@ acceptWaiting context before most listener = do
 -- another server has let go of ('handOver'): their clients have 'timeoutIdle'. Follow it with 'serve',
 -- which takes the others as new ones.
 welcome :: Server -> Socket -> Thread ()
-welcome server listener = mask_ . bracket_ (liftIO (hold server)) (liftIO (letGo server)) $ do
+welcome server listener = mask_ . holding server $ do
   setInherited listener
   startTicker server
   open <- liftIO (connectionCount server)
@@ -227,15 +217,10 @@ handOver server taker = do
     releasing kept = do
       slow <- liftIO (awaitedNow server)
       none <- looking (300 :: Int)
-      if none
-        then pure kept
-        else do
-          cut <- endStill slow
-          releasing (kept && not cut)
-    looking n
-      | n == 0 = pure False
-      | otherwise = do
-          -- Again, for those whose thread has begun only now.
-          startHandingOver server taker
-          none <- awaitNone server (milliseconds 10)
-          if none then pure True else looking (n - 1)
+      if none then pure kept else endStill slow >>= \cut -> releasing (kept && not cut)
+    looking 0 = pure False
+    looking n = do
+      -- Again, for those whose thread has begun only now.
+      startHandingOver server taker
+      none <- awaitNone server (milliseconds 10)
+      if none then pure True else looking (n - 1)

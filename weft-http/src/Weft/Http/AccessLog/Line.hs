@@ -81,57 +81,47 @@ stampOf second =
     date = formatDate time
     part from count = B.take count (B.drop from date)
 
--- | Render one line, with its line end. The client's strings are escaped: no line end, and no quote in
--- a quoted part.
+-- | Render one line, with its line end. The client's strings are escaped: no line end or quote in them.
 render :: LogFormat -> Stamp -> Line -> ByteString
-render format stamp line = case format of
-  Common -> assemble (common stamp line <> duration <> bytes "\n")
-  Combined ->
-    assemble $
-      common stamp line
-        <> bytes "\""
-        <> field lineReferer
-        <> bytes "\" \""
-        <> field lineUserAgent
-        <> bytes "\" "
-        <> duration
-        <> bytes "\n"
-  Json -> assemble (json stamp line)
+render format stamp line = assemble $ case format of
+  Common -> common stamp line <> duration <> "\n"
+  Combined -> common stamp line <> "\"" <> field lineReferer <> "\" \"" <> field lineUserAgent <> "\" " <> duration <> "\n"
+  Json -> json stamp line
   where
-    field get = maybe (bytes "-") quotable (lineRequest line >>= get)
-    duration = maybe (bytes "-") (number . microseconds) (lineDuration line)
+    field get = maybe "-" quotable (lineRequest line >>= get)
+    duration = maybe "-" microseconds (lineDuration line)
 
 -- | The part that 'Common' and 'Combined' share, with a final space.
 common :: Stamp -> Line -> Piece
 common stamp line =
   client line
-    <> bytes " - - ["
+    <> " - - ["
     <> bytes (stampClock stamp)
-    <> bytes "] \""
-    <> maybe (bytes "-") request (lineRequest line)
-    <> bytes "\" "
+    <> "] \""
+    <> maybe "-" request (lineRequest line)
+    <> "\" "
     <> number (fromIntegral (lineStatus line))
-    <> bytes " "
+    <> " "
     <> number (lineBytes line)
-    <> bytes " "
+    <> " "
   where
-    request r = quotable (lineMethod r) <> bytes " " <> quotable (lineTarget r) <> bytes " " <> quotable (lineVersion r)
+    request r = quotable (lineMethod r) <> " " <> quotable (lineTarget r) <> " " <> quotable (lineVersion r)
 
 json :: Stamp -> Line -> Piece
 json stamp line =
-  bytes "{\"time\":\""
+  "{\"time\":\""
     <> bytes (stampIso stamp)
-    <> bytes "\",\"client\":\""
+    <> "\",\"client\":\""
     <> client line
-    <> bytes "\""
-    <> maybe mempty request (lineRequest line)
-    <> bytes ",\"status\":"
+    <> "\""
+    <> foldMap request (lineRequest line)
+    <> ",\"status\":"
     <> number (fromIntegral (lineStatus line))
-    <> bytes ",\"bytes\":"
+    <> ",\"bytes\":"
     <> number (lineBytes line)
-    <> maybe mempty (\d -> bytes ",\"duration_us\":" <> number (microseconds d)) (lineDuration line)
+    <> foldMap (\d -> ",\"duration_us\":" <> microseconds d) (lineDuration line)
     <> text ",\"tls\":\"" (lineTls line)
-    <> bytes "}\n"
+    <> "}\n"
   where
     request r =
       text ",\"method\":\"" (Just (lineMethod r))
@@ -140,11 +130,11 @@ json stamp line =
         <> text ",\"host\":\"" (lineHost r)
         <> text ",\"referer\":\"" (lineReferer r)
         <> text ",\"user_agent\":\"" (lineUserAgent r)
-    text name = maybe mempty (\value -> bytes name <> jsonText value <> bytes "\"")
+    text name = foldMap (\value -> name <> jsonText value <> "\"")
 
 -- | The address without its port; mapped IPv4 as IPv4. Unix-domain sockets have none.
 client :: Line -> Piece
-client line = maybe (bytes "unix:") (addressPiece . unmapped) (addressOf (lineClient line))
+client line = maybe "unix:" (addressPiece . unmapped) (addressOf (lineClient line))
 
-microseconds :: Int64 -> Int64
-microseconds = (`quot` 1000)
+microseconds :: Int64 -> Piece
+microseconds = number . (`quot` 1000)

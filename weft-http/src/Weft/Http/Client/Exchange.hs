@@ -1,8 +1,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- | One request and its response on one connection. The content is received on demand, so that back
--- pressure reaches the server. A second thread sends a long body: a server may answer before it has
--- received all of it.
+-- pressure reaches the server. A second thread sends a long body: a server may answer in the middle.
 module Weft.Http.Client.Exchange
   ( exchange,
     TimeLimits (..),
@@ -126,14 +125,14 @@ exchange limits clock lease request h use = do
       isSent = \case Sent _ -> True; _ -> False
       became outcome = now >>= atomicWriteRef sending . outcome
       send pieces = within clock Sending (sendPieces connection pieces)
-      -- A server may refuse a request, and close, before it has received all; its response may have
-      -- arrived.
+      -- A server may refuse a request, and close, before it has all of it; its response may be here.
       sendOr failed act = act `catch` \e -> failed (e :: IOException)
+      sendUnlessClosed = sendOr (\_ -> became SendFailed)
       inline pieces = do
-        sendOr (\_ -> became SendFailed) (send pieces >> became Sent)
+        sendUnlessClosed (send pieces >> became Sent)
         answered (pure ()) (pure ())
       apart body = do
-        sendOr (\_ -> became SendFailed) (send [h])
+        sendUnlessClosed (send [h])
         goAhead <- newEvent
         unless (requestExpectContinue request) (set goAhead)
         withScope $ \scope -> do
@@ -144,7 +143,6 @@ exchange limits clock lease request h use = do
               Right () -> became Sent
               Left e
                 | Just (SomeAsyncException _) <- fromException e -> throwM e
-                | Just Cancelled <- fromException e -> throwM e
                 | Just (NotTaken _) <- fromException e -> became SendFailed
                 | otherwise -> atomicWriteRef sending (BodyFailed e) >> closeConnection connection
           answered (set goAhead) $ do
@@ -204,13 +202,11 @@ receiveHead :: Limits -> ResponseInput -> ClientRequest -> Thread () -> Thread (
 receiveHead limits input request interim = do
   (h, rest) <- go (0 :: Int) 0 B.empty
   writeRef (inputState input) $ case headExtent h of
-    Framed framing -> content framing rest
+    Framed NoBody -> Ended rest
+    Framed framing -> Content (bodyDecoder limits framing) rest
     UntilClose -> ToTheEnd rest
   pure (ClientResponse (headStatus h) (headVersion h) (headFields h) (requestUrl request) input, isReusable h)
   where
-    content framing rest = case framing of
-      NoBody -> Ended rest
-      _ -> Content (bodyDecoder limits framing) rest
     go passed scanned have = case if B.null have then IncompleteResponse 0 else parseResponse limits (requestMethod request) scanned have of
       BadResponse fault -> throwM (MalformedResponse fault)
       ParsedResponse h n
@@ -242,10 +238,9 @@ patiently input body = do
     clock = inputClock input
     -- Sending has time limits of its own.
     since' t = \case
-      Unsent -> t
       Sent at -> at
       SendFailed at -> at
-      BodyFailed _ -> t
+      _ -> t
 
 receiveSome :: ResponseInput -> ClientPhase -> Thread ByteString
 receiveSome input phase = do

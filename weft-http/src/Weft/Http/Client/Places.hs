@@ -20,7 +20,7 @@ module Weft.Http.Client.Places
     close,
 
     -- * Looking
-    isClosed,
+    placesClosed,
     openCount,
     idleCount,
     waitingCount,
@@ -75,12 +75,13 @@ data Orders c w = Orders
 
 -- | Enqueue a waiter; the number identifies it to 'withdraw'.
 ask :: Bounds -> Target -> w -> Places c w -> (Places c w, (Int, Orders c w))
-ask bounds target w places = (places', (turn, orders))
+ask bounds target w places = numbered places $ \turn -> settle bounds . atHost target (\h -> h {hostWaiting = hostWaiting h :|> (turn, w)})
+
+-- | Make a change with the next number, and return that, too.
+numbered :: Places c w -> (Int -> Places c w -> (Places c w, a)) -> (Places c w, (Int, a))
+numbered places change = (turn,) <$> change turn places {placesTurn = turn + 1}
   where
     turn = placesTurn places
-    (places', orders) =
-      settle bounds . atHost target (\h -> h {hostWaiting = hostWaiting h :|> (turn, w)}) $
-        places {placesTurn = turn + 1}
 
 -- | Remove a waiter; 'False' if it was already served.
 withdraw :: Target -> Int -> Places c w -> (Places c w, Bool)
@@ -91,10 +92,8 @@ withdraw target turn places = case Seq.findIndexL ((== turn) . fst) (hostWaiting
 -- | Make a connection idle; the number identifies it to 'removeIdle'.
 giveBack :: Bounds -> Target -> c -> Places c w -> (Places c w, (Int, Orders c w))
 giveBack bounds target c places
-  | placesClosed places = (\orders -> (turn, orders {ordersClosing = c : ordersClosing orders})) <$> giveUp bounds target places
-  | otherwise = (turn,) <$> settle bounds (atHost target (\h -> h {hostIdle = (turn, c) :<| hostIdle h}) places {placesTurn = turn + 1})
-  where
-    turn = placesTurn places
+  | placesClosed places = (\orders -> (0, orders {ordersClosing = c : ordersClosing orders})) <$> giveUp bounds target places
+  | otherwise = numbered places $ \turn -> settle bounds . atHost target (\h -> h {hostIdle = (turn, c) :<| hostIdle h})
 
 -- | Release the place of a connection that is closed or was never opened.
 giveUp :: Bounds -> Target -> Places c w -> (Places c w, Orders c w)
@@ -108,17 +107,9 @@ removeIdle bounds target turn places = case Seq.findIndexL ((== turn) . fst) (ho
 
 -- | Close the pool: it keeps no connection from now on, and returns the idle ones.
 close :: Places c w -> (Places c w, [c])
-close places =
-  ( places
-      { placesHosts = Map.mapMaybe (nonEmpty . (\h -> h {hostIdle = Seq.empty, hostOpen = hostOpen h - Seq.length (hostIdle h)})) (placesHosts places),
-        placesOpen = placesOpen places - idleCount places,
-        placesClosed = True
-      },
-    [c | h <- Map.elems (placesHosts places), (_, c) <- foldr (:) [] (hostIdle h)]
-  )
-
-isClosed :: Places c w -> Bool
-isClosed = placesClosed
+close places = case evict places of
+  (_, []) -> (places {placesClosed = True}, [])
+  (fewer, gone) -> (gone <>) <$> close fewer
 
 openCount, idleCount, waitingCount :: Places c w -> Int
 openCount = placesOpen

@@ -134,7 +134,7 @@ idleConnections pool = Places.idleCount <$> atomicReadRef (poolPlaces pool)
 withConnection :: Pool -> Bool -> (forall x. ClientPhase -> Thread x -> Thread x) -> Target -> (Lease -> Thread (a, Verdict)) -> Thread a
 withConnection pool new limited target body = mask $ \restore -> do
   lease <- obtain pool new limited target
-  let gone = closeConnection (leaseConnection lease) `finally` leave pool target
+  let gone = lose pool target (leaseConnection lease)
   (a, verdict) <- restore (body lease) `onException` gone
   case verdict of
     Keep | clientIdle (poolSettings pool) > mempty -> a <$ keep pool target (leaseConnection lease)
@@ -143,8 +143,7 @@ withConnection pool new limited target body = mask $ \restore -> do
 -- | Wait for a place and a connection. Called masked; waiting is interruptible.
 obtain :: Pool -> Bool -> (forall x. ClientPhase -> Thread x -> Thread x) -> Target -> Thread Lease
 obtain pool new limited target = do
-  over <- Places.isClosed <$> atomicReadRef (poolPlaces pool)
-  if over then throwM ClientOver else waitForPlace >>= use
+  unlessOver pool waitForPlace >>= use
   where
     waitForPlace = do
       waiter <- newEmptyMVarNamed "a connection"
@@ -157,27 +156,29 @@ obtain pool new limited target = do
       unless mine $
         uninterruptibleMask_ (takeMVar waiter) >>= \case
           Open -> leave pool target
-          Reuse (Idle connection watch) -> do
-            cancel (childThread watch)
-            closeConnection connection `finally` leave pool target
+          Reuse (Idle connection watch) -> cancel (childThread watch) >> lose pool target connection
     use = \case
       Open -> open
       Reuse (Idle connection watch) -> do
         cancel (childThread watch)
         -- Only one thread may wait for input. A watch that has ended by itself saw the connection end.
-        alive <- either (const True) (const False) <$> resultOf watch `onException` lose connection
-        if alive && not new
-          then pure (Lease connection True)
-          else do
-            closeConnection connection `onException` leave pool target
-            if new then open else leave pool target >> waitForPlace >>= use
-    open = flip onException (leave pool target) $ do
-      over <- Places.isClosed <$> atomicReadRef (poolPlaces pool)
-      if over
-        then throwM ClientOver
-        else (`Lease` False) <$> (limited Connecting (connectTo (poolSettings pool) target) `catch` failed)
+        alive <- either (const True) (const False) <$> resultOf watch `onException` lose pool target connection
+        if
+          | alive && not new -> pure (Lease connection True)
+          | new -> closeConnection connection `onException` leave pool target >> open
+          | otherwise -> lose pool target connection >> waitForPlace >>= use
+    open = flip onException (leave pool target) . unlessOver pool $ (`Lease` False) <$> (limited Connecting (connectTo (poolSettings pool) target) `catch` failed)
     failed e = throwM (ConnectFailed target (e :: IOException))
-    lose connection = closeConnection connection `finally` leave pool target
+
+-- | Throws 'ClientOver' if the pool is closed.
+unlessOver :: Pool -> Thread a -> Thread a
+unlessOver pool act = do
+  over <- Places.placesClosed <$> atomicReadRef (poolPlaces pool)
+  if over then throwM ClientOver else act
+
+-- | Close a connection, and release its place.
+lose :: Pool -> Target -> ClientConnection -> Thread ()
+lose pool target connection = closeConnection connection `finally` leave pool target
 
 -- | Release the place of a connection that is closed or was never opened.
 leave :: Pool -> Target -> Thread ()
@@ -191,7 +192,7 @@ keep pool target connection = do
   -- The watch inherits the mask and is interruptible only where it waits.
   try (forkDaemonIn (poolScope pool) (interruptible (wait entered) >> watching number)) >>= \case
     -- The client ended before its last user.
-    Left (_ :: ScopeEnded) -> closeConnection connection `finally` leave pool target
+    Left (_ :: ScopeEnded) -> lose pool target connection
     Right watch -> do
       (turn, orders) <- atomicModifyRef (poolPlaces pool) (Places.giveBack (poolBounds pool) target (Idle connection watch))
       writeRef number turn
@@ -199,12 +200,10 @@ keep pool target connection = do
       set entered
   where
     watching number = do
-      void (interruptible (timeout (clientIdle (poolSettings pool)) (watchIdle connection)) `catch` \e -> pure (Just (ignored e)))
+      void (try @_ @IOException (interruptible (timeout (clientIdle (poolSettings pool)) (watchIdle connection))))
       n <- readRef number
       removed <- atomicModifyRef (poolPlaces pool) (Places.removeIdle (poolBounds pool) target n)
       for_ removed $ \orders -> interruptible (endConnection connection) `finally` carryOut orders
-    ignored :: IOException -> ()
-    ignored _ = ()
 
 -- | Carry out all orders, uninterruptibly: the waiters depend on it.
 carryOut :: Orders Idle Waiter -> Thread ()

@@ -47,16 +47,11 @@ parseIPv4 = fmap IPv4 . parseHost4
 
 -- | Parse an unsigned decimal number up to a limit, without leading zeros.
 parseDecimal :: Int -> ByteString -> Maybe Int
-parseDecimal limit text
-  | B.null text || B.length text > 9 || not (B.all isDigit text) = Nothing
-  | B.length text > 1 && C.head text == '0' = Nothing
-  | n > limit = Nothing
-  | otherwise = Just n
-  where
-    n = B.foldl' (\m d -> 10 * m + fromIntegral d - 0x30) 0 text
+parseDecimal limit text = case decimal text of
+  Decimal n | n <= fromIntegral limit, B.length text == 1 || C.head text /= '0' -> Just (fromIntegral n)
+  _ -> Nothing
 
--- | Parse groups of up to four hexadecimal digits, at most one @::@, and perhaps an IPv4 address at the
--- end. No zone, no brackets.
+-- | Parse an IPv6 address, perhaps with an IPv4 address at its end. No zone, no brackets.
 --
 -- >>> parseIPv6 "::1"
 -- Just (IPv6 0 0 0 1)
@@ -114,7 +109,7 @@ renderAddress = assemble . addressPiece
 -- | 'renderAddress' as a piece of a larger text.
 addressPiece :: Address -> Piece
 addressPiece = \case
-  IPv4 n -> part 24 n <> bytes "." <> part 16 n <> bytes "." <> part 8 n <> bytes "." <> part 0 n
+  IPv4 n -> part 24 n <> "." <> part 16 n <> "." <> part 8 n <> "." <> part 0 n
   IPv6 a b c d -> bytes (C.pack (showHost6 (a, b, c, d)))
   where
     part by n = number (fromIntegral (n `unsafeShiftR` by .&. 0xff))
@@ -144,18 +139,10 @@ isHostAndPort b
     hexAt i = isHexDigit (U.unsafeIndex b i)
 
     -- Empty, or a colon and any number of digits (RFC 3986 allows none) up to the end.
-    isPort i
-      | i == size = True
-      | U.unsafeIndex b i /= colon = False
-      | otherwise = port (i + 1) 0
-    port :: Int -> Int -> Bool
-    port !i !n
-      | n > 65535 = False
-      | i == size = True
-      | isDigit w = port (i + 1) (10 * n + fromIntegral w - 0x30)
-      | otherwise = False
-      where
-        w = U.unsafeIndex b i
+    isPort i = i == size || (U.unsafeIndex b i == colon && (i + 1 == size || isPortNumber (decimal (U.unsafeDrop (i + 1) b))))
+    isPortNumber = \case
+      Decimal n -> n <= 65535
+      _ -> False
 
 -- | The characters of an IPv6 address, not their number: the server only compares hosts.
 isIpv6 :: ByteString -> Bool

@@ -2,8 +2,7 @@
 {-# LANGUAGE PatternSynonyms #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | The character classes of RFC 9110 and RFC 3986, and operations on slices that the parsers share.
--- Pure.
+-- | The character classes of RFC 9110 and RFC 3986, and what the parsers do with slices. Pure.
 module Weft.Http.Internal.Ascii
   ( -- * Classes of bytes
     isTokenByte,
@@ -76,8 +75,7 @@ member bit (W8# w) = case classes of
 
 data Classes = Classes Addr#
 
--- | The classes of each byte, sixteen to a row: 64 plus the bits named below; @_@ is in all, @\@@ in
--- none.
+-- | The classes of each byte, sixteen to a row: 64 and the bits below; @_@ is in all, @\@@ in none.
 classes :: Classes
 classes =
   Classes

@@ -15,8 +15,7 @@
 --    the pass would have ended. So the start of a line is always inside @h@.
 -- 3. CR is never the last byte of @h@, so the byte after a CR can be read.
 --
--- A client usually sends one head and waits; then the buffer ends in an empty line, and no search is
--- needed.
+-- A client usually sends one head and waits: the buffer ends in an empty line, which is not searched.
 --
 -- == Note [Order of the verdicts]
 --
@@ -159,15 +158,7 @@ parseHead limits start h
     -- "HTTP/" DIGIT "." DIGIT. None of these is CR or LF, so a mismatch is met before the end.
     protocol t = isHttp11 t || isHttp t
     isHttp11 t = t + 9 <= B.length h && word64At h (t + 1) == http11
-    isHttp t =
-      at (t + 1) == 0x48
-        && at (t + 2) == 0x54
-        && at (t + 3) == 0x54
-        && at (t + 4) == 0x50
-        && at (t + 5) == 0x2f
-        && isDigit (at (t + 6))
-        && at (t + 7) == 0x2e
-        && isDigit (at (t + 8))
+    isHttp t = "HTTP/" `B.isPrefixOf` U.unsafeDrop (t + 1) h && isDigit (at (t + 6)) && at (t + 7) == 0x2e && isDigit (at (t + 8))
 
 http11 :: Word64
 http11 = W64# (indexWord64OffAddr# "HTTP/1.1"# 0#)

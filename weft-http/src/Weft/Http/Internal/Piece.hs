@@ -6,8 +6,7 @@
 -- == Note [Measured pieces]
 --
 -- Log lines wait in a queue and should take no more memory than their text, so a piece, unlike a
--- builder of @bytestring@, knows its length before it is written. Nearly no client data needs an
--- escape.
+-- builder of @bytestring@, knows its length before it is written.
 module Weft.Http.Internal.Piece (Piece, assemble, bytes, number, quotable, jsonText) where
 
 import Control.Monad (foldM, void, (>=>))
@@ -16,6 +15,7 @@ import Data.ByteString qualified as B
 import Data.ByteString.Internal qualified as I
 import Data.ByteString.Unsafe qualified as U
 import Data.Int (Int64)
+import Data.String (IsString (..))
 import Data.Word (Word8)
 import Foreign.Marshal.Utils (copyBytes)
 import Foreign.Ptr (Ptr, castPtr, plusPtr)
@@ -31,6 +31,9 @@ instance Semigroup Piece where
 instance Monoid Piece where
   mempty = Piece 0 pure
 
+instance IsString Piece where
+  fromString = bytes . fromString
+
 assemble :: Piece -> ByteString
 assemble (Piece size write) = I.unsafeCreate size (void . write)
 
@@ -44,14 +47,12 @@ copy text p = U.unsafeUseAsCStringLen text $ \(from, n) -> (p `plusPtr` n) <$ co
 number :: Int64 -> Piece
 number n = Piece (decimalWidth n) (\p -> (p `plusPtr` decimalWidth n) <$ pokeDecimal p n)
 
--- | Text for a quoted part: a backslash before quotes and backslashes, and @\\xhh@ outside visible
--- ASCII.
+-- | Text for a quoted part: a backslash before quotes and backslashes, @\\xhh@ outside visible ASCII.
 quotable :: ByteString -> Piece
 quotable text = if isPlain text then bytes text else escaping (\b -> b < 0x20 || b >= 0x7f) [0x5c, 0x78] text
 
 -- | Text for a JSON string: @\\u00hh@ for control characters, and a backslash before quotes and
--- backslashes. UTF-8 is kept; in other text, or with C1 control characters, bytes from 128 on are ISO
--- 8859-1.
+-- backslashes. UTF-8 is kept; in other text, or with C1 controls, bytes from 128 on are ISO 8859-1.
 jsonText :: ByteString -> Piece
 jsonText text
   | isPlain text = bytes text

@@ -15,6 +15,7 @@ module Weft.Http.Internal.Types
     Field (..),
     lookupField,
     lookupFields,
+    isOneOf,
     isPersistent,
     Framing (..),
     Expectation (..),
@@ -156,6 +157,10 @@ lookupField name fields = case lookupFields name fields of
 -- | The values of all fields of this name, given in lower case.
 lookupFields :: ByteString -> [Field] -> [ByteString]
 lookupFields name fields = [fieldValue f | f <- fields, eqCaseless name (fieldName f)]
+
+-- | Has the field one of these names, given in lower case?
+isOneOf :: Field -> [ByteString] -> Bool
+isOneOf field = any (`eqCaseless` fieldName field)
 
 -- | Does the client allow another request on this connection (RFC 9112, section 9.3)?
 isPersistent :: RequestHead -> Bool

@@ -77,7 +77,6 @@ newHttpMetrics registry = do
   requests <- newCells (sentAt + 1)
   events <- newCells eventCount
   let from cells at labels = sequence [sample l . Whole <$> sumOf cells (at + i) | (l, i) <- zip labels [0 ..]]
-      counter name help = Description name help CounterKind
   register
     registry
     [ counter "weft_http_requests_total" "Requests that were answered, by method and class of the status.",
@@ -93,7 +92,7 @@ newHttpMetrics registry = do
   register
     registry
     [ counter "weft_http_connections_accepted_total" "Connections accepted.",
-      Description "weft_http_connections_open" "Connections that are open." GaugeKind,
+      gauge "weft_http_connections_open" "Connections that are open.",
       counter "weft_http_connections_refused_total" "Connections refused because there were too many.",
       counter "weft_http_requests_shed_total" "Requests refused because too many handlers were at work.",
       counter "weft_http_handler_failures_total" "Handlers that raised an exception.",

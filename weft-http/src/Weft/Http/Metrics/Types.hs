@@ -3,6 +3,8 @@
 -- | The part of Prometheus' data model that we use, and version 0.0.4 of its text format. Pure.
 module Weft.Http.Metrics.Types
   ( Description (..),
+    counter,
+    gauge,
     MetricKind (..),
     Family (..),
     Sample (..),
@@ -38,6 +40,11 @@ data Description = Description
     descriptionKind :: !MetricKind
   }
   deriving stock (Eq, Show)
+
+-- | Of this name, with this sentence.
+counter, gauge :: Text -> Text -> Description
+counter name help = Description name help CounterKind
+gauge name help = Description name help GaugeKind
 
 -- | The kind of a family.
 data MetricKind
@@ -101,9 +108,12 @@ instance Exception MetricError
 checkDescription :: Description -> Either MetricError ()
 checkDescription (Description name _ kind) = do
   unless (validName (== ':') name) (Left (BadName name))
-  let counter = "_total" `Text.isSuffixOf` name
-      histogram = any (`Text.isSuffixOf` name) ["_bucket", "_sum", "_count"]
-  when (counter /= (kind == CounterKind) || histogram) (Left (BadSuffix name))
+  when (named ["_total"] /= (kind == CounterKind) || named histogramSuffixes) (Left (BadSuffix name))
+  where
+    named = any (`Text.isSuffixOf` name)
+
+histogramSuffixes :: [Text]
+histogramSuffixes = ["_bucket", "_sum", "_count"]
 
 -- | May a registered metric have a label of this name?
 checkLabelName :: Text -> Either MetricError ()
@@ -119,7 +129,7 @@ validName also name = case Text.uncons name of
 
 -- | All names of the samples of a family.
 reservedNames :: Description -> [Text]
-reservedNames (Description name _ kind) = name : [name <> suffix | kind == HistogramKind, suffix <- ["_bucket", "_sum", "_count"]]
+reservedNames (Description name _ kind) = name : [name <> suffix | kind == HistogramKind, suffix <- histogramSuffixes]
 
 expositionType :: ByteString
 expositionType = "text/plain; version=0.0.4; charset=utf-8"

@@ -2,8 +2,7 @@
 {-# OPTIONS_GHC -O2 -fno-full-laziness #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | The steps of a session that wait for nothing, in plain 'IO', each in one effect of the connection's
--- thread.
+-- | The steps of a session that wait for nothing, in plain 'IO', each in one effect of the thread.
 module Weft.Http.Server.AtOnce
   ( Session (..),
     AtOnce (..),
@@ -84,7 +83,7 @@ atOnce session@(Session context c intake) came@(Arrival from n) = do
     server = contextServer context
 {-# OPAQUE atOnce #-}
 
--- | Send the response that a kept answer has given. A function of its own, so that what it needs is not read before.
+-- | Send the response that a kept answer has given. Of its own, so that what it needs is not read before.
 repeated :: Session -> Arrival -> Reading Answerer -> Response -> IO (Maybe AtOnce)
 repeated session@(Session context c intake) came@(Arrival from _) reading response = case bytesAtHand response of
   Nothing -> giving session came reading response (sendQuickly context c (layoutOf reading) response)
@@ -99,7 +98,7 @@ repeated session@(Session context c intake) came@(Arrival from _) reading respon
 
 -- | Ask what is at hand, and keep what it finds.
 asking :: Session -> Arrival -> Reading Answerer -> IO (Maybe AtOnce)
-asking (Session context c intake) came@(Arrival _ n) reading = case readingParsed reading of
+asking session@(Session context c _) came@(Arrival _ n) reading = case readingParsed reading of
   Parsed h used
     | used == n,
       isPlain (serverSettings (contextServer context)) h,
@@ -114,10 +113,7 @@ asking (Session context c intake) came@(Arrival _ n) reading = case readingParse
                 case (reading, atHand request (isPersistent h) response) of
                   (Known _ (AtHandBefore kept _), Just bytes) | B.length bytes <= mostKept -> writeIORef kept again
                   _ -> pure ()
-                let !input = afterAll intake came reading
-                    !persistent = isPersistent h
-                sent <- sendQuickly context c (layoutOf reading) response request input persistent
-                pure (Just $! Given request (layoutOf reading) input persistent sent response)
+                giving session came reading response (sendQuickly context c (layoutOf reading) response)
   _ -> pure unanswered
   where
     unanswered = Just (Unanswered reading)
@@ -147,8 +143,7 @@ afterAll intake (Arrival from n) reading = afterHead reading n (Input (bufferFro
 mostKept :: Int
 mostKept = 16_384
 
--- | Send a small response in the same effect, without a deadline (nothing waits), and with the step to
--- the next request.
+-- | Send a small response in the same effect, without a deadline, and step to the next request.
 sendQuickly :: Context -> Connection -> Layout -> Response -> Send
 sendQuickly context c layout response request input persistent = do
   draining <- isDraining (contextServer context)
@@ -192,8 +187,7 @@ idleAgain context c intake from = setIntakeOffset intake from >> goIdle context 
 goIdle :: Context -> Connection -> IO Bool
 goIdle context c = do
   if isJust (connectionTransport c) then enter server c Dormant else stayIdle server c
-  -- A drain sets the stage, then looks at the phases; this thread the other way round: one sees the
-  -- other.
+  -- A drain sets the stage, then looks at the phases; this thread the other way: one sees the other.
   not <$> isKeeping server
   where
     server = contextServer context

@@ -38,8 +38,7 @@ import Weft.Time
 -- ~~~~~~~~~~~~~~~~~~~
 -- Nearly all requests pass through 'received' and 'atOnce', or 'requests' and one function more. The
 -- rare cases, and code that takes server and connection apart, are functions that are not inlined:
--- otherwise GHC takes both apart at the beginning, and each closure holds a dozen of their fields
--- instead of the two.
+-- otherwise GHC takes both apart at the beginning, and each closure holds a dozen of their fields.
 
 -- | The state of the session when all received requests were answered.
 data Pause
@@ -48,7 +47,7 @@ data Pause
     Awaits !Input
 
 beginning :: Context -> Connection -> Thread ()
-beginning context c = requests context c emptyInput unseen noOutput >>= onward context c
+beginning context c = requests context c NoInput unseen noOutput >>= onward context c
 
 onward :: Context -> Connection -> Pause -> Thread ()
 onward context c = \case
@@ -75,8 +74,7 @@ receivingInto context c buffer = case connectionTransport c of
     n <- transportReceive transport buffer 0 maxBound
     unless (n == 0) $ requests context c (Input buffer 0 n) unseen noOutput >>= onward context c
 
--- | Bytes have come. 'Nothing': they were requests, now answered, and the next goes to the rest of the
--- buffer.
+-- | Bytes have come. 'Nothing': they were requests, now answered, and the next goes after them.
 received :: Session -> Arrival -> Thread (Maybe Pause)
 received session came = runOnce $ case contextShortcut (sessionContext session) of
   NoShortcut -> attended session came Unread
@@ -171,8 +169,7 @@ bad context c fault output = do
   Over <$ refuse context c (faultStatus fault) (faultText fault)
 {-# NOINLINE bad #-}
 
--- | Between two requests. The buffer stays for a while: waiting without one costs a turn of the event
--- source.
+-- | Between two requests. The buffer stays a while: waiting without one costs a turn of the event source.
 awaitRequest :: Context -> Connection -> Input -> Thread Pause
 awaitRequest context c input = do
   -- A new connection keeps the phase it was registered in: its first head is due.
@@ -184,8 +181,7 @@ endOfInput :: Context -> Connection -> Input -> Thread ()
 endOfInput context c input = do
   -- A connection that was idle when draining began is closed without a word: its client can try again.
   late <- liftIO ((&&) <$> expiredIn c <*> (not <$> isDraining (contextServer context)))
-  when (late && not (B.null (unread input))) $ do
-    refuse context c requestTimeout408 "The request took too long to arrive."
+  when (late && not (B.null (unread input))) (refuse context c requestTimeout408 "The request took too long to arrive.")
 
 respond :: Context -> Connection -> Reading Answerer -> RequestHead -> Input -> Output -> Thread Pause
 respond context c reading h input output = case serverAnswers server of

@@ -57,8 +57,7 @@ import Weft.Http.Server.Types
 --   Unanswered | Resting --beginInforming, a--> Informing --endInforming, a--> where it was
 --   all before Ended --conclude, s--> Over          Resting | Sending --failContent, a--> Over
 --
--- Only the owner of Sending, Closing or Informing writes to the connection; the session after
--- 'conclude'.
+-- Only the owner of Sending, Closing or Informing writes to the connection; after 'conclude' the session.
 --
 --   (A) Two threads answer. One claims Unanswered; the other finds another stage, and is refused.
 --   (B) The application ends while a thread of it begins to answer. Where 'conclude' comes first the
@@ -186,8 +185,7 @@ beginContent exchange = void (proceed exchange resting)
 checkContent :: Exchange -> IO ()
 checkContent (Exchange var) = readPrimVar var >>= \word -> when (stageOf word >= closing) (throwIO SinkEnded)
 
--- | Become the thread that sends a part of the content, perhaps the head before it. Raises 'SinkEnded' at
--- its end.
+-- | Become the thread that sends a part of the content, or the head. Raises 'SinkEnded' at its end.
 takeContent :: Exchange -> IO Claim
 takeContent exchange = do
   before <- stageOf <$> change exchange (\word -> if stageOf word == resting then (word .|. headFlag) `at` sending else word)

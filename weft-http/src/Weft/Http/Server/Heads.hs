@@ -1,20 +1,18 @@
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | A memo of heads that have come before, which all sessions ask before they parse: clients send the
--- same bytes again and again.
+-- | A memo of heads, which all sessions ask before they parse: clients send the same bytes again.
 --
 -- == Note [Heads that have come before]
 --
--- The memo maps all bytes that have come together to what 'parseRequest' says of them. Its arrays are
--- all that changes, and an entry read there is the answer or not found, so 'readHead' is a pure
--- function.
+-- The memo maps all bytes that have come together to what 'parseRequest' says of them. An entry is the
+-- answer or not found, so 'readHead' is a pure function.
 --
 --   * Its memory is fixed: 'places' strings of at most 'longest' bytes, and what was parsed of each.
 --   * Bytes are kept when they come for the second time, and nothing else has come to their place
 --     since: clients that send what comes once throw nothing out, and cost the parser, a hash and a
---     store to memory that the collector does not look at. An entry that was used since the last time that another one
---     could have taken its place is spared once.
+--     store to memory that the collector skips. An entry used since another one could have taken its
+--     place is spared once.
 --   * What is kept is a copy. So what was parsed refers to no connection's buffer, and the memory
 --     where the bytes came can be received into again ('Weft.Http.Server.Input.giveBack').
 --   * With an entry goes one thing that others make of its head: a server keeps there what
@@ -92,8 +90,7 @@ places = 128
 longest :: Int
 longest = 1024
 
--- | With each new entry is kept what the function makes of the number of bytes and their parse, perhaps
--- twice.
+-- | With each entry is kept what the function makes of the number of bytes and their parse, maybe twice.
 newHeads :: Limits -> Secret -> (Int -> Parsed -> IO k) -> IO (Heads k)
 newHeads limits secret with = do
   seen <- newPrimArray (2 * places)

@@ -5,8 +5,7 @@
 -- Neither is written again (Note [Bytes are received once] in "Weft.Http.Server.Input").
 --
 -- A thread that outlives its handler, and asks for more, would take the bytes of the next request. So a
--- thread that receives says so in the exchange, in which the session, when it goes on, ends the body
--- for all others.
+-- thread that receives says so in the exchange, and the session ends the body there when it goes on.
 module Weft.Http.Server.Incoming
   ( Incoming (..),
     openBody,

@@ -3,7 +3,7 @@
 
 -- | Keeps what the responses to one request head ("Weft.Http.Server.Heads") begin with, because the
 -- next one mostly begins so, too.
-module Weft.Http.Server.Layout (Layout, newLayout, noLayout, layOut, isLiteralField) where
+module Weft.Http.Server.Layout (Layout (NoLayout), newLayout, layOut, isLiteralField) where
 
 import Data.ByteString qualified as B
 import Data.ByteString.Internal (ByteString (BS))
@@ -22,11 +22,11 @@ import Weft.Internal.Core.Standing (samePointer)
 -- and all its fields are equal, in the same second. They are a function of status, fields, date and
 -- name of the server, so only the cost changes.
 --
---   * A list whose strings are all literals of the program is compared by address first, and kept as it is. Of others
---     a copy is kept, because they may be slices of something large.
+--   * A list of literals of the program is compared by address first, and kept as it is. Of others a
+--     copy is kept, because they may be slices of something large.
 --   * After a few that differ, the responses to this head vary, and no more are compared.
 --   * What is kept stays as long as the request's head is known, and is small.
---   * Workers share it without a lock: what it holds is immutable, and a store that is lost costs one more rendering.
+--   * Workers share it without a lock: it is immutable, and a lost store costs one more rendering.
 
 -- | What is kept of the responses to one head.
 data Layout
@@ -43,9 +43,6 @@ data Laid
 
 newLayout :: IO Layout
 newLayout = Layout <$> newIORef Unanswered
-
-noLayout :: Layout
-noLayout = NoLayout
 
 -- | The beginning of a response with this status and these fields, or a field that cannot be sent. See Note [Heads that are sent again].
 layOut :: Layout -> OwnFields -> Status -> [Field] -> IO (Either BadField Beginning)
@@ -89,13 +86,9 @@ longest = 4096
 
 -- | Equal fields, whose strings keep no larger memory.
 kept :: [Field] -> [Field]
-kept !fields
+kept fields
   | all isLiteralField fields = fields
-  | otherwise = copies fields
-  where
-    copies = \case
-      [] -> []
-      Field name value : rest -> let !field = Field (B.copy name) (B.copy value); !others = copies rest in field : others
+  | otherwise = foldr (\(Field name value) others -> others `seq` ((: others) $! Field (B.copy name) (B.copy value))) [] fields
 
 -- | Are the strings of a field literals of the program?
 isLiteralField :: Field -> Bool

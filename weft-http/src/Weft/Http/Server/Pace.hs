@@ -62,10 +62,8 @@ receiveAtPace server c credit receiving = case serverBodyRate (serverSettings se
   Just rate -> do
     -- The phase first: an interruption of the one before must not come between.
     liftIO (enterWithin server c ReceivingBody ReceivingAtPace credit)
-    start <- instantNanoseconds <$> now
-    bytes <- receiving
-    end <- afterwards
-    pure (bytes, creditAfter rate (lumpOf c) credit (end - start) (fromIntegral (B.length bytes)))
+    (bytes, waited) <- timed receiving
+    pure (bytes, creditAfter rate (lumpOf c) credit waited (fromIntegral (B.length bytes)))
 
 -- | Wait until the client has taken some of a response: how many octets those were.
 sendAtPace :: Server -> Connection -> Thread Int -> Thread Int
@@ -77,12 +75,14 @@ sendAtPace server c sending = case serverResponseRate (serverSettings server) of
     -- As above.
     credit <- liftIO (readCredit (connectionMember c))
     liftIO (enterWithin server c Sending SendingAtPace credit)
-    start <- instantNanoseconds <$> now
-    n <- sending
-    end <- afterwards
-    n <$ liftIO (writeCredit (connectionMember c) $! creditAfter rate (lumpOf c) credit (end - start) (fromIntegral n))
+    (n, waited) <- timed sending
+    n <$ liftIO (writeCredit (connectionMember c) $! creditAfter rate (lumpOf c) credit waited (fromIntegral n))
 
--- | The clock after a wait, in nanoseconds. Masked: an interruption that comes as the wait succeeds
+-- | A wait, and its nanoseconds. The clock is read masked: an interruption that comes as the wait succeeds
 -- would lose what was received, and the rest of a body would be taken from the next request.
-afterwards :: Thread Int64
-afterwards = instantNanoseconds <$> mask_ now
+timed :: Thread a -> Thread (a, Int64)
+timed waiting = do
+  start <- now
+  a <- waiting
+  end <- mask_ now
+  pure (a, instantNanoseconds end - instantNanoseconds start)

@@ -35,7 +35,6 @@ where
 import Control.Exception (toException)
 import Control.Monad (unless, void, when)
 import Data.Bits (complement, (.&.))
-import Data.Foldable (for_)
 import Data.IORef
 import Data.Int (Int64)
 import Data.Primitive.PrimArray
@@ -64,8 +63,7 @@ import Weft.Time
 -- A connection that has been idle for a while is asked to rest (`Resting`): its receive ends, and it
 -- waits without a buffer. If the receive has succeeded in that moment, the next that the thread does is
 -- to enter a phase: it has just been dispatched, and has the fuel for that, so the interruption cannot
--- come between. One with a layer is not asked: its receive may consist of several, the first of which
--- would be lost.
+-- come between. One with a layer is not asked: of several receives in one, the first would be lost.
 --
 -- A request that is answered with what is at hand is answered in the phase 'Idle', and the deadline
 -- moves: one store. The ticker may have read the old deadline, which has just passed, and end the phase
@@ -73,8 +71,7 @@ import Weft.Time
 -- drain finds it idle, too: the response goes out, because only receiving is shut down.
 --
 -- The swap is a compare-and-swap against the word that was read, which counts the phases entered: a
--- deadline can only end its own phase. A thread that enters a new phase between the ticker's look and
--- its swap wins.
+-- deadline can only end its own phase. A thread that enters a new phase before the swap wins.
 
 phaseOf :: Int -> Phase
 phaseOf word = toEnum (word .&. 15)
@@ -85,6 +82,10 @@ isIn phase word = word .&. 15 == fromEnum phase
 
 withPhase :: Int -> Phase -> Int
 withPhase word phase = (word .&. complement 15) + fromEnum phase
+
+-- | Replace the word that was read, if it is still there: was it?
+swapped :: Member -> Int -> Int -> IO Bool
+swapped m word new = (== word) <$> casInt (phaseWord m) word new
 
 -- | Of a new connection its first head is due. One that another server has served before is between two requests.
 firstPhase :: Server -> Bool -> IO Pulse
@@ -108,8 +109,7 @@ enter !server !c !phase = entering server c phase (deadlineOf server phase) (ent
 -- A function of its own: inlined, it would make many parts of the session several times as large.
 {-# NOINLINE enter #-}
 
--- | Enter the first phase, or the second, which lasts this number of nanoseconds, if it ends sooner.
--- Not 'Handling'.
+-- | Enter the first phase, or the second, of this length in nanoseconds, if it ends sooner. Not 'Handling'.
 enterWithin :: Server -> Connection -> Phase -> Phase -> Int64 -> IO ()
 enterWithin server c phase sooner time = do
   deadline <- deadlineOf server phase
@@ -131,8 +131,8 @@ entering server c phase deadline again = do
       -- In any case first the deadline, then the phase it belongs to.
       deadline >>= writeDeadline m
       -- Fails if the ticker has ended the old phase meanwhile.
-      before <- casInt (phaseWord m) word (withPhase (word + 16) phase)
-      unless (before == word) again
+      did <- swapped m word (withPhase (word + 16) phase)
+      unless did again
   where
     m = connectionMember c
 {-# INLINE entering #-}
@@ -174,7 +174,7 @@ enterHead server c = do
   word <- readPrimVar (phaseWord m)
   if isIn ReceivingHead word
     then -- The first head has its time from the start, but the connection is not new any more.
-      when (isNewWord word) (void (casInt (phaseWord m) word (word + 16)))
+      when (isNewWord word) (void (swapped m word (word + 16)))
     else enter server c ReceivingHead
   where
     m = connectionMember c
@@ -212,10 +212,9 @@ expiredBefore :: Connection -> IO Bool
 expiredBefore c = (||) <$> expiredIn c <*> wasRevived (connectionMember c)
 
 servedBy :: Member -> ThreadId -> IO ()
-servedBy m thread = writeIORef (memberService m) (Served thread)
+servedBy m thread = writeIORef (memberService m) (Served thread [])
 
--- | End a phase that is over, if the connection is in it yet: the limit, and how to shut its socket
--- down.
+-- | End a phase that is over, if the connection is in it yet: the limit, and how to shut its socket down.
 expire :: Member -> Int -> Int64 -> IO (Maybe (Expiry, Maybe ShutdownHow))
 expire m word deadline = do
   -- Read again: the deadline must be of the phase that was read.
@@ -225,7 +224,7 @@ expire m word deadline = do
       did <-
         if isIn Handling word
           then interrupt m word Cut HandlerTooSlow
-          else (== word) <$> casInt (phaseWord m) word (withPhase word Expired)
+          else swapped m word (withPhase word Expired)
       pure (if did then Just end else Nothing)
     _ -> pure Nothing
 
@@ -258,62 +257,47 @@ interrupt :: Member -> Int -> Phase -> Reason -> IO Bool
 interrupt m word phase reason =
   readIORef (memberService m) >>= \case
     Unserved -> pure False
-    Served thread -> dispatch thread
-    Interrupted thread _ -> dispatch thread
-  where
-    dispatch thread = do
+    Served thread _ -> do
       valid <- newIORef True
       -- A thread that finds the new phase finds this: added, since two may interrupt and one will have.
-      change thread (valid :)
-      before <- casInt (phaseWord m) word (withPhase word phase)
-      if before == word
+      _ <- changeSent m (valid :)
+      did <- swapped m word (withPhase word phase)
+      if did
         then condemnOnce thread (Cancellation (toException (Interruption reason valid)) (Just valid))
-        else change thread (filter (/= valid))
-      pure (before == word)
-    change thread by = atomicModifyIORef' (memberService m) (\service -> (serviceOf thread (by (sent service)), ()))
+        else void (changeSent m (filter (/= valid)))
+      pure did
 
 -- | The interruptions that were sent to this thread do not apply any more.
 withdraw :: Member -> IO ()
-withdraw m =
-  readIORef (memberService m) >>= \case
-    Interrupted thread _ -> do
-      valids <- atomicModifyIORef' (memberService m) (\service -> (Served thread, sent service))
-      for_ valids (`writeIORef` False)
-    _ -> pure ()
+withdraw m = changeSent m (const []) >>= mapM_ (`writeIORef` False)
 
--- | The flags of the interruptions that were sent.
-sent :: ServiceState -> [IORef Bool]
-sent = \case
-  Interrupted _ valids -> valids
-  _ -> []
-
-serviceOf :: ThreadId -> [IORef Bool] -> ServiceState
-serviceOf thread = \case
-  [] -> Served thread
-  valids -> Interrupted thread valids
+-- | Change the flags of the interruptions that were sent; what they were.
+changeSent :: Member -> ([IORef Bool] -> [IORef Bool]) -> IO [IORef Bool]
+changeSent m by = atomicModifyIORef' (memberService m) $ \case
+  Served thread sent -> (Served thread (by sent), sent)
+  Unserved -> (Unserved, [])
 
 -- | An interrupted receive has ended: from now on the connection is dormant, with its deadline.
 lieDown :: Member -> IO ()
 lieDown m = do
   withdraw m
   word <- readPrimVar (phaseWord m)
-  -- No other thread changes that phase; but the caller looks next at the stage, and a drain at the
-  -- phase.
-  when (isIn Resting word) (void (casInt (phaseWord m) word (withPhase word Dormant)))
+  -- No other thread changes that phase; but the caller looks next at the stage, a drain at the phase.
+  when (isIn Resting word) (void (swapped m word (withPhase word Dormant)))
 
 -- | The connection has ended: no thread ends or interrupts it from now on.
 retire :: Member -> IO ()
 retire m = do
   word <- readPrimVar (phaseWord m)
-  before <- casInt (phaseWord m) word (withPhase (word + 16) Expired)
-  if before == word then withdraw m else retire m
+  did <- swapped m word (withPhase (word + 16) Expired)
+  if did then withdraw m else retire m
 
 expireIdle :: Member -> Thread ()
 expireIdle m = do
   word <- liftIO (readPrimVar (phaseWord m))
   when (phaseOf word `elem` [Idle, Dormant]) $ do
-    before <- liftIO (casInt (phaseWord m) word (withPhase word Expired))
-    when (before == word) (shutdownQuietly m ShutdownReceive)
+    did <- liftIO (swapped m word (withPhase word Expired))
+    when did (shutdownQuietly m ShutdownReceive)
 
 -- | Interrupt a connection that is at rest, so that its thread looks what becomes of it.
 releaseIdle :: Member -> Thread ()

@@ -24,6 +24,7 @@ module Weft.Http.Server.Registry
     takerOf,
     hold,
     letGo,
+    holding,
     awaitNone,
     awaitProgress,
     cutOff,
@@ -49,8 +50,7 @@ import Weft.Kernel (Outcome (..), Waiter, deliver, suspend)
 import Weft.Socket
 import Weft.Timeout (timeout)
 
--- | Add a connection, perhaps served before by another server. If not, the time of its first head
--- begins.
+-- | Add a connection. If no other server has served it before, the time of its first head begins.
 register :: Server -> Bool -> Socket -> SockAddr -> IO Member
 register server before socket address = do
   let !peer = peerOf address
@@ -150,6 +150,10 @@ hold server = changed server (\open -> open {openHeld = openHeld open + 1})
 letGo :: Server -> IO ()
 letGo server = changed server (\open -> open {openHeld = openHeld open - 1})
 
+-- | 'hold' and 'letGo' around an action.
+holding :: Server -> Thread a -> Thread a
+holding server = bracket_ (liftIO (hold server)) (liftIO (letGo server))
+
 -- | Change the state, and wake the waiters that it may concern.
 changed :: Server -> (Open -> Open) -> IO ()
 changed server change = do
@@ -207,8 +211,7 @@ startHandingOver server taker = do
   open <- liftIO (readIORef (serverConnections server))
   for_ (openConnections open) $ if hasLayers (serverSettings server) then expireIdle else releaseIdle
 
--- | Keep connections again after a vain 'Weft.Http.Server.handOver': 'Weft.Http.Server.serve' accepts
--- what comes back.
+-- | Keep connections again after a vain 'Weft.Http.Server.handOver'. 'Weft.Http.Server.serve' follows.
 resume :: Server -> Thread ()
 resume server = liftIO (writeIORef (serverStage server) Serving)
 
@@ -225,9 +228,10 @@ hasLayers settings = not (null (serverLayers settings)) || isJust (serverProxy s
 -- | From now on no connection is kept: idle ones are cut off, and acceptors that wait for room go on.
 startDraining :: Server -> Thread ()
 startDraining server = do
-  liftIO (writeIORef (serverStage server) Draining)
-  open <- liftIO $ atomicModifyIORef' (serverConnections server) (\o -> (o {openRoom = []}, o))
-  liftIO (for_ (openRoom open) (\w -> deliver w (Answered ())))
+  open <- liftIO $ do
+    writeIORef (serverStage server) Draining
+    changed server id
+    readIORef (serverConnections server)
   for_ (openConnections open) expireIdle
 
 -- | Wait until the server is not in use, at most for this time. Returns whether it is not.
@@ -244,7 +248,7 @@ awaitNone server limit = timeout limit waiting >>= maybe (not <$> liftIO inUse) 
 cutOff :: Server -> Thread ()
 cutOff server = do
   open <- liftIO (readIORef (serverConnections server))
-  for_ (openConnections open) cutOffOne
+  mapM_ cutOffOne (openConnections open)
 
 -- | The connections of which only the client is waited for, with what changes when it goes on.
 awaitedNow :: Server -> IO [(Member, Int)]

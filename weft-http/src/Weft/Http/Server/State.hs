@@ -111,7 +111,7 @@ layoutOf = \case
     AtHandBefore _ layout -> layout
     AnswersPlainly _ layout -> layout
     NoAnswerer layout -> layout
-  Fresh _ -> noLayout
+  Fresh _ -> NoLayout
 
 -- | Has a request no body, and is nothing to be asked before it is answered?
 isPlain :: ServerSettings -> RequestHead -> Bool
@@ -140,8 +140,7 @@ data Open = Open
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~~
 -- Most of the connections of a server have nothing to do, so what each keeps while it rests is small:
 -- the 'Member', which the registry holds, and a thread with one handler. The 'Connection' of a session
--- is made anew when the client comes back. A server's memory and the collector's pauses are in
--- proportion to it.
+-- is made anew when the client comes back. A server's memory and the collector's pauses depend on it.
 
 -- | An open connection, as the registry and the ticker know it.
 data Member = Member
@@ -231,8 +230,7 @@ connectionSocket = memberSocket . connectionMember
 -- mostly none; more than one where ticker and 'Weft.Http.Server.cutOff' met.
 data ServiceState
   = Unserved
-  | Served !ThreadId
-  | Interrupted !ThreadId [IORef Bool]
+  | Served !ThreadId [IORef Bool]
 
 -- | The current activity of a connection.
 data Phase

@@ -89,14 +89,13 @@ unharmed settings =
     quietly act a = act a `Exception.catch` \(_ :: Exception.SomeException) -> pure ()
     oneLine = concatMap (\char -> if isControl char then showLitChar char "" else [char])
 
--- | Fork the ticker, if there is none, and set the clock: a deadline counted from an old tick may have
--- passed.
+-- | Fork the ticker, if there is none, and set the clock: a deadline counted from an old tick may be over.
 startTicker :: Server -> Thread ()
 startTicker server = mask_ $ do
   none <- liftIO $ atomicModifyIORef' (serverConnections server) (\open -> (open {openTicking = True}, not (openTicking open)))
   when none $ do
     nextTick >>= liftIO . setClock server
-    void $ forkWith defaultForkOptions {forkLabel = "ticker"} (ticker server noWaste)
+    void $ forkWith defaultForkOptions {forkLabel = "ticker"} (ticker server (Waste 0 0 0))
 
 -- | Once a second, while the server is in use: the date, the deadlines, and the memory. Masked: an
 -- exception thrown at a worker must not end it (Note [Strays] in
@@ -117,9 +116,6 @@ ticker server before = do
 
 -- | Since memory was last collected: connections asked to rest, and ended; and ended by a second ago.
 data Waste = Waste !Int !Int !Int
-
-noWaste :: Waste
-noWaste = Waste 0 0 0
 
 -- | Collect memory, where connections have given much of it back and no collection may come for hours:
 -- in a second in which none has done so. Twice, because after the first time what is alive lies among

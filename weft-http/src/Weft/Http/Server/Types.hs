@@ -108,8 +108,7 @@ data Response = Response
     responseRendered :: !(Maybe Rendered)
   }
 
--- | The bytes of a response, and the fields in it, none of which asks to close. With another list of
--- fields it is rendered anew.
+-- | The bytes of a response, for this very list of fields, none of which asks to close.
 data Rendered = Rendered
   { renderedBytes :: !ByteString,
     renderedFields :: [Field]
@@ -140,8 +139,7 @@ data Body
 -- | Bytes, and then a part of the file: its offset and length.
 data FilePart = FilePart !ByteString !Int64 !Int64
 
--- | Takes the content of a response, from one thread at a time; raises 'SinkEnded' once its maker has
--- returned.
+-- | Takes the content of a response, from one thread at a time; raises 'SinkEnded' after its maker's end.
 data Sink = Sink
   { -- | Send this, or keep it until there is more: some 16 KB are sent together.
     sinkWrite :: Builder -> Thread (),

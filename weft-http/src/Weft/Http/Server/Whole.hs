@@ -1,8 +1,7 @@
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | Can a response be sent in one piece, and what are its bytes? The hot path of a session asks here
--- first.
+-- | Can a response be sent in one piece, and what are its bytes? The hot path asks here first.
 module Weft.Http.Server.Whole
   ( atHand,
     bytesAtHand,
@@ -10,7 +9,6 @@ module Weft.Http.Server.Whole
     Whole (..),
     wholeNow,
     sayingClose,
-    worthCopying,
     isHead,
     isConnect,
     persistenceOf,
@@ -32,8 +30,8 @@ import Weft.Internal.Core.Standing (samePointer)
 worthCopying :: Int64
 worthCopying = 4096
 
--- | The bytes of a whole response, if its handler had them and they are the answer to this request, on
--- a connection that goes on.
+-- | The bytes of a whole response, if its handler had them, and they answer this request on a connection
+-- that goes on.
 atHand :: Request -> Bool -> Response -> Maybe ByteString
 atHand request possible response
   | possible, Http11 <- requestVersion request, hasUsualContent request = bytesAtHand response
@@ -78,11 +76,9 @@ wholeNow context layout request !possible response
         Left _ -> pure NotWhole
 {-# OPAQUE wholeNow #-}
 
--- | A rendered head and this number of octets of content, which now says that the connection ends.
-sayingClose :: Int -> ByteString -> ByteString
-sayingClose content bytes = B.concat [before, "Connection: close\r\n", end]
-  where
-    (before, end) = B.splitAt (B.length bytes - content - 2) bytes
+-- | A rendered head, which now says that the connection ends.
+sayingClose :: ByteString -> ByteString
+sayingClose h = B.dropEnd 2 h <> "Connection: close\r\n\r\n"
 
 -- Constructors, and not @==@: that of 'Method' is a call, which has names to compare.
 

@@ -1,9 +1,8 @@
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | Receiving and sending on a connection, with deadlines, whether or not a layer is around its
--- socket; and the context that all sessions of a server share. Every response leaves here: Note
--- [Trying first].
+-- | Receiving and sending on a connection, with deadlines, whether or not a layer is around its socket;
+-- and the context that all sessions share. Every response leaves here: Note [Trying first].
 module Weft.Http.Server.Wire
   ( Context (..),
     Shortcut (..),
@@ -12,6 +11,7 @@ module Weft.Http.Server.Wire
     abort,
     abortNow,
     runOnce,
+    transportOf,
     receiveTo,
     receiveMore,
     receivePiece,
@@ -174,8 +174,7 @@ together = go [] 0
         | piece : rest' <- rest -> piece : go [] 0 rest'
         | otherwise -> []
 
--- | Send bytes, and a part of a file (offset, size). If the file has become shorter, the connection
--- ends.
+-- | Send bytes, and a part of a file (offset, size). A file that has become shorter ends the connection.
 writeFilePart :: Context -> Connection -> ByteString -> File -> Int64 -> Int64 -> Thread ()
 writeFilePart context c before file offset size = runOnce $ do
   -- Nearly always all of it is in memory, and taken at once.

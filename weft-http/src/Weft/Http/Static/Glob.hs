@@ -114,8 +114,7 @@ matchesGlob glob path = any (\parts -> wildcard (== AnyDepth) fits parts compone
       Exactly expected -> expected == c
       _ -> True
 
--- | Match against a pattern with members that stand for any run. On a mismatch the last run takes one
--- more.
+-- | Match a pattern some members of which stand for any run. On a mismatch the last run takes one more.
 wildcard :: (p -> Bool) -> (p -> a -> Bool) -> [p] -> [a] -> Bool
 wildcard isRun same = go Nothing
   where

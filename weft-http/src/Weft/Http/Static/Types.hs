@@ -15,7 +15,6 @@ module Weft.Http.Static.Types
     -- * What is cached
     Cached (..),
     uncompared,
-    Held (..),
     Content (..),
     RenderedFor (..),
     Others (..),
@@ -61,8 +60,8 @@ data StaticSettings = StaticSettings
     staticOpenFiles :: !Int,
     -- | Files up to this size are sent from memory although files may be kept open; default 8 KiB.
     staticLargestCopied :: !Int,
-    -- | Up to this size a file kept open is read once for a strong entity tag, with which downloads can
-    -- be resumed; default 16 MiB.
+    -- | Up to this size a file kept open is read once for a strong entity tag, so that downloads can be
+    -- resumed; default 16 MiB.
     staticLargestHashed :: !Int,
     -- | Whether a directory without an index file is listed; default 'False' (404).
     staticListings :: !Bool,
@@ -144,7 +143,10 @@ data Static = Static
 
 -- | A file that is in memory, or open.
 data Cached = Cached
-  { cachedHeld :: {-# UNPACK #-} !Held,
+  { cachedContent :: !Content,
+    cachedMeta :: !Meta,
+    -- | The response to a plain GET, rendered for one second.
+    cachedRendered :: {-# UNPACK #-} !(IORef RenderedFor),
     -- | Where it was found, beneath the root.
     cachedPath :: !ByteString,
     -- | The file as it was. For another coding: the file that it was made from.
@@ -159,13 +161,6 @@ data Cached = Cached
 -- | In place of the second: not since it is in the cache.
 uncompared :: Int
 uncompared = -1
-
-data Held = Held
-  { heldContent :: !Content,
-    heldMeta :: !Meta,
-    -- | The response to a plain GET, rendered for one second.
-    heldRendered :: !(IORef RenderedFor)
-  }
 
 data Content
   = InBytes !ByteString
