@@ -11,7 +11,6 @@ import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.Foldable (for_)
 import Data.IORef
-import Data.Int (Int64)
 import Network.Wai (mapResponseHeaders, responseStatus)
 import Network.Wai qualified as Wai (Application)
 import Network.Wai.Internal qualified as Wai
@@ -34,12 +33,6 @@ data Serving = Serving
     servingChooser :: !Chooser,
     servingFiles :: !Files,
     servingClock :: !Clock
-  }
-
--- | The parts that requests with one head share.
-data Said = Said
-  { saidRequest :: !Wai.Request,
-    saidConstants :: !Constants
   }
 
 -- | A request in progress.
@@ -71,21 +64,19 @@ newServerFor settings runner files application = do
     let !serving = Serving settings making chooser files clock
      in \h -> do
           constants <- newConstants making
-          let !said = Said (saidBy (settingsNoParsePath settings) h) constants
-          pure (PlainAnswer host (answering serving application said))
+          let !said = saidBy (settingsNoParsePath settings) h
+          pure (PlainAnswer host (answering serving application said constants))
 
 -- | Answer a request; the last function sends a response, or returns the operation that does. Out of
 -- line, as below: inlined, it would unpack and rebuild the records for each request.
-answering :: Serving -> Wai.Application -> Said -> Place -> Request -> (Response -> IO (Maybe (Thread ()))) -> IO ()
-answering serving application said place request send = do
-  receive <- bodyOf settings request place
-  let !asked = askedBy (requestClient request) receive (saidRequest said)
+answering :: Serving -> Wai.Application -> Wai.Request -> Constants -> Place -> Request -> (Response -> IO (Maybe (Thread ()))) -> IO ()
+answering serving application said constants place request send = do
+  receive <- bodyOf (servingSettings serving) request place
+  let !asked = askedBy (requestClient request) receive said
   progress <- newIORef Unsent
   watch <- beginWatch (servingChooser serving)
-  let !exchange = Exchange serving request asked (saidConstants said) place watch progress send
+  let !exchange = Exchange serving request asked constants place watch progress send
   void (application asked (answer exchange)) `E.catch` failed exchange
-  where
-    settings = servingSettings serving
 {-# OPAQUE answering #-}
 
 -- | Send a response.
@@ -104,17 +95,14 @@ answer exchange response = do
       sendingFile (servingFiles serving) (performIn place) (tickSecond tick) request status fields path part send
   writeIORef progress Finished
   for_ (settingsLogger (servingSettings serving)) $ \logger ->
-    logger (exchangeAsked exchange) (responseStatus response) (fromIntegral <$> preparedLength prepared)
+    logger (exchangeAsked exchange) (responseStatus response) $ case prepared of
+      Ready ready -> toInteger <$> knownLength (responseBody ready)
+      File _ _ _ part -> Wai.filePartByteCount <$> part
   pure Wai.ResponseReceived
   where
     send ready = exchangeSend exchange ready >>= mapM_ (performIn place)
     Exchange {exchangeServing = serving, exchangeRequest = request, exchangePlace = place, exchangeProgress = progress} = exchange
 {-# OPAQUE answer #-}
-
-preparedLength :: Prepared -> Maybe Int64
-preparedLength = \case
-  Ready response -> knownLength (responseBody response)
-  File _ _ _ part -> fromIntegral . Wai.filePartByteCount <$> part
 
 -- | Handle an exception of an application.
 failed :: Exchange -> SomeException -> IO ()
@@ -181,10 +169,8 @@ bodyOf settings request place = case requestFraming request of
   _ -> pure (performIn place (receiveBody request))
   where
     receiving pieces =
-      try (receiveBody request) >>= \case
-        Left e
-          | Just (_ :: BodyError) <- fromException e -> pure (Left e)
-          | otherwise -> throwM (e :: SomeException)
+      try @_ @BodyError (receiveBody request) >>= \case
+        Left e -> pure (Left e)
         Right piece
           | B.null piece -> pure (Right (reverse pieces))
           | otherwise -> receiving (piece : pieces)

@@ -74,8 +74,7 @@ clientKey :: Vault.Key ClientInfo
 clientKey = unsafePerformIO Vault.newKey
 {-# NOINLINE clientKey #-}
 
--- | The name as sent. WAI compares names by a folded copy, which for a common name in a common spelling
--- is made once.
+-- | The name as sent. WAI compares names by a folded copy, which is made once for common names.
 headerName :: ByteString -> CI ByteString
 headerName name
   | n < sizeofSmallArray table = pick (indexSmallArray table n)

@@ -99,8 +99,7 @@ fieldsOf making headers = maybe id ((:) . Field "Alt-Svc") (makingAltSvc making)
             !fields = go rest
          in field : fields
 
--- | Headers that are literals of the program, and their fields, whose list the server knows by its
--- address.
+-- | Headers that are literals of the program, and their fields: a list that the server knows by address.
 newtype Constants = Constants (IORef Converted)
 
 data Converted = Converted Http.ResponseHeaders [Field]
