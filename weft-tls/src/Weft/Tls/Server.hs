@@ -55,8 +55,8 @@ data TlsSettings = TlsSettings
     tlsCertificates :: [CertificateFiles],
     -- | The oldest version to accept; default 'Tls12'.
     tlsOldest :: !TlsVersion,
-    -- | Protocols for ALPN, preferred first; default @http/1.1@. Refuses a client that offers only
-    -- others. Empty: no ALPN.
+    -- | Protocols for ALPN, preferred first; default @http/1.1@. Clients that offer only others are
+    -- refused. Empty: no ALPN.
     tlsProtocols :: [ByteString],
     -- | Whether to ask clients for certificates; default 'NoClientCertificates'.
     tlsClients :: !ClientCertificates,
@@ -122,9 +122,7 @@ loadTls s = do
 -- continue; older sessions are not resumed.
 reloadTls :: TlsContext -> Thread (Either LoadError ())
 reloadTls context =
-  try (load (settings context)) >>= \case
-    Left e -> pure (Left e)
-    Right generation -> Right () <$ liftIO (writeIORef (current context) generation)
+  try (load (settings context)) >>= traverse (liftIO . writeIORef (current context))
 
 load :: TlsSettings -> Thread Generation
 load s = do
@@ -155,8 +153,7 @@ load s = do
   where
     lifetime = fromIntegral (max 0 (min (7 * 24 * 60 * 60) (durationNanoseconds (tlsSessionLifetime s) `div` 1_000_000_000)))
 
--- | TLS for 'Weft.Http.Server.serverLayers'; fills 'clientSecurity'. A client that speaks HTTP gets a
--- 400.
+-- | TLS for 'Weft.Http.Server.serverLayers'; fills 'clientSecurity'. Plain HTTP is answered with 400.
 tlsLayer :: TlsContext -> Layer
 tlsLayer context _ transport client = do
   records <- newRecords transport
@@ -230,12 +227,9 @@ parametersFor s generation subject =
 
 -- | Notify the client if possible, within a second.
 partFrom :: Records -> TlsFailure -> Thread ()
-partFrom records failure = case failure of
-  Vanished -> pure ()
-  NothingSent -> pure ()
-  NotTls -> pure ()
-  PlainHttp -> liftIO (put records plainAnswer) >> parting
-  _ -> parting
+partFrom records failure = unless (failure `elem` [Vanished, NothingSent, NotTls]) $ do
+  when (failure == PlainHttp) (liftIO (put records plainAnswer))
+  parting
   where
     parting = void . try @_ @IOException . timeout (seconds 1) $ do
       _ <- flush records

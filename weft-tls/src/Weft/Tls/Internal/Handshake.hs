@@ -5,7 +5,7 @@ module Weft.Tls.Internal.Handshake (Gate, newGate, establish) where
 
 import Control.Concurrent (forkIOWithUnmask)
 import Control.Concurrent.MVar
-import Control.Exception (Exception, SomeException, throwIO)
+import Control.Exception (SomeException, throwIO)
 import Control.Exception qualified as E
 import Control.Monad (unless, void, when)
 import Data.ByteString (ByteString)
@@ -20,8 +20,7 @@ import Weft.Tls.Internal.Records
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~
 -- The library's handshake receives in the middle, so it must be suspended there. A direct thread cannot
 -- run it: to catch exceptions the library starts another GHC thread (`withAsync`); and its milliseconds
--- of computation would block the worker. So it runs on a GHC thread, in strict turns with the Weft
--- thread:
+-- of computation would block the worker. So it runs on a GHC thread, in turns with the Weft thread:
 --
 --     Weft                                  GHC
 --     blocking: go on, and wait  -------->  computes, until it has to receive
@@ -58,13 +57,7 @@ waitForMore turns = do
   putMVar (events turns) Wants
   takeMVar (answers turns)
   given <- readIORef (cancelled turns)
-  when given (throwIO Abandoned)
-
--- | The Weft thread of the handshake was cancelled.
-data Abandoned = Abandoned
-  deriving stock (Show)
-
-instance Exception Abandoned
+  when given (throwIO (userError "the Weft thread of the handshake was cancelled"))
 
 -- | Run a handshake over the records, which the engine then receives whole. The action gets the alert
 -- that is sent. What the handshake has written last is not yet flushed. Throws what the handshake does.

@@ -176,8 +176,7 @@ firstByte r = do
 hasEnded :: Records -> IO Bool
 hasEnded r = ended <$> readIORef (inbound r)
 
--- | The next bytes of a record, once the action has filled it; fewer at the end. A copy: the library
--- keeps them.
+-- | A copy of the next bytes of a record, once the action has filled it; fewer at the end.
 takeRecords :: Records -> IO () -> Int -> IO ByteString
 takeRecords r wait count = go
   where
@@ -218,14 +217,13 @@ hasOutput r = not . null <$> readIORef (outbound r)
 -- Note [Whose turn it is to send]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
 -- A thread that sends waits for `sending`, and so for the peer: it queues no more than the peer takes. A
--- thread that receives has something to send at times, but must not wait while
--- another sends: the peer may send all of its own before it receives. So it leaves what is queued to the
--- holder of `sending`, if there is one, and goes on.
+-- thread that receives has something to send at times, but must not wait while another sends: the peer
+-- may send all of its own before it receives. So it leaves what is queued to the holder of `sending`, if
+-- there is one, and goes on.
 --
 -- Invariant: while something is queued, a thread holds `sending` or is going to look at the queue, unless
--- the last holder was interrupted or has failed; then the next flush goes on. For the holder looks at the
--- queue again after it has let go: what was queued after its last look, by a thread that found `sending`
--- held, is there then.
+-- the last holder was interrupted or has failed; then the next flush goes on. For the holder looks again
+-- after it has let go: at what was queued after its last look by a thread that found `sending` held.
 
 -- | Send what is queued; did the peer take it at once? After an interruption the next call goes on.
 flush :: Records -> Thread Bool
