@@ -203,8 +203,7 @@ setMaximumRequestBody most = setServer (\server -> server {serverMaxBody = maybe
 setBeforeMainLoop :: IO () -> Settings -> Settings
 setBeforeMainLoop action settings = settings {settingsBeforeMainLoop = action}
 
--- | Receives an action that ends the service gracefully, callable from any thread, such as a signal
--- handler; then 'runSettings' returns.
+-- | Receives an action that ends the service gracefully, so that 'runSettings' returns; for any thread.
 setInstallShutdownHandler :: (IO () -> IO ()) -> Settings -> Settings
 setInstallShutdownHandler install settings = settings {settingsInstallShutdownHandler = install}
 

@@ -38,30 +38,24 @@ data Decoder
 
 -- | The position in a chunked body, by what the next byte belongs to.
 data ChunkPlace
-  = -- | The first digit of a chunk size.
-    SizeStart
+  = SizeStart
   | -- | Another digit of a size, or what follows it.
     SizeDigits !Int64
-  | -- | The blanks between a size and the @;@ of its extensions.
+  | -- | Between a size and the @;@ of its extensions.
     SizeBlanks !Int64
-  | -- | The extensions of a chunk of this size.
-    Extensions !Int64
+  | Extensions !Int64
   | -- | The LF after a size; its CR was seen.
     SizeEnd !Int64
   | -- | Octets to come of a chunk's data.
     Octets !Int64
-  | -- | The CR after the data of a chunk.
+  | -- | The CR, and then the LF after the data of a chunk.
     DataReturn
-  | -- | The LF after the data of a chunk.
-    DataFeed
+  | DataFeed
   | -- | A trailer field, or the empty line that ends the body.
     TrailerStart
-  | -- | The name of a trailer field, after its first byte.
-    TrailerName
-  | -- | The value of a trailer field.
-    TrailerValue
-  | -- | The LF after a trailer field.
-    TrailerFeed
+  | TrailerName
+  | TrailerValue
+  | TrailerFeed
   | -- | The LF of the empty line that ends the body.
     LastFeed
   deriving stock (Eq, Show)
@@ -212,8 +206,7 @@ gather = go [] 0
     joined = B.concat . reverse
     enough = 16_384 :: Int
 
--- | The pieces that an action returns until an empty one, as one string; 'Nothing' as soon as they are
--- known to exceed this number of octets.
+-- | All pieces that an action returns before an empty one; 'Nothing' if they exceed this number of octets.
 collect :: (Monad m) => Int -> m ByteString -> m (Maybe ByteString)
 collect limit receive = go 0 []
   where

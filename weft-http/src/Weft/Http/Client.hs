@@ -89,8 +89,7 @@ import Data.Maybe (isNothing)
 import Weft
 import Weft.Http.Body (collect)
 import Weft.Http.Client.Exchange
-import Weft.Http.Client.Pool (Lease (..), Pool, connectPlain, withConnection, withPool)
-import Weft.Http.Client.Pool qualified as Pool
+import Weft.Http.Client.Pool
 import Weft.Http.Client.Types
 import Weft.Http.Client.Url
 import Weft.Http.Internal.Ascii
@@ -99,9 +98,6 @@ import Weft.Http.Response (BadField (..), renderFields)
 import Weft.Http.Status
 import Weft.Http.Transport (Transport (..))
 import Weft.Time (after, now)
-
--- | A pool of connections with its settings.
-data Client = Client !ClientSettings !Pool
 
 -- | The defaults named at each field.
 defaultClientSettings :: ClientSettings
@@ -118,18 +114,6 @@ defaultClientSettings =
       clientMostContent = 16 * 1024 * 1024,
       clientFields = []
     }
-
--- | A client for the duration of the body, whose idle connections are closed afterwards.
-withClient :: ClientSettings -> (Client -> Thread a) -> Thread a
-withClient settings body = withPool settings (body . Client settings)
-
--- | Connections open or being opened, idle ones included.
-openConnections :: Client -> Thread Int
-openConnections (Client _ pool) = Pool.openConnections pool
-
--- | Idle connections.
-idleConnections :: Client -> Thread Int
-idleConnections (Client _ pool) = Pool.idleConnections pool
 
 -- | A request without fields or body.
 requestTo :: Method -> Url -> ClientRequest
@@ -156,8 +140,8 @@ get client text = url text >>= request client . requestTo Get
 
 -- | Send a request and wait for the whole response, with the errors of 'get'.
 request :: Client -> ClientRequest -> Thread Reply
-request client@(Client settings _) asked = withResponse client asked $ \response -> do
-  content <- readResponseBody (clientMostContent settings) response
+request client asked = withResponse client asked $ \response -> do
+  content <- readResponseBody (clientMostContent (poolSettings client)) response
   pure (Reply (responseStatus response) (responseFields response) content (responseUrl response))
 
 -- | The rest of the content; throws 'ContentTooLong' if it exceeds the given number of octets.
@@ -167,10 +151,11 @@ readResponseBody limit response = collect limit (receivePiece response) >>= mayb
 -- | Send a request and use the response while its content arrives ('receivePiece'). Content that has
 -- not ended with the body closes the connection.
 withResponse :: Client -> ClientRequest -> (ClientResponse -> Thread a) -> Thread a
-withResponse (Client settings pool) asked use = do
+withResponse client asked use = do
   end <- traverse (\d -> after d <$> now) (timeoutWhole timeouts)
   follow (TimeLimits timeouts end) (clientRedirects settings) asked
   where
+    settings = poolSettings client
     timeouts = clientTimeouts settings
     follow clock left this = do
       outcome <- attempt clock this $ \response -> case redirection left this response of
@@ -182,11 +167,11 @@ withResponse (Client settings pool) asked use = do
     -- The server may have closed an old connection while the request was on its way.
     attempt clock this body = do
       h <- either (throwM . InvalidField) pure (renderRequest (clientFields settings) this)
-      let once new = withConnection pool new (within clock) (urlTarget (requestUrl this)) $ \lease ->
+      let once new = withConnection client new (within clock) (urlTarget (requestUrl this)) $ \lease ->
             try (exchange (clientLimits settings) clock lease this h body) >>= \case
               Right (a, verdict) -> pure (Right a, verdict)
               Left (Unanswered e)
-                | leaseUsed lease && not new && isIdempotent (requestMethod this) && isReplayable (requestBody this) -> pure (Left (), Pool.Discard)
+                | leaseUsed lease && not new && isIdempotent (requestMethod this) && isReplayable (requestBody this) -> pure (Left (), Discard)
                 | otherwise -> throwM e
       once False >>= \case
         Right a -> pure a

@@ -1,6 +1,5 @@
 -- | The weighted lists of @Accept-Encoding@ and @Accept@ (RFC 9110, sections 12.4.2, 12.5.1 and
--- 12.5.3), and the choice among what is available. Pure. Not http-media: it reads @gzip;Q=0@ and
--- @gzip;q=0;a=b@ as gzip of weight 1.
+-- 12.5.3), and the choice among what is available. Pure. Not http-media: it takes @gzip;Q=0@ as gzip.
 module Weft.Http.Negotiation
   ( -- * Content codings
     Coding (..),

@@ -146,6 +146,4 @@ watchOver notifier check = for_ (notifierWatch notifier) $ \interval ->
   void . mask_ . forkWith defaultForkOptions {forkLabel = "watchdog"} . forever $ do
     good <- check
     when good (notify notifier ["WATCHDOG=1"])
-    sleep (half interval)
-  where
-    half interval = nanoseconds (fromIntegral (durationNanoseconds interval `div` 2))
+    sleep (nanoseconds (fromIntegral (durationNanoseconds interval `div` 2)))

@@ -100,8 +100,7 @@ resolveRange limits size field = case parseRanges (limitRanges limits) field of
       Suffix n -> n > 0
       _ -> False
 
--- | Read @bytes=@ and at most this number of ranges, of positions up to the largest 'Int64'. 'Nothing':
--- ignore the field.
+-- | Read @bytes=@ and at most this number of ranges, up to the largest 'Int64'. 'Nothing': ignore it.
 parseRanges :: Int -> ByteString -> Maybe [RangeSpec]
 parseRanges most field
   | not (eqCaseless "bytes" unit) || B.null set || C.count ',' set > 2 * most = Nothing

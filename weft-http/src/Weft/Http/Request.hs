@@ -91,8 +91,7 @@ data Security = Security
 
 -- | The source of a request body.
 data RequestBody
-  = -- | There is none.
-    EmptyBody
+  = EmptyBody
   | -- | Receives the next piece, empty at and after the end; and the trailer fields, known at the end.
     RequestBody (Thread ByteString) (Thread [Field])
 

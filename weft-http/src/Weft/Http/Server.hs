@@ -84,7 +84,6 @@ import Weft.Http.Server.Registry
 import Weft.Http.Server.Render
 import Weft.Http.Server.State
 import Weft.Http.Server.Ticker
-import Weft.Http.Server.Types
 import Weft.Http.Server.Wire
 import Weft.Mask (interruptible, mask_)
 import Weft.Serve (acceptEach)
@@ -114,14 +113,11 @@ setInherited :: Socket -> Thread ()
 setInherited listener = do
   -- Responses leave at once; ours are whole, so there is nothing to wait for.
   set NoDelay 1
-  -- All connections share the system's buffers: beyond their limit it drops packets of every one.
-  set notSentLowAt mostUnsent
+  -- All connections share the system's buffers: beyond their limit it drops packets of every one. This
+  -- is 0.1 ms at 10 Gb/s, and a worker returns before.
+  set notSentLowAt 131_072
   where
     set option value = setOption listener option value `catch` \(_ :: IOException) -> pure ()
-
--- | In bytes: 0.1 ms at 10 Gb/s, and a worker returns before.
-mostUnsent :: Int
-mostUnsent = 131_072
 
 -- | Fork the thread of an accepted connection. Called masked.
 start :: Reception -> Bool -> Maybe Int -> Socket -> SockAddr -> Thread ()
@@ -169,18 +165,12 @@ drain server listeners = do
 
 -- | Accept at most this number of connections, perhaps served before by another server. Masked.
 acceptWaiting :: Context -> Bool -> Int -> Socket -> Thread ()
-acceptWaiting context before most listener = do
+acceptWaiting context before most listener = handle (\(_ :: IOException) -> pure ()) $ do
   workers <- workerCount
-  let go reception n
-        | n >= most = pure ()
-        | otherwise =
-            try (acceptBefore mempty listener) >>= \case
-              Right (Just (socket, peer)) -> start reception before (if workers == 1 then Nothing else Just (n `mod` workers)) socket peer >> go reception (n + 1)
-              Right Nothing -> pure ()
-              Left (_ :: IOException) -> pure ()
-  try (localAddress listener) >>= \case
-    Right local -> go (Reception context local) 0
-    Left (_ :: IOException) -> pure ()
+  reception <- Reception context <$> localAddress listener
+  let go n = unless (n >= most) $ acceptBefore mempty listener >>= mapM_ (\(socket, peer) -> begin n socket peer >> go (n + 1))
+      begin n = start reception before (if workers == 1 then Nothing else Just (n `mod` workers))
+  go 0
 
 -- | Serve the connections that wait in a listen queue as connections between two requests, which
 -- another server has let go of ('handOver'): their clients have 'timeoutIdle'. Follow it with 'serve',
@@ -194,14 +184,14 @@ welcome server listener = mask_ . holding server $ do
   acceptWaiting (newContext server) (not (hasLayers (serverSettings server))) (mostConnections server - open) listener
 
 -- | Let go of every connection without ending it. The action takes the socket of each that waits for a
--- request, for others to serve, or answers 'False' to have it closed. One that is being answered is
--- given away after its response, with what has come of the next request still to be received. Responses
--- under way have 'serverGrace', while all else is served as before; then no connection goes on with another
--- request, and those that have begun have 'serverGrace' again; a client that then sends or takes nothing
--- for three seconds is in the way of all. What takes longer is aborted; the answer is then 'False'.
+-- request, for others to serve, or answers 'False' to have it closed; after a response under way, with
+-- what has come of the next request still to be received. Responses under way have 'serverGrace', while
+-- all else is served as before. Then no connection goes on with another request, and those that have
+-- begun have 'serverGrace' again, but three seconds for a client that sends or takes nothing. What takes
+-- longer is aborted; the answer is then 'False'.
 --
--- Connections with a layer, such as TLS, or behind a proxy's header cannot be served by others: they end as in 'drain'.
--- Cancel 'serve' before, which would accept further connections. 'resume' ends this.
+-- Connections with a layer, such as TLS, or a proxy's header end as in 'drain'. Cancel 'serve' before,
+-- which would accept further connections. 'resume' ends this.
 handOver :: Server -> (Socket -> Thread Bool) -> Thread Bool
 handOver server taker = do
   -- A long response is waited for while all others are served as always.

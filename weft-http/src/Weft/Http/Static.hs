@@ -102,7 +102,6 @@ readyIn :: Static -> Clock -> Request -> CacheEntry Cached -> IO (Maybe Response
 readyIn static clock request entry = current static clock request entry Just Nothing (const Nothing)
 {-# OPAQUE readyIn #-}
 
--- | The cached answer to a request.
 data Known
   = Missing
   | -- | The response itself.
@@ -120,8 +119,7 @@ lookAt static clock request asked =
       | otherwise -> (\there -> if there then Kept (keptValue entry) else Missing) <$> spare entry
 {-# INLINE lookAt #-}
 
--- | The answer of a cache entry to a plain GET: what to make of a response, of a file that is gone, and
--- of one to be compared with the disk.
+-- | What to make of a cache entry's response to a plain GET, of its absence, of what is to be compared.
 current :: Static -> Clock -> Request -> CacheEntry Cached -> (Response -> a) -> a -> (Cached -> a) -> IO a
 current static clock request entry answered gone kept = do
   there <- spare entry
@@ -143,7 +141,6 @@ current static clock request entry answered gone kept = do
         else pure $! kept cached
 {-# INLINE current #-}
 
--- | The answer where 'lookAt' did not have it.
 elsewhere :: Static -> Clock -> Request -> ByteString -> Known -> Thread Response
 elsewhere static clock request asked = \case
   Ready response -> pure response
@@ -219,8 +216,7 @@ finished static clock answer request = do
       Just path -> fieldsFor (filter ruleAlways (staticHeaders settings)) path
       Nothing -> []
 
--- | The faults of settings, a line each: a directory, error pages or a fallback that are missing,
--- unreadable, outside of it, or too large.
+-- | The faults of settings, a line each: a directory, error page or fallback that cannot be used.
 checkStatic :: StaticSettings -> Thread [ByteString]
 checkStatic settings =
   try (bracket (openFileAt CurrentDirectory root File.Directory defaultOpenFlags) closeFile inside) >>= \case

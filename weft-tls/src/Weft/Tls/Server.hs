@@ -55,8 +55,7 @@ data TlsSettings = TlsSettings
     tlsCertificates :: [CertificateFiles],
     -- | The oldest version to accept; default 'Tls12'.
     tlsOldest :: !TlsVersion,
-    -- | Protocols for ALPN, preferred first; default @http/1.1@. Clients that offer only others are
-    -- refused. Empty: no ALPN.
+    -- | Protocols for ALPN, preferred first; default @http/1.1@. Empty: none. Others alone are refused.
     tlsProtocols :: [ByteString],
     -- | Whether to ask clients for certificates; default 'NoClientCertificates'.
     tlsClients :: !ClientCertificates,
@@ -67,8 +66,7 @@ data TlsSettings = TlsSettings
     -- | Reports a line to the operator: an expired certificate, or a failed handshake, at most every
     -- ten seconds. Default: standard error.
     tlsReport :: !(String -> IO ()),
-    -- | Called for each failed handshake, which anyone can cause: for metrics ("Weft.Tls.Metrics").
-    -- Default: none. It must not block.
+    -- | Called for each failed handshake, for metrics ("Weft.Tls.Metrics"). Default: none. Must not block.
     tlsOnFailure :: !(Maybe (FailedHandshake -> IO ()))
   }
 
@@ -118,8 +116,7 @@ loadTls s = do
   generation <- load s
   TlsContext s <$> newGate <*> liftIO (newFailureLog (tlsReport s)) <*> liftIO (newIORef generation)
 
--- | Load the files again for new handshakes, or keep the loaded ones on any error. Open connections
--- continue; older sessions are not resumed.
+-- | Load the files again for new handshakes, unless there is an error. Older sessions are not resumed.
 reloadTls :: TlsContext -> Thread (Either LoadError ())
 reloadTls context =
   try (load (settings context)) >>= traverse (liftIO . writeIORef (current context))
@@ -243,8 +240,5 @@ partFrom records failure = unless (failure `elem` [Vanished, NothingSent, NotTls
 
 plainAnswer :: ByteString
 plainAnswer =
-  B.concat
-    [ "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: ",
-      "59\r\nConnection: close\r\n\r\n",
-      "This port speaks HTTPS, and the request was sent as HTTP.\r\n"
-    ]
+  "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: 59\r\n\
+  \Connection: close\r\n\r\nThis port speaks HTTPS, and the request was sent as HTTP.\r\n"

@@ -2,8 +2,7 @@
 
 -- | The thread that writes an access log, each batch in one system call, and its queue. Enqueueing is one
 -- atomic exchange and never waits; the writer takes everything at once, and reopens its file where a request
--- in the queue asks for it. Not fast-logger, whose single writer dies on @\/dev\/full@, so that the queue
--- grows and a flush never ends.
+-- in the queue asks for it. Not fast-logger, whose writer dies on @\/dev\/full@, and a flush never ends.
 module Weft.Http.AccessLog.Writer
   ( LogTarget (..),
     LogOutput,
@@ -100,7 +99,6 @@ takeBatch (Queue ref) = atomicModifyIORef' ref $ \p ->
     p {pendingLines = reverse (pendingLines p), pendingReopen = reverse (pendingReopen p)}
   )
 
--- | Wait until the queue holds lines or requests.
 awaitBatch :: Queue -> Thread ()
 awaitBatch queue = suspend "access log entries" $ \waiter -> step queue $ \p ->
   case pendingState p of

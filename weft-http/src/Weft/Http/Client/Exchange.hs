@@ -18,7 +18,7 @@ import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.ByteString.Char8 qualified as C
 import Data.Int (Int64)
-import Data.Maybe (isJust)
+import Data.Maybe (catMaybes, isJust)
 import Numeric (showHex)
 import Weft
 import Weft.Event
@@ -37,19 +37,17 @@ import Weft.Timeout (timeout, timeoutAt)
 
 data TimeLimits = TimeLimits
   { clockTimeouts :: !ClientTimeouts,
-    -- | The deadline of the whole request.
     clockEnd :: !(Maybe Instant)
   }
 
 -- | Limit an action to the time of its phase; throws 'TimedOut'.
 within :: TimeLimits -> ClientPhase -> Thread a -> Thread a
-within clock phase body = case (limit, clockEnd clock) of
-  (Nothing, Nothing) -> body
-  (Nothing, Just end) -> limited end
-  (Just d, Nothing) -> now >>= limited . after d
-  (Just d, Just end) -> now >>= limited . min end . after d
+within clock phase body = do
+  own <- traverse (\d -> after d <$> now) limit
+  case catMaybes [own, clockEnd clock] of
+    [] -> body
+    ends -> timeoutAt (minimum ends) body >>= maybe (throwM (TimedOut phase)) pure
   where
-    limited end = timeoutAt end body >>= maybe (throwM (TimedOut phase)) pure
     limit = case phase of
       Waiting -> Nothing
       Connecting -> Just (timeoutConnect timeouts)
@@ -102,10 +100,6 @@ newtype Unanswered = Unanswered HttpError
   deriving stock (Show)
 
 instance Exception Unanswered
-
--- | In octets. A second thread sends longer bodies.
-sentAtOnce :: Int
-sentAtOnce = 16 * 1024
 
 exchange :: Limits -> TimeLimits -> Lease -> ClientRequest -> ByteString -> (ClientResponse -> Thread a) -> Thread (a, Verdict)
 exchange limits clock lease request h use = do
@@ -161,12 +155,11 @@ exchange limits clock lease request h use = do
   flip finally (writeRef state Over) . handle blamed $ case requestBody request of
     Empty -> inline [h]
     Whole bytes
-      | B.length bytes <= sentAtOnce && not expects -> inline [h, bytes]
+      | B.length bytes <= 16 * 1024 && not expects -> inline [h, bytes]
       | otherwise -> apart (\out -> mapM_ out (inPieces bytes))
     Streamed (Just n) produce -> apart (counted n produce)
     Streamed Nothing produce -> apart (\out -> produce out >> sendOr (throwM . NotTaken) (send ["0\r\n\r\n"]))
 
--- | The connection refused bytes of the body.
 newtype NotTaken = NotTaken IOException
   deriving stock (Show)
 
@@ -196,8 +189,7 @@ counted n produce out = do
   rest <- readRef left
   unless (rest == 0) (throwM (InvalidLength n))
 
--- | Receive the head of the final response; may the connection serve another request? The action runs
--- on the first interim response.
+-- | Receive the final head; may another request follow? The action runs on an interim response.
 receiveHead :: Limits -> ResponseInput -> ClientRequest -> Thread () -> Thread (ClientResponse, Bool)
 receiveHead limits input request interim = do
   (h, rest) <- go (0 :: Int) 0 B.empty

@@ -5,7 +5,8 @@
 --
 -- Invariant: no waiter could be served. So a newcomer served at once has overtaken none that could be.
 module Weft.Http.Client.Places
-  ( Places,
+  ( Places (..),
+    Host (..),
     noPlaces,
     Bounds (..),
 
@@ -20,11 +21,8 @@ module Weft.Http.Client.Places
     close,
 
     -- * Looking
-    placesClosed,
-    openCount,
     idleCount,
-    waitingCount,
-    isSound,
+    candidates,
   )
 where
 
@@ -69,7 +67,6 @@ data Grant c = Reuse !c | Open
 -- | Work for the caller after a change.
 data Orders c w = Orders
   { ordersGranted :: [(w, Grant c)],
-    -- | Idle connections to close.
     ordersClosing :: [c]
   }
 
@@ -111,20 +108,8 @@ close places = case evict places of
   (_, []) -> (places {placesClosed = True}, [])
   (fewer, gone) -> (gone <>) <$> close fewer
 
-openCount, idleCount, waitingCount :: Places c w -> Int
-openCount = placesOpen
-idleCount = sum . map (Seq.length . hostIdle) . Map.elems . placesHosts
-waitingCount = sum . map (Seq.length . hostWaiting) . Map.elems . placesHosts
-
--- | Do the invariants hold? For tests.
-isSound :: Bounds -> Places c w -> Bool
-isSound bounds places =
-  placesOpen places == sum (map hostOpen hosts)
-    && placesOpen places <= boundTotal bounds
-    && all (\h -> hostOpen h <= boundEach bounds && Seq.length (hostIdle h) <= hostOpen h) hosts
-    && null (candidates bounds places)
-  where
-    hosts = Map.elems (placesHosts places)
+idleCount :: Places c w -> Int
+idleCount = sum . fmap (Seq.length . hostIdle) . placesHosts
 
 hostAt :: Target -> Places c w -> Host c w
 hostAt target = fromMaybe emptyHost . Map.lookup target . placesHosts
@@ -168,7 +153,6 @@ candidates bounds places =
   where
     roomy = placesOpen places < boundTotal bounds || not (all (Seq.null . hostIdle) (placesHosts places))
 
--- | Remove the connection that has been idle longest.
 evict :: Places c w -> (Places c w, [c])
 evict places = case [(turn, c, target, idle) | (target, h) <- Map.toList (placesHosts places), idle :|> (turn, c) <- [hostIdle h]] of
   [] -> (places, [])

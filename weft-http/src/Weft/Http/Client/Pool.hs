@@ -4,8 +4,8 @@
 -- A thread watches each idle connection and closes it in time, so that no request meets a dead one. One
 -- thread at a time receives or watches, and one sends; both can be cancelled.
 module Weft.Http.Client.Pool
-  ( Pool,
-    withPool,
+  ( Client (poolSettings),
+    withClient,
     withConnection,
     Lease (..),
     Verdict (..),
@@ -26,13 +26,11 @@ import Data.ByteString qualified as B
 import Data.ByteString.Char8 qualified as C
 import Data.Foldable (for_)
 import Weft
-import Weft.Buffer (newBuffer)
 import Weft.Event
 import Weft.Http.Client.Places (Bounds (..), Grant (..), Orders (..), Places)
 import Weft.Http.Client.Places qualified as Places
 import Weft.Http.Client.Types
 import Weft.Http.Transport
-import Weft.Internal.Core.Buffer (unsafeFreeze)
 import Weft.MVar
 import Weft.Mask (interruptible, uninterruptibleMask_)
 import Weft.Ref
@@ -66,12 +64,7 @@ connectPlain target = mask $ \restore -> do
 
 -- | Wait for bytes; empty at the end of the stream.
 receiveSome :: ClientConnection -> Thread ByteString
-receiveSome c = do
-  buffer <- liftIO (newBuffer room)
-  n <- transportReceive (connectionTransport c) buffer 0 room
-  unsafeFreeze buffer n
-  where
-    room = 16_384
+receiveSome c = receiveBytes (connectionTransport c) 16_384
 
 sendPieces :: ClientConnection -> [ByteString] -> Thread ()
 sendPieces c = go . filter (not . B.null)
@@ -80,9 +73,7 @@ sendPieces c = go . filter (not . B.null)
 
 -- | Wait until the idle connection is useless: the server closed it, or sent something unasked.
 watchIdle :: ClientConnection -> Thread ()
-watchIdle c = do
-  buffer <- liftIO (newBuffer 1)
-  void (transportReceive (connectionTransport c) buffer 0 1)
+watchIdle c = void (receiveBytes (connectionTransport c) 1)
 
 -- | End the stream in order (waiting at most a second) and close an idle connection.
 endConnection :: ClientConnection -> Thread ()
@@ -92,17 +83,16 @@ endConnection c = void (try @_ @IOException (timeout (seconds 1) (transportEnd (
 closeConnection :: ClientConnection -> Thread ()
 closeConnection = closeSocket . connectionSocket
 
-data Pool = Pool
+-- | A pool of connections with its settings.
+data Client = Client
   { poolBounds :: !Bounds,
     poolSettings :: !ClientSettings,
     poolScope :: !Scope,
     poolPlaces :: !(Ref (Places Idle Waiter))
   }
 
--- | An idle connection and the thread that watches it.
 data Idle = Idle !ClientConnection !(Child ())
 
--- | Receives what was granted.
 type Waiter = MVar (Grant Idle)
 
 data Lease = Lease
@@ -114,24 +104,27 @@ data Lease = Lease
 data Verdict = Keep | Discard
   deriving stock (Eq, Show)
 
-withPool :: ClientSettings -> (Pool -> Thread a) -> Thread a
-withPool settings body = withScope $ \scope -> do
+-- | A client for the duration of the body, whose idle connections are closed afterwards.
+withClient :: ClientSettings -> (Client -> Thread a) -> Thread a
+withClient settings body = withScope $ \scope -> do
   places <- newRefNamed "connections of a client" Places.noPlaces
-  let pool = Pool (Bounds (max 1 (clientConnections settings)) (max 1 (clientConnectionsPerTarget settings))) settings scope places
+  let pool = Client (Bounds (max 1 (clientConnections settings)) (max 1 (clientConnectionsPerTarget settings))) settings scope places
   body pool `finally` do
     idle <- map (\(Idle connection _) -> connection) <$> atomicModifyRef places Places.close
     -- To end one waits for its other end, and may be interrupted.
     mapM_ endConnection idle `onException` uninterruptibleMask_ (mapM_ closeConnection idle)
 
-openConnections :: Pool -> Thread Int
-openConnections pool = Places.openCount <$> atomicReadRef (poolPlaces pool)
+-- | Connections open or being opened, idle ones included.
+openConnections :: Client -> Thread Int
+openConnections pool = Places.placesOpen <$> atomicReadRef (poolPlaces pool)
 
-idleConnections :: Pool -> Thread Int
+-- | Idle connections.
+idleConnections :: Client -> Thread Int
 idleConnections pool = Places.idleCount <$> atomicReadRef (poolPlaces pool)
 
 -- | Lease a connection, a new one if the flag is set. The verdict decides whether it is kept; an
 -- exception closes it. The function limits the time of each phase.
-withConnection :: Pool -> Bool -> (forall x. ClientPhase -> Thread x -> Thread x) -> Target -> (Lease -> Thread (a, Verdict)) -> Thread a
+withConnection :: Client -> Bool -> (forall x. ClientPhase -> Thread x -> Thread x) -> Target -> (Lease -> Thread (a, Verdict)) -> Thread a
 withConnection pool new limited target body = mask $ \restore -> do
   lease <- obtain pool new limited target
   let gone = lose pool target (leaseConnection lease)
@@ -141,7 +134,7 @@ withConnection pool new limited target body = mask $ \restore -> do
     _ -> a <$ gone
 
 -- | Wait for a place and a connection. Called masked; waiting is interruptible.
-obtain :: Pool -> Bool -> (forall x. ClientPhase -> Thread x -> Thread x) -> Target -> Thread Lease
+obtain :: Client -> Bool -> (forall x. ClientPhase -> Thread x -> Thread x) -> Target -> Thread Lease
 obtain pool new limited target = do
   unlessOver pool waitForPlace >>= use
   where
@@ -171,21 +164,20 @@ obtain pool new limited target = do
     failed e = throwM (ConnectFailed target (e :: IOException))
 
 -- | Throws 'ClientOver' if the pool is closed.
-unlessOver :: Pool -> Thread a -> Thread a
+unlessOver :: Client -> Thread a -> Thread a
 unlessOver pool act = do
   over <- Places.placesClosed <$> atomicReadRef (poolPlaces pool)
   if over then throwM ClientOver else act
 
--- | Close a connection, and release its place.
-lose :: Pool -> Target -> ClientConnection -> Thread ()
+lose :: Client -> Target -> ClientConnection -> Thread ()
 lose pool target connection = closeConnection connection `finally` leave pool target
 
 -- | Release the place of a connection that is closed or was never opened.
-leave :: Pool -> Target -> Thread ()
+leave :: Client -> Target -> Thread ()
 leave pool target = atomicModifyRef (poolPlaces pool) (Places.giveUp (poolBounds pool) target) >>= carryOut
 
 -- | Make a connection idle. Called masked.
-keep :: Pool -> Target -> ClientConnection -> Thread ()
+keep :: Client -> Target -> ClientConnection -> Thread ()
 keep pool target connection = do
   entered <- newEvent
   number <- newRef (0 :: Int)

@@ -116,14 +116,12 @@ isPathByte = member 2
 isFieldByte :: Word8 -> Bool
 isFieldByte = member 1
 
--- | A space or a tabulator.
 isBlank :: Word8 -> Bool
 isBlank w = w == SP || w == HT
 
 isDigit :: Word8 -> Bool
 isDigit w = w - 0x30 < 10
 
--- | A hexadecimal digit in either case.
 isHexDigit :: Word8 -> Bool
 isHexDigit w = isDigit w || ((w .|. 0x20) - 0x61 < 6)
 
@@ -161,7 +159,6 @@ splitCommas b
   | B.null b = [b]
   | otherwise = map trim (C.split ',' b)
 
--- | A non-empty run of token bytes.
 isToken :: ByteString -> Bool
 isToken b = not (B.null b) && B.all isTokenByte b
 

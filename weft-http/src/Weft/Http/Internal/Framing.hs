@@ -22,7 +22,6 @@ import Data.Set qualified as Set
 import Weft.Http.Internal.Ascii
 import Weft.Http.Internal.Types
 
--- | The occurrences of a field.
 data Once
   = Absent
   | Once !ByteString

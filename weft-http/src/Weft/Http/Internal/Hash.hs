@@ -48,11 +48,9 @@ data Hashed = Hashed {-# UNPACK #-} !Int {-# UNPACK #-} !ByteString
 
 hashed :: Secret -> ByteString -> Hashed
 hashed secret key = Hashed (fromIntegral (hashOf secret key)) key
-{-# INLINE hashed #-}
 
 instance Eq Hashed where
   Hashed _ a == Hashed _ b = a == b
-  {-# INLINE (==) #-}
 
 instance Hashable Hashed where
   hash (Hashed number _) = number

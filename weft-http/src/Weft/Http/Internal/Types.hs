@@ -32,6 +32,7 @@ where
 
 import Data.ByteString (ByteString)
 import Data.Int (Int64)
+import Data.Maybe (listToMaybe)
 import Weft.Http.Internal.Ascii (eqCaseless)
 import Weft.Http.Status
 
@@ -81,12 +82,10 @@ data Field = Field
 
 -- | The framing of a request body (RFC 9112, section 6.3).
 data Framing
-  = -- | No body.
-    NoBody
+  = NoBody
   | -- | This number of octets, at least one.
     FixedBody !Int64
-  | -- | Chunks.
-    ChunkedBody
+  | ChunkedBody
   deriving stock (Eq, Show)
 
 -- | The @Expect@ field.
@@ -150,9 +149,7 @@ data RequestHead = RequestHead
 -- >>> lookupField "accept" [Field "Accept" "text/html"]
 -- Just "text/html"
 lookupField :: ByteString -> [Field] -> Maybe ByteString
-lookupField name fields = case lookupFields name fields of
-  [] -> Nothing
-  value : _ -> Just value
+lookupField name = listToMaybe . lookupFields name
 
 -- | The values of all fields of this name, given in lower case.
 lookupFields :: ByteString -> [Field] -> [ByteString]

@@ -69,8 +69,7 @@ data Collector = Collector ![Description] (IO [[Sample]])
 newRegistry :: IO Registry
 newRegistry = Registry <$> newIORef ([], Set.empty)
 
--- | Register families. At each scrape the action returns their samples, on a pool of OS threads. Throws
--- 'MetricError'.
+-- | Register families, whose samples the action returns, on a pool of OS threads. Throws 'MetricError'.
 register :: Registry -> [Description] -> IO [[Sample]] -> IO ()
 register (Registry ref) descriptions collect = do
   mapM_ (either throwIO pure . checkDescription) descriptions
@@ -160,7 +159,6 @@ newHistogram registry name help unit given = do
 observe :: Histogram -> Int -> IO ()
 observe histogram n = myRow >>= \row -> observeIn histogram row n
 
--- | 'observe' with a known row.
 observeIn :: Histogram -> Row -> Int -> IO ()
 observeIn (Histogram bounds cells) row n = do
   addIn cells row (bucket 0) 1
@@ -223,7 +221,6 @@ addIn (Cells (MutableByteArray cells) stride mask) (Row row) index (I# n) = IO $
   where
     !(I# at) = (row .&. mask) * stride + index
 
--- | 'addIn' the current row.
 add :: Cells -> Int -> Int -> IO ()
 add cells index n = myRow >>= \row -> addIn cells row index n
 

@@ -52,8 +52,7 @@ data MetricKind
     CounterKind
   | GaugeKind
   | HistogramKind
-  | -- | Of unknown kind.
-    UntypedKind
+  | UntypedKind
   deriving stock (Eq, Show, Enum, Bounded)
 
 data Family = Family !Description [Sample]
@@ -104,7 +103,6 @@ instance Show MetricError where
 
 instance Exception MetricError
 
--- | Is the name valid, and valid for the kind?
 checkDescription :: Description -> Either MetricError ()
 checkDescription (Description name _ kind) = do
   unless (validName (== ':') name) (Left (BadName name))
@@ -115,7 +113,6 @@ checkDescription (Description name _ kind) = do
 histogramSuffixes :: [Text]
 histogramSuffixes = ["_bucket", "_sum", "_count"]
 
--- | May a registered metric have a label of this name?
 checkLabelName :: Text -> Either MetricError ()
 checkLabelName name =
   unless (validName (const False) name && not ("__" `Text.isPrefixOf` name) && name /= "le") (Left (BadLabel name))
@@ -127,7 +124,6 @@ validName also name = case Text.uncons name of
   where
     first c = isAsciiLower c || isAsciiUpper c || c == '_' || also c
 
--- | All names of the samples of a family.
 reservedNames :: Description -> [Text]
 reservedNames (Description name _ kind) = name : [name <> suffix | kind == HistogramKind, suffix <- histogramSuffixes]
 
@@ -142,9 +138,9 @@ family :: Family -> Builder
 family (Family (Description name help kind) samples)
   | null samples = mempty
   | otherwise =
-      "# HELP " <> text name <> " " <> escaped False help <> "\n# TYPE " <> text name <> " " <> kindName kind <> "\n" <> foldMap one samples
+      "# HELP " <> encodeUtf8Builder name <> " " <> escaped False help <> "\n# TYPE " <> encodeUtf8Builder name <> " " <> kindName kind <> "\n" <> foldMap one samples
   where
-    one (Sample suffix labels value) = text name <> text suffix <> braces labels <> " " <> renderValue value <> "\n"
+    one (Sample suffix labels value) = encodeUtf8Builder name <> encodeUtf8Builder suffix <> braces labels <> " " <> renderValue value <> "\n"
 
 kindName :: MetricKind -> Builder
 kindName = \case
@@ -155,14 +151,11 @@ kindName = \case
 
 braces :: Labels -> Builder
 braces [] = mempty
-braces labels = "{" <> mconcat (intersperse "," [text name <> "=\"" <> escaped True value <> "\"" | (name, value) <- labels]) <> "}"
-
-text :: Text -> Builder
-text = encodeUtf8Builder
+braces labels = "{" <> mconcat (intersperse "," [encodeUtf8Builder name <> "=\"" <> escaped True value <> "\"" | (name, value) <- labels]) <> "}"
 
 -- | Escape backslashes and line ends, and quotes if the flag is set.
 escaped :: Bool -> Text -> Builder
-escaped quotes = text . Text.concatMap one
+escaped quotes = encodeUtf8Builder . Text.concatMap one
   where
     one = \case
       '\\' -> "\\\\"
@@ -187,4 +180,4 @@ renderValue = \case
   where
     billionths n = case n `quotRem` 1_000_000_000 of
       (whole, 0) -> Builder.intDec whole
-      (whole, part) -> Builder.intDec whole <> "." <> text (Text.dropWhileEnd (== '0') (Text.justifyRight 9 '0' (Text.pack (show part))))
+      (whole, part) -> Builder.intDec whole <> "." <> encodeUtf8Builder (Text.dropWhileEnd (== '0') (Text.justifyRight 9 '0' (Text.pack (show part))))

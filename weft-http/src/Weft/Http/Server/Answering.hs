@@ -21,7 +21,6 @@ import Weft.Http.Server.Phase
 import Weft.Http.Server.Registry
 import Weft.Http.Server.Render
 import Weft.Http.Server.State
-import Weft.Http.Server.Types
 import Weft.Http.Server.Whole
 import Weft.Http.Server.Wire
 import Weft.Internal.Os.Report (exceptionText)
@@ -132,8 +131,7 @@ twice :: String
 twice = "an application has answered a request twice"
 
 -- | 'applied' for an application in plain 'IO', and a request without a body: a small response is sent
--- without suspending it. In one effect, the first action comes first, the second begins to answer, and
--- the last is run when all went well.
+-- without suspending it. In one effect: the first action, the second, and the last if all went well.
 appliedPlain :: Context -> Connection -> PlainAnswer -> IO () -> IO Answering -> IO After -> Thread After
 appliedPlain context c (PlainAnswer host answer) first begin settling = runOnce $ do
   outcome <- host first $ \way -> do
@@ -178,12 +176,10 @@ respondOnce context c answering response =
     begun rest = Just rest <$ enter server c Sending
 {-# OPAQUE respondOnce #-}
 
--- | Send a response that cannot be sent at once.
 sentLater :: Context -> Connection -> Answering -> Response -> Thread Bool
 sentLater context c answering response = do
   draining <- liftIO (beginSending (contextServer context) c)
   (transmit context c answering {answeringKeep = answeringKeep answering && not draining} response noOutput `catch` asItWas) >>= finished context c
-{-# NOINLINE sentLater #-}
 
 -- | Raise what has made a response fail as the application has raised it.
 asItWas :: Aborted -> Thread a
@@ -212,7 +208,6 @@ failing context e
   where
     ending status = pure . closing . errorResponse status
 
--- | Report an exception that came after the response.
 told :: Context -> SomeException -> Thread ()
 told context e = case fromException e of
   Just (_ :: SomeAsyncException) -> throwM e

@@ -29,7 +29,6 @@ import Weft.Http.Server.Layout (Layout)
 import Weft.Http.Server.Phase
 import Weft.Http.Server.Registry
 import Weft.Http.Server.State
-import Weft.Http.Server.Types
 import Weft.Http.Server.Whole
 import Weft.Http.Server.Wire
 import Weft.Internal.Core.Buffer (bufferFrom, unsafeSlice)
@@ -46,8 +45,7 @@ import Weft.Internal.Core.Standing (Arrival (..))
 -- with its bytes, to a request that may be answered with them. So with a kept answer nothing of the
 -- head is looked at. Everything else is left to the session.
 
--- | A session on a plain connection that waits in its intake: one record with evaluated parts, which a
--- function need not ask for one by one.
+-- | A session on a plain connection that waits in its intake: one record, with evaluated parts.
 data Session = Session
   { sessionContext :: !Context,
     sessionConnection :: !Connection,
@@ -98,7 +96,7 @@ repeated session@(Session context c intake) came@(Arrival from _) reading respon
 
 -- | Ask what is at hand, and keep what it finds.
 asking :: Session -> Arrival -> Reading Answerer -> IO (Maybe AtOnce)
-asking session@(Session context c _) came@(Arrival _ n) reading = case readingParsed reading of
+asking (Session context c intake) came@(Arrival _ n) reading = case readingParsed reading of
   Parsed h used
     | used == n,
       isPlain (serverSettings (contextServer context)) h,
@@ -111,9 +109,13 @@ asking session@(Session context c _) came@(Arrival _ n) reading = case readingPa
               Nothing -> pure unanswered
               Just response -> do
                 case (reading, atHand request (isPersistent h) response) of
-                  (Known _ (AtHandBefore kept _), Just bytes) | B.length bytes <= mostKept -> writeIORef kept again
+                  -- It may hold its response, which the cache of files has given up.
+                  (Known _ (AtHandBefore kept _), Just bytes) | B.length bytes <= 16_384 -> writeIORef kept again
                   _ -> pure ()
-                giving session came reading response (sendQuickly context c (layoutOf reading) response)
+                let !input = afterAll intake came reading
+                    !persistent = isPersistent h
+                sent <- sendQuickly context c (layoutOf reading) response request input persistent
+                pure (Just $! Given request (layoutOf reading) input persistent sent response)
   _ -> pure unanswered
   where
     unanswered = Just (Unanswered reading)
@@ -137,11 +139,6 @@ giving (Session _ c intake) came reading response send = case readingParsed read
 -- | The input after a head that is all that has come.
 afterAll :: Intake -> Arrival -> Reading k -> Input
 afterAll intake (Arrival from n) reading = afterHead reading n (Input (bufferFrom from (intakeBuffer intake)) 0 n)
-{-# INLINE afterAll #-}
-
--- | In octets: what is kept with a head may hold its response, which the cache of files has given up.
-mostKept :: Int
-mostKept = 16_384
 
 -- | Send a small response in the same effect, without a deadline, and step to the next request.
 sendQuickly :: Context -> Connection -> Layout -> Response -> Send
@@ -169,8 +166,7 @@ sendQuickly context c layout response request input persistent = do
 becomeIdle :: Context -> Connection -> Input -> IO Bool
 becomeIdle context c input = do
   case input of
-    -- The received bytes were given back. In another buffer than the intake's the number means nothing,
-    -- but then the intake is not used again.
+    -- The received bytes were given back. Of another buffer than its own the intake is not used again.
     Input buffer _ 0 | Just intake <- connectionIntake c -> setIntakeOffset intake (distance (intakeBuffer intake) buffer)
     _ -> pure ()
   goIdle context c
@@ -181,7 +177,6 @@ becomeIdle context c input = do
 -- | 'becomeIdle' where what has come from this offset on was given back.
 idleAgain :: Context -> Connection -> Intake -> Int -> IO Bool
 idleAgain context c intake from = setIntakeOffset intake from >> goIdle context c
-{-# INLINE idleAgain #-}
 
 -- | 'becomeIdle' with an intake that is where it is to be.
 goIdle :: Context -> Connection -> IO Bool
@@ -191,9 +186,7 @@ goIdle context c = do
   not <$> isKeeping server
   where
     server = contextServer context
-{-# INLINE goIdle #-}
 
--- | The input after a head of the given size.
+-- | The input after a head of the given size, to which nothing refers if the head is a copy.
 afterHead :: Reading k -> Int -> Input -> Input
-afterHead reading used input = if readingIsCopied reading then giveBack used input else discard used input
-{-# INLINE afterHead #-}
+afterHead reading = case reading of Known _ _ -> giveBack; Fresh _ -> discard

@@ -17,7 +17,6 @@ import Weft.Http.Server.Outgoing
 import Weft.Http.Server.Phase
 import Weft.Http.Server.Registry
 import Weft.Http.Server.State
-import Weft.Http.Server.Types
 import Weft.Http.Server.Wire
 import Weft.Internal.Os.Report (exceptionText)
 import Weft.Mask (interruptible)
@@ -80,7 +79,6 @@ goOn reception m = \case
       liftIO (takerOf server) >>= \case
         Just taker | rests -> taker (memberSocket m) `catch` \(_ :: IOException) -> pure False
         _ -> pure False
-{-# NOINLINE goOn #-}
 
 -- | The next step of a connection whose thread has raised this.
 judged :: Context -> SomeException -> Thread Next
@@ -141,8 +139,7 @@ serving context c body = do
     then waiting
     else do
       announce c
-      -- The time of the last handler is not that of what is around the session. One that is to be
-      -- handed over stays as it is.
+      -- What is around the session has time of its own. One that is to be handed over stays as it is.
       liftIO $ do
         leaves <- isJust <$> takerOf server
         still <- isAtRest (connectionMember c)

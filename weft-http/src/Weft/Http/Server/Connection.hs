@@ -26,7 +26,6 @@ import Weft.Http.Server.Outgoing
 import Weft.Http.Server.Phase
 import Weft.Http.Server.Registry
 import Weft.Http.Server.State
-import Weft.Http.Server.Types
 import Weft.Http.Server.Wire
 import Weft.Internal.Core.Buffer (bufferFrom, unsafeSlice)
 import Weft.Internal.Core.Intake (Intake, bufferMemory, intakeBuffer, newIntake)
@@ -53,7 +52,6 @@ onward :: Context -> Connection -> Pause -> Thread ()
 onward context c = \case
   Over -> pure ()
   Awaits input -> receiving context c input
-{-# INLINE onward #-}
 
 -- | Receive and answer requests until the connection ends; the input is used up.
 receiving :: Context -> Connection -> Input -> Thread ()
@@ -62,8 +60,7 @@ receiving context c input = case remainder input of
   Nothing -> liftIO (freshFor input) >>= receivingInto context c
 {-# OPAQUE receiving #-}
 
--- | With room in the buffer, wait in the same place (Note [Standing receives] in
--- "Weft.Internal.Core.Standing").
+-- | With room in the buffer, wait in the same place ("Weft.Internal.Core.Standing").
 receivingInto :: Context -> Connection -> Buffer -> Thread ()
 receivingInto context c buffer = case connectionTransport c of
   Nothing -> do
@@ -134,7 +131,6 @@ requests context c !input !scanned !output
   where
     given = unread input
 
--- | Go on with what the parser has said of the unread input.
 judged :: Context -> Connection -> Input -> Output -> Reading Answerer -> Thread Pause
 judged context c input output reading = case readingParsed reading of
   Parsed h used -> let !rest = afterHead reading used input in respond context c reading h rest output
@@ -160,14 +156,11 @@ incomplete context c input seen output = do
   receiveMore c input >>= \case
     Just input' -> requests context c input' seen noOutput
     Nothing -> Over <$ endOfInput context c input
-{-# NOINLINE incomplete #-}
 
--- | Answer bytes that are no request.
 bad :: Context -> Connection -> Fault -> Output -> Thread Pause
 bad context c fault output = do
   flush context c output
   Over <$ refuse context c (faultStatus fault) (faultText fault)
-{-# NOINLINE bad #-}
 
 -- | Between two requests. The buffer stays a while: waiting without one costs a turn of the event source.
 awaitRequest :: Context -> Connection -> Input -> Thread Pause
@@ -221,7 +214,6 @@ askedSince context c handler request layout !input !output persistent start = ru
     {-# INLINE answer #-}
 {-# NOINLINE askedSince #-}
 
--- | Go on after what 'sendQuickly' has done.
 afterwards :: Context -> Connection -> Request -> Layout -> Input -> Bool -> Int64 -> Response -> After -> Thread Pause
 afterwards context c request layout input persistent start response = \case
   -- Nothing else waits to be sent.
@@ -260,7 +252,6 @@ transmitted context c request layout input persistent start response output = do
     server = contextServer context
 {-# NOINLINE transmitted #-}
 
--- | A request without a body that is being answered.
 newAnswering :: Request -> Input -> Bool -> Int64 -> Layout -> IO Answering
 newAnswering request input keep start layout = do
   exchange <- newExchange
@@ -279,7 +270,6 @@ beginHandling context c = do
 -- | When it has come, in nanoseconds, if it is needed.
 startOf :: Context -> Thread Int64
 startOf context = if contextQuiet context then pure 0 else instantNanoseconds <$> now
-{-# INLINE startOf #-}
 
 -- | Have an application in plain 'IO' answer a request without a body. Its response is not kept for the
 -- next one to go with: the server cannot know what the application does then.

@@ -46,21 +46,18 @@ unread :: Input -> ByteString
 unread = \case
   NoInput -> mempty
   Input buffer from to -> unsafeSlice buffer from (to - from)
-{-# INLINE unread #-}
 
 -- | The first unread bytes, the given number, are used.
 discard :: Int -> Input -> Input
 discard n = \case
   NoInput -> NoInput
   Input buffer from to -> Input buffer (min to (from + n)) to
-{-# INLINE discard #-}
 
 -- | 'discard' where nothing refers to these bytes: the memory of all that has come is used again.
 giveBack :: Int -> Input -> Input
 giveBack n = \case
   Input buffer 0 to | n >= to -> Input buffer 0 0
   input -> discard n input
-{-# INLINE giveBack #-}
 
 -- | These bytes, in a buffer of their own.
 inputOf :: ByteString -> IO Input
@@ -89,14 +86,12 @@ remainder :: Input -> Maybe Buffer
 remainder = \case
   Input buffer _ to | isRoomy buffer to to -> Just (bufferFrom to buffer)
   _ -> Nothing
-{-# INLINE remainder #-}
 
 -- | Has a buffer, of which this part was used, enough room left after a request of the given size?
 isRoomy :: Buffer -> Int -> Int -> Bool
 isRoomy buffer to came = left >= usualSize `quot` 4 && left >= came + came `quot` 4
   where
     left = bufferSize buffer - to
-{-# INLINE isRoomy #-}
 
 -- | A new buffer for what follows a used input: for several requests of a client that sends large ones.
 freshFor :: Input -> IO Buffer

@@ -37,7 +37,6 @@ import Weft.Http.Server.Phase
 import Weft.Http.Server.Render
 import Weft.Http.Server.State
 import Weft.Http.Server.Streaming
-import Weft.Http.Server.Types
 import Weft.Http.Server.Whole
 import Weft.Http.Server.Wire
 import Weft.Internal.Os.Report (exceptionText)
@@ -54,14 +53,10 @@ noOutput = Output [] 0
 isEmptyOutput :: Output -> Bool
 isEmptyOutput (Output waiting _) = null waiting
 
--- | In bytes: with more waiting, it is sent before the next request is looked at.
-mostGathered :: Int
-mostGathered = 256 * 1024
-
 -- | Send the output when it is large: responses to many pipelined requests must not gather in memory.
 bounded :: Context -> Connection -> Output -> Thread Output
 bounded context c waiting@(Output _ size)
-  | size > mostGathered = noOutput <$ flush context c waiting
+  | size > 256 * 1024 = noOutput <$ flush context c waiting
   | otherwise = pure waiting
 
 flush :: Context -> Connection -> Output -> Thread ()
@@ -72,12 +67,9 @@ flushAlso context c (Output waiting _) more = runOnce $ case (waiting, more) of
   ([], []) -> pure ()
   _ -> write context c (reverse waiting <> more)
 
--- | The request that is being answered.
 data Answering = Answering
   { answeringRequest :: !Request,
-    -- | The input after its head.
     answeringInput :: !Input,
-    -- | Whether the connection can go on after it.
     answeringKeep :: !Bool,
     -- | When it began, in nanoseconds; 0 where that is not needed.
     answeringSince :: !Int64,
@@ -223,9 +215,6 @@ record context c request status sent received duration = liftIO $ do
     server = contextServer context
     settings = serverSettings server
 
--- Errors ---------------------------------------------------------------------------
-
--- | Answer with an error and end the connection.
 refuse :: Context -> Connection -> Status -> ByteString -> Thread ()
 refuse context c status detail = do
   -- To say so has its own time, if there is none left.
@@ -268,25 +257,21 @@ linger context c = do
   if shut then pausing buffer False else endingSoon c >> skipping buffer
   where
     -- Each is bounded by the deadline of the phase, which nothing moves.
-    skipping buffer = do
-      n <- receiveTo c buffer 0 maxBound
-      expired <- liftIO (expiredIn c)
-      unless (expired || n == 0) (skipping buffer)
+    unlessExpired act = liftIO (expiredIn c) >>= \expired -> unless expired act
+    skipping buffer = receiveTo c buffer 0 maxBound >>= \n -> unlessExpired (unless (n == 0) (skipping buffer))
     -- 0 does not mean that the client has ended.
-    pausing buffer paused = do
-      n <- receiveInto (connectionSocket c) buffer 0 maxBound
-      expired <- liftIO (expiredIn c)
-      unless expired $
-        if
-          | n > 0 -> pausing buffer False
-          | paused -> endingSoon c >> departing
-          | otherwise -> aWhile >> pausing buffer True
+    pausing buffer paused =
+      receiveInto (connectionSocket c) buffer 0 maxBound >>= \n ->
+        unlessExpired $
+          if
+            | n > 0 -> pausing buffer False
+            | paused -> endingSoon c >> departing
+            | otherwise -> aWhile >> pausing buffer True
     -- A connection of which both directions have ended, or that was reset, cannot be shut down any more.
     departing = do
       aWhile
       gone <- either (\(_ :: IOException) -> True) (const False) <$> try (shutdown (connectionSocket c) ShutdownReceive)
-      expired <- liftIO (expiredIn c)
-      unless (gone || expired) departing
+      unlessExpired (unless gone departing)
     aWhile = sleep (milliseconds 100)
 
 -- | A session is over: announce the end in a layer, where 'linger' has not.

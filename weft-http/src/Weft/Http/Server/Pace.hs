@@ -11,7 +11,6 @@ import Data.Maybe (isJust)
 import Weft
 import Weft.Http.Server.Phase
 import Weft.Http.Server.State
-import Weft.Http.Server.Types
 import Weft.Mask (mask_)
 import Weft.Time
 
@@ -24,10 +23,9 @@ import Weft.Time
 --
 --   * Only waits count: the time that a handler takes between two pieces is its own.
 --   * Credit is not saved up, or a client that has sent a megabyte quickly could be slow for an
---     hour: it is never more than the grace period and what the last step was worth. The
---     latter because octets come in lumps (segments; or of a response what a socket's
---     buffer has room for, all at once), of which a slow client needs the time of the
---     next before it comes.
+--     hour: it is never more than the grace period and what the last step was worth. The latter
+--     because octets come in lumps (segments; or all that a socket's buffer has room for), of which
+--     a slow client needs the time of the next before it comes.
 --   * Under a layer a lump is a record of 16 KB, of which nothing is seen before its end.
 --
 -- The time limit of the wait itself stays what it is; whichever ends first ends the phase.

@@ -23,7 +23,6 @@ module Weft.Http.Server.Phase
     servedBy,
 
     -- * By others
-    expire,
     endPhase,
     expireIdle,
     releaseIdle,
@@ -41,7 +40,6 @@ import Data.Primitive.PrimArray
 import Data.Primitive.PrimVar
 import Weft
 import Weft.Http.Server.State
-import Weft.Http.Server.Types
 import Weft.Internal.Core.Cancel (condemnOnce)
 import Weft.Internal.Core.Trace (Cancellation (..))
 import Weft.Mask (uninterruptibleMask_)
@@ -100,7 +98,6 @@ deadlineOf server phase = do
   since' <- readPrimVar (serverSince server)
   let allowed = indexPrimArray (serverAllowed server) (fromEnum phase)
   pure (if allowed == maxBound then maxBound else since' + allowed)
-{-# INLINE deadlineOf #-}
 
 -- | Enter a phase. A connection that has expired stays so ('expiredIn'), unless a whole request has
 -- come in that moment, which is answered. An interruption on its way does not apply any more.
@@ -118,7 +115,6 @@ enterWithin server c phase sooner time = do
   let limit = since' + max 0 time + 1_000_000_000
       again = enterWithin server c phase sooner time
   if limit < deadline then entering server c sooner (pure limit) again else entering server c phase (pure deadline) again
-{-# NOINLINE enterWithin #-}
 
 -- | Enter a phase with this deadline. The last action does that again.
 entering :: Server -> Connection -> Phase -> IO Int64 -> IO () -> IO ()
@@ -146,7 +142,6 @@ stayIdle :: Server -> Connection -> IO ()
 stayIdle server c = do
   idle <- isIdle c
   if idle then deadlineOf server Idle >>= writeDeadline (connectionMember c) else enter server c Idle
-{-# INLINE stayIdle #-}
 
 -- | How long each phase may last from the current tick on.
 allowances :: Timeouts -> PrimArray Int64
@@ -189,7 +184,6 @@ revive server c phase = do
   where
     m = connectionMember c
 
--- | Has no request come on it yet?
 isNew :: Connection -> IO Bool
 isNew c = isNewWord <$> readPrimVar (phaseWord (connectionMember c))
 
@@ -214,28 +208,18 @@ expiredBefore c = (||) <$> expiredIn c <*> wasRevived (connectionMember c)
 servedBy :: Member -> ThreadId -> IO ()
 servedBy m thread = writeIORef (memberService m) (Served thread [])
 
--- | End a phase that is over, if the connection is in it yet: the limit, and how to shut its socket down.
-expire :: Member -> Int -> Int64 -> IO (Maybe (Expiry, Maybe ShutdownHow))
-expire m word deadline = do
-  -- Read again: the deadline must be of the phase that was read.
-  deadline' <- readDeadline m
-  case endOf (phaseOf word) of
-    Just end | deadline' == deadline -> do
-      did <-
-        if isIn Handling word
-          then interrupt m word Cut HandlerTooSlow
-          else swapped m word (withPhase word Expired)
-      pure (if did then Just end else Nothing)
-    _ -> pure Nothing
-
--- | 'expire', note the limit, and shut the socket down: did the phase end? Nothing comes between, since nobody looks
--- at an expired connection again; and a connection that goes on meanwhile is not shut down.
+-- | End a phase that is over, if the connection is in it yet, note the limit, and shut the socket down: did
+-- it end? Nothing comes between, since nobody looks at an expired connection again; and a connection
+-- that goes on meanwhile is not shut down.
 endPhase :: Member -> Int -> Int64 -> (Expiry -> IO ()) -> Thread Bool
-endPhase m word deadline note =
-  uninterruptibleMask_ $
-    liftIO (expire m word deadline) >>= \case
-      Nothing -> pure False
-      Just (expiry, how) -> True <$ (liftIO (note expiry) >> mapM_ (shutdownQuietly m) how)
+endPhase m word deadline note = uninterruptibleMask_ $ do
+  -- Read again: the deadline must be of the phase that was read.
+  same <- liftIO ((== deadline) <$> readDeadline m)
+  case endOf (phaseOf word) of
+    Just (expiry, how) | same -> do
+      did <- liftIO (if isIn Handling word then interrupt m word Cut HandlerTooSlow else swapped m word (withPhase word Expired))
+      did <$ when did (liftIO (note expiry) >> mapM_ (shutdownQuietly m) how)
+    _ -> pure False
 
 -- | The limit that ends a phase, and how the socket is shut down then.
 endOf :: Phase -> Maybe (Expiry, Maybe ShutdownHow)
@@ -305,7 +289,6 @@ releaseIdle m = liftIO $ do
   word <- readPrimVar (phaseWord m)
   when (restsIn word) (void (interrupt m word Resting BufferUnused))
 
--- | The phase of a connection, as the ticker reads it.
 currentPhase :: Member -> IO (Phase, Int, Int64)
 currentPhase m = do
   word <- readPrimVar (phaseWord m)

@@ -168,24 +168,20 @@ data Entry = Entry
 
 -- | An event in the life of a server.
 data Observation
-  = -- | A connection was accepted.
-    ConnectionOpened
-  | -- | A connection was closed.
-    ConnectionClosed
+  = ConnectionOpened
+  | ConnectionClosed
   | -- | As many connections are open as there may be ('serverMaxConnections').
     LimitReached
   | -- | A connection was answered with 503 and not read from: there were too many.
     ConnectionRefused
   | -- | A connection ended because a layer failed, such as a TLS handshake.
     LayerFailed
-  | -- | A response was sent.
-    ResponseSent !Entry
+  | ResponseSent !Entry
   | -- | A handler raised an exception.
     HandlerFailed
   | -- | A request was answered with 503 because too many handlers were at work.
     RequestShed
-  | -- | A time limit passed.
-    TimedOut !Expiry
+  | TimedOut !Expiry
   | -- | A client was gone while its handler worked.
     ClientLost
 

@@ -23,7 +23,6 @@ import Weft.Http.Response (checkField)
 import Weft.Http.Server.Exchange
 import Weft.Http.Server.Phase
 import Weft.Http.Server.State
-import Weft.Http.Server.Types
 import Weft.Http.Server.Wire
 
 data Delimiting
@@ -31,7 +30,7 @@ data Delimiting
   | Exactly !Int64
   | UntilClose
 
--- | Content that is kept until it is worth while to send it. The thread that sends it owns the exchange.
+-- | The thread that sends what is kept owns the exchange.
 data Stream = OutStream
   { outDelimiting :: !Delimiting,
     outKept :: !(IORef Kept),

@@ -47,6 +47,7 @@ import Data.ByteString qualified as B
 import Data.ByteString.Builder (Builder)
 import Data.IORef
 import Data.Int (Int64)
+import Data.List qualified as List
 import Data.Maybe (fromMaybe)
 import Weft
 import Weft.File (File)
@@ -83,8 +84,7 @@ type PlainApplication = RequestHead -> IO PlainAnswer
 -- | Answers requests with one head in plain 'IO', and what performs that as a part of the connection's
 -- thread: as a direct thread ('Weft.IO.direct'), or on a thread of GHC's ('Weft.Outside.onGhcThread').
 -- It passes the application a value of their own, such as what performs operations of threads there
--- ('Weft.IO.await', 'Weft.Outside.runThread'). Its first action comes first, in the next step of the
--- thread, which cannot be interrupted.
+-- ('Weft.IO.await', 'Weft.Outside.runThread'). Its first action is the thread's next, uninterrupted step.
 --
 -- The last function sends a response here and now, if that needs no waiting, which is usual; else it
 -- answers with what is to be performed, at once and once.
@@ -206,11 +206,7 @@ knownLength = \case
   Raw _ -> Nothing
 
 lengths :: [ByteString] -> Int64
-lengths = go 0
-  where
-    go !n = \case
-      [] -> n
-      piece : rest -> go (n + fromIntegral (B.length piece)) rest
+lengths = List.foldl' (\n piece -> n + fromIntegral (B.length piece)) 0
 
 -- | Give back what a body holds that is not going to be sent.
 releaseBody :: Body -> Thread ()

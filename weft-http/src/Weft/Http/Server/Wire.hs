@@ -37,8 +37,6 @@ import Weft.File (File)
 import Weft.Http.Server.Input
 import Weft.Http.Server.Pace
 import Weft.Http.Server.State
-import Weft.Http.Server.Types
-import Weft.Internal.Core.Buffer (unsafeFreeze)
 import Weft.Internal.Core.Trace (Thread (..))
 import Weft.Socket (dropBytes)
 
@@ -112,10 +110,7 @@ receiveMore c input =
 
 -- | Receive at most this number of bytes into memory of their own.
 receivePiece :: Connection -> Int -> Thread ByteString
-receivePiece c count = runOnce $ do
-  buffer <- liftIO (newBuffer count)
-  n <- receiveTo c buffer 0 count
-  unsafeFreeze buffer n
+receivePiece = receiveBytes . transportOf
 
 -- Note [Trying first]
 -- ~~~~~~~~~~~~~~~~~~~
@@ -130,7 +125,6 @@ tryWrite :: Context -> Connection -> ByteString -> IO Int
 tryWrite context c bytes = case connectionTransport c of
   Nothing -> trySend (attemptsOf context) (connectionSocket c) bytes
   Just _ -> pure 0
-{-# INLINE tryWrite #-}
 
 attemptsOf :: Context -> Attempts
 attemptsOf = serverAttempts . contextServer
@@ -150,7 +144,6 @@ tryAll more context c pieces = case connectionTransport c of
       n <- (if more || not (null rest) then trySendMore else trySend) (attemptsOf context) (connectionSocket c) piece
       if n == B.length piece then go rest else pure (B.drop n piece : rest)
 
--- | Send all pieces.
 write :: Context -> Connection -> [ByteString] -> Thread ()
 write = writeBefore False
 

@@ -79,7 +79,6 @@ data Cache a = Cache
     cacheSeen :: !(MutablePrimArray RealWorld Word16)
   }
 
--- | The resource that a value uses up.
 data Share
   = -- | This number of bytes of memory.
     InMemory !Int
@@ -133,17 +132,13 @@ limitOf cache = \case
   Memory -> cacheLimit cache
   Files -> cacheMostFiles cache
 
-empty :: Contents a
-empty = Contents HashMap.empty none none
-  where
-    none = ClockQueue Seq.empty 0 0
-
 newCache :: Secret -> Int -> Int -> IO (Cache a)
 newCache secret limit files = do
   seen <- newPrimArray sightings
   setPrimArray seen 0 sightings 0
   lock <- newMVar ()
-  state <- newIORef empty
+  let none = ClockQueue Seq.empty 0 0
+  state <- newIORef (Contents HashMap.empty none none)
   pure (Cache secret (max 0 limit) (max 0 files) lock state seen)
 
 -- | Entries of 'cacheSeen', a power of two.
@@ -159,7 +154,6 @@ findCache :: Cache a -> ByteString -> IO (Maybe (CacheEntry a))
 findCache cache key = do
   contents <- readIORef (cacheState cache)
   pure $! HashMap.lookup (hashed (cacheSecret cache) key) (contentsMap contents)
-{-# INLINE findCache #-}
 
 -- | An entry is used: it is spared once. 'False': it has left the cache, and must not be used.
 spare :: CacheEntry a -> IO Bool
@@ -289,7 +283,6 @@ makeRoom kind limit = go []
 cacheBytes :: Cache a -> IO Int
 cacheBytes cache = lineUsed . contentsMemory <$> readIORef (cacheState cache)
 
--- | The number of entries with a descriptor.
 cacheFiles :: Cache a -> IO Int
 cacheFiles cache = lineCount . contentsFiles <$> readIORef (cacheState cache)
 
@@ -331,7 +324,6 @@ makingRoom cache close opening =
       [] -> throwM e
       some -> close some >> makingRoom cache close opening
 
--- | Did the system give one of these reasons?
 hasErrno :: [Errno] -> IOException -> Bool
 hasErrno reasons e = ioe_errno e `elem` [Just code | Errno code <- reasons]
 

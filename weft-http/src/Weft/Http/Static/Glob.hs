@@ -79,7 +79,6 @@ parseGlob text
         | c `elem` ("[]" :: String) -> Left "has a bracket, which is reserved: write \\[ or \\]"
         | otherwise -> (Exactly c :) <$> pieces rest
 
--- | Write out the alternatives in braces.
 braces :: String -> Either String [String]
 braces text = do
   whole <- go text

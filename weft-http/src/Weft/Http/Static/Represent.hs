@@ -88,18 +88,15 @@ metaOfSibling settings path sibling tag = metaOf settings path True coding (mark
 -- Other files have a weak tag of size and time: with it @If-Range@ fails, and the whole file is sent. A
 -- date in @If-Range@ counts if no tool has set it and the file has one coding only ('metaExact').
 --
--- 'statusChanged' tells whether the cache is right. A file read while a further change could go unseen
--- is read again ('cachedSettled').
+-- 'statusChanged' tells whether the cache is right. What a further change may have left so is read again.
 
 -- | Do answers with a file of this path depend on @Accept-Encoding@?
 varies :: StaticSettings -> ByteString -> [Sibling] -> Bool
 varies settings path siblings = not (null siblings) || compressible settings path
 
--- | Whether the server compresses files of this type.
 compressible :: StaticSettings -> ByteString -> Bool
 compressible settings path = staticCacheBytes settings > 0 && any (`compressesType` typeOf settings path) (staticCompress settings)
 
--- | The parts of a file that a response contains.
 data Parts = OneRange !ByteRange | Ranges [Part] !ByteString
 
 -- | Apply preconditions and ranges, given the response with the whole file and the body of parts.

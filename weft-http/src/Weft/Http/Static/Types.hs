@@ -60,15 +60,13 @@ data StaticSettings = StaticSettings
     staticOpenFiles :: !Int,
     -- | Files up to this size are sent from memory although files may be kept open; default 8 KiB.
     staticLargestCopied :: !Int,
-    -- | Up to this size a file kept open is read once for a strong entity tag, so that downloads can be
-    -- resumed; default 16 MiB.
+    -- | Up to this size an open file is read for a strong tag, to resume downloads; default 16 MiB.
     staticLargestHashed :: !Int,
     -- | Whether a directory without an index file is listed; default 'False' (404).
     staticListings :: !Bool,
     -- | Names that are tried in this order for a directory; default @index.html@.
     staticIndex :: [ByteString],
-    -- | Codings of files beside the originals (@page.html.br@), preferred first; default: none. Older
-    -- files than their originals are ignored.
+    -- | Codings of files beside the originals (@page.html.br@) and no older, preferred first; default: none.
     staticPrecompressed :: [Coding],
     -- | Which cached files the server compresses, once each. Default: none.
     staticCompress :: !(Maybe CompressSettings),
@@ -137,7 +135,6 @@ data Static = Static
     openRoot :: !File,
     -- | By path. Keys with a NUL, which no request has, are of error pages and other codings.
     openCache :: !(Cache Cached),
-    -- | Names that end as those of files in other codings.
     openNames :: !Names
   }
 
@@ -167,7 +164,6 @@ data Content
   | -- | The cache holds it once.
     OnDisk !Opened
 
--- | A response, and the second for which it is rendered.
 data RenderedFor = RenderedFor !Int64 !Response
 
 data Others
@@ -201,7 +197,6 @@ data Sibling = Sibling
     siblingStatus :: !FileStatus
   }
 
--- | The facts of a file in the head of a response.
 data Meta = Meta
   { metaSize :: !Int64,
     metaType :: !ByteString,

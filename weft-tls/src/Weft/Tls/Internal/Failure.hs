@@ -136,7 +136,6 @@ data FailureLog = FailureLog !(String -> IO ()) !(IORef Quiet)
 data Quiet = Loud | QuietUntil !Instant !Int
   deriving stock (Eq, Show)
 
--- | A log that reports lines by this action.
 newFailureLog :: (String -> IO ()) -> IO FailureLog
 newFailureLog tell = FailureLog tell <$> newIORef Loud
 

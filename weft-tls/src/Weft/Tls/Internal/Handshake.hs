@@ -36,10 +36,10 @@ import Weft.Tls.Internal.Records
 -- A cancelled Weft thread sets `cancelled`, and the GHC thread ends at its next receive. The garbage
 -- collector ends one that waits for ever (`BlockedIndefinitelyOnMVar`).
 
-newtype Gate = Gate Semaphore
+type Gate = Semaphore
 
 newGate :: Thread Gate
-newGate = workerCount >>= fmap Gate . newSemaphoreNamed "TLS: handshakes" . max 1
+newGate = workerCount >>= newSemaphoreNamed "TLS: handshakes" . max 1
 
 data Turns = Turns
   { events :: !(MVar Event),
@@ -70,7 +70,7 @@ establish gate records parameters sent handshake = do
 
 -- | Run a handshake whose context receives by 'waitForMore'.
 shake :: Gate -> Turns -> Records -> IO () -> Thread ()
-shake (Gate gate) turns records handshake = go start `onException` liftIO abandon
+shake gate turns records handshake = go start `onException` liftIO abandon
   where
     go turn =
       withPermit gate (blocking (turn >> takeMVar (events turns))) >>= \case

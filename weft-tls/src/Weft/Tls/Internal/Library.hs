@@ -1,8 +1,7 @@
 {-# LANGUAGE CPP #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | The accepted versions, ciphers and groups. All code that depends on the library's version is here,
--- and in "Weft.Tls.Internal.Failure".
+-- | Versions, ciphers and groups. What depends on the library's version is here and in @Failure@.
 module Weft.Tls.Internal.Library
   ( TlsVersion (..),
     supportedFrom,

@@ -35,11 +35,9 @@ data Serving = Serving
     servingClock :: !Clock
   }
 
--- | A request in progress.
 data Exchange = Exchange
   { exchangeServing :: !Serving,
     exchangeRequest :: !Request,
-    -- | The request as WAI has it.
     exchangeAsked :: !Wai.Request,
     exchangeConstants :: !Constants,
     exchangePlace :: !Place,
@@ -49,7 +47,6 @@ data Exchange = Exchange
     exchangeSend :: Response -> IO (Maybe (Thread ()))
   }
 
--- | The progress of a response.
 data Progress = Unsent | UnderWay | Finished
   deriving stock (Eq)
 
@@ -79,7 +76,6 @@ answering serving application said constants place request send = do
   void (application asked (answer exchange)) `E.catch` failed exchange
 {-# OPAQUE answering #-}
 
--- | Send a response.
 answer :: Exchange -> Wai.Response -> IO Wai.ResponseReceived
 answer exchange response = do
   before <- readIORef progress
@@ -104,7 +100,6 @@ answer exchange response = do
     Exchange {exchangeServing = serving, exchangeRequest = request, exchangePlace = place, exchangeProgress = progress} = exchange
 {-# OPAQUE answer #-}
 
--- | Handle an exception of an application.
 failed :: Exchange -> SomeException -> IO ()
 failed exchange e
   | Just (_ :: Timeout) <- fromException e,
@@ -141,8 +136,6 @@ instance Show Misdirected where
     \from now on applications run on threads of their own, if that is not ruled out by setApplicationStyle Direct"
 
 instance Exception Misdirected
-
--- Request bodies -------------------------------------------------------------------
 
 -- Note [Small bodies come first]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~

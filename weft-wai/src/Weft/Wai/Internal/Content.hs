@@ -17,7 +17,6 @@ import Foreign.ForeignPtr (ForeignPtr, plusForeignPtr)
 import Foreign.Ptr (minusPtr, plusPtr)
 import GHC.ForeignPtr (unsafeWithForeignPtr)
 
--- | The product of a builder.
 data Content
   = -- | All of it.
     Whole ![ByteString]

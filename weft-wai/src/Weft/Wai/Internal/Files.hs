@@ -58,8 +58,8 @@ import Weft.Mask (mask_)
 -- same: that detects a write at once, and also a removal or replacement, which takes a name from it. A
 -- moved directory or a changed link is not detected, so once a second one request resolves the path.
 --
--- A removed file occupies the disk while it is open. So a file requested once is not kept, and every
--- ten seconds unused ones are closed.
+-- A removed file occupies the disk while it is open. So one requested once is not kept, and unused ones
+-- are closed.
 
 data Files = Files
   { filesCache :: !(Cache Entry),
@@ -67,18 +67,15 @@ data Files = Files
     filesTended :: !(IORef Bool)
   }
 
--- | The cached knowledge of a path.
 data Entry
   = -- | Requested once.
     Seen
   | -- | The cache holds it once.
     Kept !Found
 
--- | An open file.
 data Found = Found
   { foundOpened :: !Opened,
     foundStatus :: !FileStatus,
-    -- | Its @Last-Modified@.
     foundModified :: !ByteString,
     -- | A file without one is not kept.
     foundMark :: !(Maybe Mark),
@@ -130,7 +127,6 @@ release performing found = do
   lastOne <- releasedLast (foundOpened found)
   when lastOne (performing (closeFile (foundFile found)))
 
--- | Find a file that 'atHand' did not.
 obtain :: Files -> Int64 -> ByteString -> Missing -> Thread Found
 obtain files second path = \case
   Elsewhere known -> open files second path known
@@ -172,7 +168,6 @@ atHand files second path =
         | checked == second -> pure (Right found)
         | otherwise -> Left (Held True found) <$ writePrimVar (foundChecked found) second
 
--- | Open a file, and keep it if it was requested before.
 open :: Files -> Int64 -> ByteString -> Bool -> Thread Found
 open files second path known = do
   file <- makingRoom (filesCache files) letGo (openFile path ReadOnly)

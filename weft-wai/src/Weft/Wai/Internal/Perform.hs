@@ -1,7 +1,6 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | Where an application, which is plain 'IO', runs: as a direct thread or on a GHC thread. A 'Place'
--- performs thread operations in either.
+-- | Where an application in plain 'IO' runs: as a direct thread, or on a GHC thread.
 module Weft.Wai.Internal.Perform
   ( -- * Styles
     ApplicationStyle (..),
@@ -53,7 +52,6 @@ data ApplicationStyle
     OwnThread
   deriving stock (Eq, Show, Enum, Bounded)
 
--- | The current way of running an application.
 data Way = OnWorker | OnItsOwn
   deriving stock (Eq, Show)
 
@@ -94,8 +92,6 @@ hostOf chooser runner = case chooser of
       carried <- isCurrentThreadBound
       if carried then awaitOrHandOver runner operation else perform operation
 
--- Operations -----------------------------------------------------------------------
-
 -- Note [Where nothing can be suspended]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
 -- A direct thread cannot be suspended inside the evaluation of a value (`lazyRequestBody`), nor from
@@ -115,8 +111,6 @@ awaitOrHandOver runner operation = do
       inside <- readIORef begun
       if inside || e /= NothingToSuspend then throwIO e else runThread runner operation
 
--- The choice -----------------------------------------------------------------------
-
 -- Note [The choice of a way]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~
 -- On a worker an application costs least, but its blocking and long computations delay all connections
@@ -133,13 +127,11 @@ awaitOrHandOver runner operation = do
 -- On GHC threads the timing continues. When the count has fallen from 1,024, applications return, but
 -- not before ten seconds, which double each time. Workers write without locks: a count may be lost.
 
--- | The current way in which applications run.
 data Chooser
   = -- | The style says so: nothing is timed.
     Always !Way
   | ByEvidence !Evidence
 
--- | The measurements for the choice.
 data Evidence = Evidence
   { evidenceWords :: !(MutablePrimArray RealWorld Int),
     -- | In nanoseconds.
@@ -173,7 +165,6 @@ newChooserWith clock reader = do
   writePrimArray words' patienceWord 10_000_000_000
   pure (ByEvidence (Evidence words' clock reader))
 
--- | The way of the next request.
 chosen :: Chooser -> IO Way
 chosen = \case
   Always way -> pure way
@@ -182,7 +173,6 @@ chosen = \case
 -- | When a timed request began; 0 for others.
 newtype Watch = Watch Int
 
--- | Note the start of an application.
 beginWatch :: Chooser -> IO Watch
 beginWatch = \case
   Always _ -> pure (Watch 0)
