@@ -153,6 +153,7 @@ pick (Field name value) p = case B.length name of
     joined = \case
       Nothing -> value
       Just before -> B.concat [before, ", ", value]
+{-# NOINLINE pick #-}
 
 connection :: ByteString -> Picked -> Picked
 connection value p

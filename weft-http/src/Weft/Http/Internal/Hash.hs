@@ -43,7 +43,6 @@ folded :: Word64 -> Word64 -> Word64
 folded (W64# a) (W64# b) = case timesWord2# (word64ToWord# a) (word64ToWord# b) of
   (# high, low #) -> W64# (wordToWord64# high) `xor` W64# (wordToWord64# low)
 
--- | A key of a map, with its hash.
 data Hashed = Hashed {-# UNPACK #-} !Int {-# UNPACK #-} !ByteString
 
 hashed :: Secret -> ByteString -> Hashed

@@ -94,7 +94,6 @@ repeated session@(Session context c intake) came@(Arrival from _) reading respon
         if ends then giving session came reading response (\_ _ _ -> pure Stops) else pure Nothing
 {-# OPAQUE repeated #-}
 
--- | Ask what is at hand, and keep what it finds.
 asking :: Session -> Arrival -> Reading Answerer -> IO (Maybe AtOnce)
 asking (Session context c intake) came@(Arrival _ n) reading = case readingParsed reading of
   Parsed h used

@@ -169,7 +169,6 @@ awaitRequest context c input = do
   ending <- liftIO (isNew c >>= \fresh -> if fresh then pure False else becomeIdle context c input)
   pure (if ending then Over else Awaits input)
 
--- | The client sends no more, or its time is up.
 endOfInput :: Context -> Connection -> Input -> Thread ()
 endOfInput context c input = do
   -- A connection that was idle when draining began is closed without a word: its client can try again.

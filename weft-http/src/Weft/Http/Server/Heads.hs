@@ -123,6 +123,7 @@ unknown heads given hash = do
         reading <$ writeArray (headsEntries heads) (placeOf hash) (KnownHead own reading)
   where
     fresh = pure $! Fresh (parseRequest (headsLimits heads) 0 given)
+{-# NOINLINE unknown #-}
 
 -- | 'parseRequest', given how many bytes it has looked at. Pure: Note [Heads that have come before].
 readHead :: Heads k -> Int -> ByteString -> Reading k

@@ -59,7 +59,6 @@ giveBack n = \case
   Input buffer 0 to | n >= to -> Input buffer 0 0
   input -> discard n input
 
--- | These bytes, in a buffer of their own.
 inputOf :: ByteString -> IO Input
 inputOf bytes
   | B.null bytes = pure NoInput

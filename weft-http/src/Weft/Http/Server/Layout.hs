@@ -51,7 +51,6 @@ layOut layout !own status !fields = case layout of
       before -> anew ref before own status fields
 {-# OPAQUE layOut #-}
 
--- | Render a beginning, and note it, given what was kept.
 anew :: IORef Laid -> Laid -> OwnFields -> Status -> [Field] -> IO (Either BadField Beginning)
 anew ref before own status fields = rendered <$ (writeIORef ref $! next)
   where

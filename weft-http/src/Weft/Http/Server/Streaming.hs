@@ -40,7 +40,6 @@ data Stream = OutStream
 -- | The unsent head; pieces, newest first; their size; octets of content so far.
 data Kept = Kept !ByteString [ByteString] !Int !Int64
 
--- | After this head, which was not sent.
 newStream :: ByteString -> Delimiting -> Exchange -> IO Stream
 newStream h delimiting exchange = do
   kept <- newIORef (Kept h [] 0 0)

@@ -94,7 +94,6 @@ runOnce (Thread body) = Thread (oneShot (\k -> body k))
 receiveTo :: Connection -> Buffer -> Int -> Int -> Thread Int
 receiveTo = transportReceive . transportOf
 
--- | The layers of a connection, or its socket.
 transportOf :: Connection -> Transport
 transportOf c = fromMaybe (socketTransport (connectionSocket c)) (connectionTransport c)
 

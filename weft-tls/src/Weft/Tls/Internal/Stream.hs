@@ -158,7 +158,6 @@ sendTo s pieces = do
 largePortion :: Int
 largePortion = 4 * recordSize
 
--- | The capacity of a record.
 recordSize :: Int
 recordSize = 16_384
 

@@ -98,6 +98,7 @@ convert :: Making -> IORef Converted -> Http.ResponseHeaders -> IO [Field]
 convert making ref headers = fields <$ when (all isLiteralField fields) (writeIORef ref (Converted headers fields))
   where
     !fields = fieldsOf making headers
+{-# NOINLINE convert #-}
 
 -- | Run the body of a stream. Output is passed on when its page is full, at a flush, and at the end.
 streaming :: Place -> Sink -> Wai.StreamingBody -> IO ()
