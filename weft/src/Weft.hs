@@ -121,7 +121,6 @@ import Data.Text.Encoding (encodeUtf8)
 import Weft.Internal.Backend.Choose (BackendChoice (..))
 import Weft.Internal.Core.Cancel (Cancelled (..), condemnFrom)
 import Weft.Internal.Core.Scheduler (ThreadExit (..))
-import Weft.Internal.Core.Self
 import Weft.Internal.Core.SystemCall (SystemCall (Blocking, RandomBytes, WorkerCount))
 import Weft.Internal.Core.Trace
 import Weft.Internal.Kernel.System

@@ -1,8 +1,7 @@
 {-# OPTIONS_GHC -O2 #-}
 
 -- |
--- Broadcasts: every subscriber gets every message, for news, changes of configuration,
--- chat rooms.
+-- Broadcasts: every subscriber gets every message, for news, changes of configuration, chat rooms.
 --
 -- >>> import Weft
 -- >>> :{
@@ -18,14 +17,12 @@
 -- :}
 -- (Just (Message "one"),Just (Missed 1),Just (Message "three"))
 --
--- == Slow subscribers
+-- Publishing never waits, and memory is bounded: the last messages are kept, as many as 'newBroadcast' says,
+-- with or without listeners, and a subscriber that is further back misses the oldest and is told how many
+-- ('Missed'). Where none may miss anything, use a channel for each: @mapM_ (\`'Weft.Channel.send'\` message)
+-- subscribers@.
 --
--- Publishing never waits, and memory is bounded: the last messages are kept, as many as 'newBroadcast'
--- says, and a subscriber that is further back misses the oldest and is told how many ('Missed'). Where
--- none may miss anything, use a channel for each:
--- @mapM_ (\`'Weft.Channel.send'\` message) subscribers@.
---
--- Messages are kept with or without listeners. A subscription costs a word. A broadcast belongs to one run.
+-- A subscription costs a word. A broadcast belongs to one run.
 module Weft.Broadcast
   ( Broadcast,
     newBroadcast,
@@ -59,7 +56,6 @@ import Weft.Internal.Data.Conditional
 import Weft.Internal.Sync
 import Weft.Internal.Sync.Channel (ChannelClosed (..))
 import Weft.Internal.Sync.Choice
-import Weft.Internal.Sync.WaitQueue
 
 -- A broadcast does not know its subscribers: a subscription is the number of its next message, so
 -- dropping one needs no clean-up.

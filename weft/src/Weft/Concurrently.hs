@@ -1,6 +1,5 @@
 -- |
--- Several things at once, as one call: both of two, the first of two, one for each
--- element.
+-- Several things at once, as one call: both of two, the first of two, one for each element.
 --
 -- Everything here is made of scopes ("Weft.Scope"): when a call returns or raises, no thread of it is left,
 -- finalizers included. The first exception of a part cancels the other parts and is raised as it was. Parts
@@ -74,12 +73,10 @@ concurrently_ left right = asOneCall $ \scope -> do
   forkIn_ scope (void left)
   forkIn_ scope (void right)
 
--- | Run both until one of them has ended; cancel the other, and wait for its end.
--- The one that ends first decides, by its result or by its exception.
---
--- The result of the other one is dropped, even if it had ended, too: a race of two
--- 'Weft.Channel.receive's may lose a value. For the first of several operations there is "Weft.Select",
--- and for a time limit "Weft.Timeout", which lose nothing.
+-- | Run both until one of them has ended, by a result or an exception; cancel the other, and wait for its
+-- end. Its result is dropped, even if it had ended, too: a race of two 'Weft.Channel.receive's may lose a
+-- value. For the first of several operations there is "Weft.Select", for a time limit "Weft.Timeout", which
+-- lose nothing.
 race :: Thread a -> Thread b -> Thread (Either a b)
 race left right = asOneCall $ \scope -> do
   first <- effect newResultVar
@@ -138,16 +135,13 @@ forConcurrentlyN_ n xs f = do
     let consume = nextOf feed >>= maybe (pure ()) (\(_, x) -> f x >> consume)
     replicateM_ (atMost n xs) (forkIn_ scope consume)
 
--- | A thread that is combined with others by running them at once: '<*>' is
--- 'concurrently', '<|>' is 'race', and 'empty' waits for ever.
+-- | A thread that is combined with others by running them at once: '<*>' is 'concurrently', '<|>' is 'race',
+-- and 'empty' waits for ever. It is no monad, because the second part would have to wait for the first.
 --
 -- >>> import Weft
 -- >>> import Control.Applicative
 -- >>> run (runConcurrently (liftA2 (,) (Concurrently (pure 1)) (Concurrently (yield >> pure 'x'))))
 -- (1,'x')
---
--- Results, exceptions and cancellation are as there. It is no monad, because the second part would have
--- to wait for the first.
 newtype Concurrently a = Concurrently {runConcurrently :: Thread a}
   deriving newtype (Functor)
 

@@ -1,9 +1,7 @@
--- | Waiting for descriptors that Weft does not own: an eventfd, a terminal, inotify, an inherited pipe,
--- a socket of another library. The program reads, writes and closes them by itself; a worker waits for
--- them with its own event source, and no OS thread is occupied (as
--- @threadWaitRead@ in GHC's event manager, O'Sullivan & Tibell 2010).
---
--- For descriptors that Weft has opened there is 'Weft.Socket.awaitReadable', which is seldom needed.
+-- | Waiting for descriptors that Weft does not own: an eventfd, a terminal, inotify, an inherited pipe, a
+-- socket of another library. The program reads, writes and closes them by itself; a worker waits for them
+-- with its own event source (as @threadWaitRead@ in GHC's event manager, O'Sullivan & Tibell 2010). For
+-- descriptors that Weft has opened there is 'Weft.Socket.awaitReadable', which is seldom needed.
 module Weft.Descriptor (awaitReadableFd, awaitWritableFd, closeFdWith, Fd (..)) where
 
 import System.Posix.Types (Fd (..))

@@ -1,3 +1,4 @@
+-- |
 -- Files and directories. No operation holds up a worker: io_uring carries it out where the worker has
 -- one, a bounded pool of OS threads elsewhere. Paths are bytes, as the system has them, without NUL
 -- ('Data.ByteString.Char8.pack' or a better-suited encoder). A refusal of the system is an 'IOError'

@@ -10,9 +10,8 @@
 -- :}
 -- "alice"
 --
--- Reading and writing take constant time (logarithmic in the number of keys that a thread has set), and
--- no other thread can see or change the value. What a child inherits it inherits when it is forked;
--- later changes in either are not seen by the other.
+-- Reading and writing take time logarithmic in the number of keys that a thread has set. What a child
+-- inherits it inherits when it is forked; later changes in either are not seen by the other.
 module Weft.Local
   ( Local,
     newLocal,
@@ -32,7 +31,6 @@ import Data.Primitive.PrimVar
 import GHC.Exts (Any)
 import System.IO.Unsafe (unsafePerformIO)
 import Unsafe.Coerce (unsafeCoerce)
-import Weft.Internal.Core.Self
 import Weft.Internal.Core.Trace
 
 -- | A key for values of one type, with the value of threads that have set none.

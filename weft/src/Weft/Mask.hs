@@ -23,26 +23,20 @@ module Weft.Mask
   )
 where
 
-import Control.Exception (MaskingState (..))
 import Control.Monad (void)
 import Control.Monad.Catch (mask, mask_, uninterruptibleMask, uninterruptibleMask_)
 import Weft.Internal.Core.SystemCall (SystemCall (WorkerCount))
-import Weft.Internal.Core.Trace hiding (Masking (..))
-import Weft.Internal.Core.Trace qualified as Trace
+import Weft.Internal.Core.Trace
 
 -- | The masking state of this thread.
 getMaskingState :: Thread MaskingState
-getMaskingState =
-  self >>= \tcb -> pure $ case stateMasking (tcbState tcb) of
-    Trace.Unmasked -> Unmasked
-    Trace.MaskedInterruptible -> MaskedInterruptible
-    Trace.MaskedUninterruptible -> MaskedUninterruptible
+getMaskingState = stateMasking . tcbState <$> self
 
 -- | Run a part of a masked region unmasked. In an uninterruptible one it changes nothing.
 interruptible :: Thread a -> Thread a
 interruptible body =
   self >>= \tcb -> case stateMasking (tcbState tcb) of
-    Trace.MaskedInterruptible -> under Trace.Unmasked body
+    MaskedInterruptible -> under Unmasked body
     _ -> body
 
 -- | Raise what is waiting to be raised, unless this region is uninterruptible. Does not block, and lets

@@ -1,11 +1,10 @@
 -- |
 -- The scheduler on a page: what running threads means. Read this first.
 --
--- A thread is a value, the lazy tree of its system calls ('Trace'), as in Claessen's
--- /A Poor Man's Concurrency Monad/ (1999). So a scheduler is a program that walks over such
--- trees: it forces the first node of a tree, which runs the pure code of that thread up to its
--- next system call and no further; does what the node says; and walks on, in this tree or in
--- another (Li & Zdancewic 2007, section 3).
+-- A thread is a value, the lazy tree of its system calls ('Trace'; Claessen 1999). So a scheduler is a
+-- program that walks over such trees: it forces the first node of a tree, which runs the pure code of
+-- that thread up to its next system call and no further; does what the node says; and walks on, in this
+-- tree or in another (Li & Zdancewic 2007, section 3).
 --
 -- 'runModel' is that walk and nothing else. It takes turns: a thread runs until it yields, waits
 -- or ends. The scheduler that programs run on ("Weft.Internal.Core.Scheduler") does the same under its
@@ -82,7 +81,7 @@ runOn home answer program = do
         Leave rest a -> goOnAs (leaveFrame state) (rest a)
         Throw e -> case stateFrames state of
           HandlerFrame handler outside outer ->
-            goOnAs state {stateFrames = MaskFrame outside outer, stateMasking = max MaskedInterruptible (stateMasking state)} (handler e)
+            goOnAs state {stateFrames = MaskFrame outside outer, stateMasking = handlerMasking (stateMasking state)} (handler e)
           MaskFrame outside outer -> goOnAs state {stateFrames = outer, stateMasking = outside} (Throw e)
           NoFrames -> ((identityNumber me, e) :) <$> schedule new others
         -- Questions and changes of the thread's own control block, masks among them.

@@ -20,12 +20,11 @@
 -- (Just "HELLO alice",Just "DATA 5","abcde",Nothing)
 --
 -- [Bounds] 'readLine' and 'readUntil' have a bound: a peer that sends no end of line must not fill the
---          memory.
--- [What is given out] Every 'ByteString' is a copy that is never written to, and keeps no more memory
---                     than it has bytes.
--- [Nothing is lost] A read that fails, is cancelled or meets a time limit has taken nothing: what was
---                   received stays in
---   the reader, and the next read begins with it.
+--   memory.
+-- [What is given out] Every 'ByteString' is a copy that is never written to, and keeps no more memory than it
+--   has bytes.
+-- [Nothing is lost] A read that fails, is cancelled or meets a time limit has taken nothing: the next read
+--   begins with what was received.
 -- [Threads] One reads at a time. Receiving from the socket past its reader takes bytes out of the middle.
 --
 -- All that waits here waits as 'Weft.Socket.receive' does, and fails as that does.

@@ -6,9 +6,8 @@
 --   'relay' client server
 -- @
 --
--- [Memory] A direction has one buffer of 16 KB and receives again when all of that was sent: a slow
---          reader slows its
---   writer down, and nothing piles up in the program.
+-- [Memory] A direction has one buffer of 16 KB and receives again when all of that was sent: a slow reader
+--   slows its writer down, and nothing piles up in the program.
 -- [Half-close] An end of stream is passed on as one: the other socket is shut down for sending.
 module Weft.Relay (relay, forward) where
 

@@ -31,11 +31,9 @@ import Data.IORef
 import Data.Primitive.MutVar
 import GHC.Stack (CallStack, HasCallStack, callStack)
 import System.Mem.Weak (deRefWeak)
-import Weft.Internal.Core.BackOff (transactionally)
 import Weft.Internal.Core.Cancel
 import Weft.Internal.Core.Park (answer, blockedOnNumber, stillWaits, waitFor)
 import Weft.Internal.Core.Retries
-import Weft.Internal.Core.Self
 import Weft.Internal.Core.SystemCall
 import Weft.Internal.Core.Trace
 import Weft.Internal.Os.AtEnd (forget, register)
@@ -82,10 +80,10 @@ import Weft.Internal.Os.Masked (interruptiblyMasked)
 -- changed. Cancellable then; when the transaction had committed, its result is returned, and the
 -- cancellation comes at the next system call.
 --
--- The first try runs on the worker, as any effect does. A thread that waits is woken by transactions of
--- threads on its worker, while the worker has something else to do. Otherwise the wait costs a GHC
--- thread (about a kilobyte), and is over when GHC's scheduler gets to run that: at once when a
--- capability is idle, within its time slice (20 milliseconds) when the workers are busy.
+-- A thread that waits is woken by transactions of threads on its worker, while the worker has something else
+-- to do. Otherwise the wait costs a GHC thread (about a kilobyte), and is over when GHC's scheduler gets to
+-- run that: at once when a capability is idle, within its time slice (20 milliseconds) when the workers are
+-- busy.
 --
 -- Throws what the transaction throws, and 'Control.Exception.BlockedIndefinitelyOnSTM' when nothing can
 -- ever change a variable it waits for.

@@ -15,11 +15,11 @@
 --
 -- == Failures
 --
--- An exception that ends a thread of a scope cancels the others and is raised in the owner as
--- 'ChildFailed', which says which thread it was. It is wrapped, because the owner did not make the call
--- that failed: a handler for 'IOError' around a scope would otherwise take it for that of its own call.
--- Where a failure is a result that the owner expects, 'forkTryIn' makes it one. The functions of
--- "Weft.Concurrently", which look like one call, raise exceptions as they were.
+-- An exception that ends a thread of a scope cancels the others and is raised in the owner as 'ChildFailed',
+-- which says which thread it was. It is wrapped, because the owner did not make the call that failed: a
+-- handler for 'IOError' around a scope would take it for that of its own call. 'forkTryIn' makes an expected
+-- failure a result. The functions of "Weft.Concurrently", which look like one call, raise exceptions as they
+-- were.
 --
 -- A thread that was cancelled ('Weft.Cancelled'), or left with 'Weft.exit', has not failed.
 module Weft.Scope
@@ -141,7 +141,7 @@ awaitAny children = select [(child,) <$> onChild child | child <- children]
 
 -- | To find a child ended, as 'awaitChild' does: for "Weft.Select".
 onChild :: Child a -> Choice a
-onChild (Child t result) = onResult (endOf t) result `andThen` either throwM pure
+onChild (Child t result) = onResult (endOf t) "" result `andThen` either throwM pure
 
 awaitOutcome :: Child a -> Thread (Either ChildFailed a)
 awaitOutcome (Child t result) = readResult (endOf t) result

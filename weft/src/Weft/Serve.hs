@@ -14,17 +14,14 @@
 --   unless (ByteString.null bytes) $ 'Weft.Socket.sendAll' client bytes >> echo client
 -- @
 --
--- [Sessions] They are threads of a scope ("Weft.Scope") that ends with the server, spread over the
---            workers in turn. A session's
---   socket is closed when it ends, however it ends.
--- [Failures] A session that fails disturbs no other. Connections that were aborted before they were
---            accepted are passed over; when
---   there is no descriptor left, accepting goes on when one is free, and the operator is told once
+-- [Sessions] They are threads of a scope ("Weft.Scope") that ends with the server, spread over the workers in
+--   turn. A session's socket is closed when it ends, however it ends.
+-- [Failures] A session that fails disturbs no other. Connections that were aborted before they were accepted
+--   are passed over; when there is no descriptor left, accepting goes on when one is free
 --   ('Weft.Socket.accept').
 -- [The end] When 'serveUntil' has ended, the listening socket is closed; the sessions go on for at most
---           'serveGrace', and those that
---   are left are cancelled, as all are when the server itself is cancelled. It ends after their
---   finalizers.
+--   'serveGrace', and those that are left are cancelled, as all are when the server itself is cancelled. It
+--   ends after their finalizers.
 module Weft.Serve
   ( serveTcp,
     serveOn,

@@ -1,3 +1,4 @@
+-- |
 -- TCP, UDP and Unix-domain sockets for threads. Addresses, families and options are those of the
 -- package @network@.
 --

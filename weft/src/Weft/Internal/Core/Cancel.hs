@@ -2,10 +2,9 @@
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | Cancellation: from the request to the wait that ends. A cancellation travels as a message to the
--- thread's worker, where everything else happens: this module owns the states of a thread's 'Status'
--- and their changes. Schedulers look for one before a system call; kernels say when a wait may be
--- interrupted. See Note [Cancellation].
+-- | Cancellation: from the request, which is a message to the thread's worker, to the wait that ends. Owns
+-- the states of a thread's 'Status' and their changes. Schedulers look for one before a system call; kernels
+-- say when a wait may be interrupted. See Note [Cancellation].
 module Weft.Internal.Core.Cancel
   ( -- * Asking
     condemn,
@@ -48,9 +47,9 @@ import Weft.Internal.Data.Conditional
 
 -- Note [Cancellation]
 -- ~~~~~~~~~~~~~~~~~~~
--- A thread lives on one worker, its home. Only the home, outside user code, acts on a status or
--- writes it; other threads only read which worker is the home, and post a message there. So a
--- status has no races, and these are all its changes:
+-- A thread lives on one worker, its home. Only the home, outside user code, acts on a status or writes
+-- it; other threads read which worker is the home, and post a message there. So a status has no races,
+-- and these are all its changes:
 --
 --   Going     --condemn-->    Condemned    noticed at the next system call
 --   Waiting   --condemn-->    Condemned    and the wait's abort action runs, once
@@ -61,16 +60,15 @@ import Weft.Internal.Data.Conditional
 --   Going, Waiting --move-->  Going        at another home (Condemned keeps its list)
 --   any       --end-->        Ended
 --
--- The end of a wait writes nothing: a Waiting whose wait is over means Going, because abort
--- actions do nothing when their wait is over.
+-- The end of a wait writes nothing: abort actions do nothing when their wait is over, so a Waiting whose
+-- wait is over means Going. A wait under an uninterruptible mask never becomes Waiting.
 --
--- A message that misses the thread goes on to its new home. The old home moves the thread and
--- changes the status first; so at most one message is one step late, and none is lost.
+-- A message that misses the thread follows it. The old home moves the thread and changes the status
+-- first; so at most one message is one step late, and none is lost.
 --
--- An abort only asks. The operation retires by its own completion: with success, and the
--- thread continues and is still Condemned; or with ECANCELED, and the exception is raised
--- there. So an operation that succeeded is never lost. A wait under an uninterruptible mask
--- never becomes Waiting.
+-- An abort only asks. The operation retires by its own completion: with success, and the thread goes on
+-- and is still Condemned; or with ECANCELED, and the exception is raised there. So an operation that
+-- succeeded is never lost.
 
 -- | Raised in a thread that was cancelled, which it ends silently. An asynchronous exception: code that
 -- handles "all synchronous exceptions" lets it pass.
@@ -166,15 +164,23 @@ interruptibleAgain tcb waiting = case tcbIdentity tcb of
 -- | The exception to raise in this thread now, if one is on its way: then it is no longer. The masking
 -- state is the caller's business.
 takeInterruption :: Tcb -> IO (Maybe SomeException)
-takeInterruption tcb = case tcbIdentity tcb of
+takeInterruption = firstInterruption $ \status home later -> do
+  rest <- applying later
+  if null rest then goes status home else writeCell status (Condemned home rest)
+
+-- | The exception that 'takeInterruption' would take; it stays pending.
+interruption :: Tcb -> IO (Maybe SomeException)
+interruption = firstInterruption (\_ _ _ -> pure ())
+
+-- | The first exception that is on its way; what to do then, given those after it.
+firstInterruption :: (Cell Status -> Home -> Seq Cancellation -> IO ()) -> Tcb -> IO (Maybe SomeException)
+firstInterruption found tcb = case tcbIdentity tcb of
   Nobody -> pure Nothing
   Identity _ status ->
     readCell status $ \case
       Condemned home several ->
         applying several >>= \case
-          Cancellation e _ :<| later -> do
-            rest <- applying later
-            Just e <$ if null rest then goes status home else writeCell status (Condemned home rest)
+          Cancellation e _ :<| later -> Just e <$ found status home later
           Empty -> Nothing <$ goes status home
       _ -> pure Nothing
 
@@ -182,18 +188,6 @@ takeInterruption tcb = case tcbIdentity tcb of
 goes :: Cell Status -> Home -> IO ()
 goes status home = case homeGoing home of
   SharedStatus going -> writeCell status going
-
--- | The exception that 'takeInterruption' would take; it stays pending.
-interruption :: Tcb -> IO (Maybe SomeException)
-interruption tcb = case tcbIdentity tcb of
-  Nobody -> pure Nothing
-  Identity _ status ->
-    readCell status $ \case
-      Condemned _ several ->
-        applying several >>= \case
-          Cancellation e _ :<| _ -> pure (Just e)
-          Empty -> pure Nothing
-      _ -> pure Nothing
 
 -- | How a thread goes on whose wait has ended with @ECANCELED@: with the exception that was on its way, or as
 -- given when none may be raised: an operation also ends so when another thread closes its descriptor.

@@ -63,8 +63,7 @@ import Weft.Internal.Data.Roll qualified as Roll
 --   A place is occupied until one write empties it, and the OS thread that has made this write
 --   makes the parked thread ready, once.
 --
--- Nothing else ends a wait, and nothing must be found in a table: each list drops the empty
--- places that it meets. The ways to empty one:
+-- Nothing else ends a wait, and each list drops the empty places that it meets. The ways to empty one:
 --
 --   answer        by a worker: empty, uncounted in the roll, ready; for a thread of another
 --                 worker a message does the last two
@@ -75,21 +74,18 @@ import Weft.Internal.Data.Roll qualified as Roll
 --
 -- Which write. A place that only workers answer is written plainly if there is one worker (Note [The
 -- only worker] in "Weft.Internal.Core.Atomic"), and swapped otherwise. One that any OS thread may
--- answer ('resumed') is always swapped: its writers are 'answerFromAnywhere' and the users of
--- 'claimAtomically', and no queue holds it.
+-- answer ('resumed') is always swapped, and no queue holds it.
 --
 -- Visibility. A worker answers between two looks for deadlocks, which are messages, so a thread that it
 -- has answered may be in no list until the message has come. Another OS thread may answer in the middle
--- of a look: its thread counts as waiting until the message comes ('Answering'), for something outside,
--- which is no deadlock.
+-- of a look: until the message comes its thread waits for something outside, which is no deadlock.
 --
 -- Retention. The place holds the continuation, unless any OS thread may answer: then the right to
 -- answer holds it, so that a thread that can no longer be answered is garbage (Note [Waiting in a
 -- transaction] in "Weft.STM").
 --
--- A thread in `select` has a place of the second kind, and for each choice one (`OneOf`) that
--- points to it and is empty when it is: the same one write chooses (Note [Choices] in
--- "Weft.Internal.Sync.Choice").
+-- A thread in `select` has a place of the second kind, and for each choice one (`OneOf`) that points to
+-- it and is empty when it is (Note [Choices] in "Weft.Internal.Sync.Choice").
 
 -- | Blocked on the object with this number.
 blockedOnNumber :: Int -> Reason -> BlockedOn
@@ -113,12 +109,6 @@ waitDecided home anyone blockedOn o k leave = do
   takeBack <- leave waiter
   untilCancelledBy tcb (takeBack >>= \taken -> when taken (withdraw tcb waiter (pure ())))
 {-# INLINE waitDecided #-}
-
--- | The control block, with a number, of a thread that is about to wait.
-identified :: Home -> Tcb -> IO Tcb
-identified home tcb = case tcbIdentity tcb of
-  Identity {} -> pure tcb
-  Nobody -> homeIdentify home tcb
 
 -- | Make the entry in the list of parked threads of one with a number. Not a part of 'waitFor': its
 -- caller's stack holds little in between.

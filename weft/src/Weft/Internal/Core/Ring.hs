@@ -3,9 +3,9 @@
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | The first-in-first-out queue of ready threads. Control blocks and continuations, two words for
--- each thread, in a list of chunks for one owner, its worker: a large queue grows without a copy, and
--- a minor collection scans only what was written. See Note [Chunks].
+-- | The first-in-first-out queue of a worker's ready threads: control blocks and continuations in a list of
+-- chunks. A large queue grows without a copy, and a minor collection scans only what was written. See Note
+-- [Chunks].
 module Weft.Internal.Core.Ring (ReadyRing, newRing, pushRing, popRing, sizeRing, foldRing, anyRing) where
 
 import Control.Monad (when)

@@ -52,13 +52,10 @@ import Weft.Internal.Core.Cancel
 import Weft.Internal.Core.Policy
 import Weft.Internal.Core.Primitive (Behaviour (..), Primitive (..), VariableState (..))
 import Weft.Internal.Core.Ring (popRing)
-import Weft.Internal.Core.Scheduler.Anonymous
 import Weft.Internal.Core.Scheduler.Fork
 import Weft.Internal.Core.Scheduler.Fuel
 import Weft.Internal.Core.Scheduler.State
-import Weft.Internal.Core.Scheduler.Strays
 import Weft.Internal.Core.Scheduler.Takeover
-import Weft.Internal.Core.Self
 import Weft.Internal.Core.Standing (samePointer)
 import Weft.Internal.Core.SystemCall (SystemCall (..))
 import Weft.Internal.Core.Trace
@@ -110,7 +107,7 @@ sliced s dispatches begin = do
             writeMutVar (schedulerUnentered s) Parked
             let fuel = schedulerFuel s - cost * raised
                 -- It was meant for no running thread: Note [Strays] in
-                -- "Weft.Internal.Core.Scheduler.Strays".
+                -- "Weft.Internal.Core.Scheduler.Takeover".
                 (stray, rest) = case unentered of
                   Parked -> (False, Throw e)
                   _ -> (True, if overflown e then Throw e else unentered)
@@ -171,17 +168,16 @@ dispatched s n tcb = do
 
 -- Note [What a step carries]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~
--- A node costs some 70 instructions, so it matters which values 'step' has at hand and saves
--- around the next segment of the thread: the scheduler, the control block, the fuel.
+-- A node costs some 70 instructions, so it matters which values 'step' has at hand and saves around the next
+-- segment of the thread: the scheduler, the control block, the fuel.
 --
 --   * All three are evaluated when they are passed (the bangs, and -fworker-wrapper-cbv): a
 --     test whose answer may be a thunk would save everything on the stack.
---   * The parts of the scheduler stay inside it, but for the carrier's line. A function here that
---     'step' calls and that takes the scheduler apart is OPAQUE, or GHC would pass it the parts
---     and read those before the loop. All else that is not inlined is NOINLINE, so that its
---     arguments are passed evaluated.
+--   * The parts of the scheduler stay inside it, but for the carrier's line. A function that 'step'
+--     calls and that takes the scheduler apart is OPAQUE, or GHC would pass it the parts and read
+--     those before the loop. All else that is not inlined is NOINLINE, so that its arguments are
+--     passed evaluated. Rare cases, and those that wait, are such functions.
 --   * Nothing is floated out of the loop (-fno-full-laziness), for the same reason.
---   * Rare cases, and those that wait, are functions of their own, which end in 'step' or 'next'.
 
 -- | Run the current thread from this node on, which counts as fuel (at least 1). See Note [What a step
 -- carries].
@@ -353,7 +349,7 @@ raise s (Tcb identity state) e fuel = go (stateFrames state) (stateMasking state
     go frames masking = case frames of
       MaskFrame outer rest -> go rest outer
       HandlerFrame handler outer rest -> do
-        let !tcb = Tcb identity state {stateFrames = MaskFrame outer rest, stateMasking = max MaskedInterruptible masking}
+        let !tcb = Tcb identity state {stateFrames = MaskFrame outer rest, stateMasking = handlerMasking masking}
         become (schedulerHere s) tcb
         enterUser (lineOf s)
         step s tcb (handler e) fuel

@@ -3,10 +3,9 @@
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | A list of live things, cleared of dead ones now and then. Variables that each say whether they
--- are live (a thread that waits, "Weft.Internal.Core.Park"). One enters when it becomes live, and
--- need not be found when it dies: the list is swept now and then. One worker owns a roll, and one OS
--- thread at a time uses it: Note [The roll].
+-- | A list of variables that each say whether they are live (a thread that waits, "Weft.Internal.Core.Park").
+-- One enters when it becomes live, and need not be found when it dies: the list is swept now and then. One
+-- worker owns a roll, and one OS thread at a time uses it: Note [The roll].
 module Weft.Internal.Data.Roll (Roll, newRoll, enter, makeRoom, leave, tidy, living, changes, foldRoll) where
 
 import Control.Monad (when)

@@ -1,9 +1,8 @@
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | The timers of one worker. For millions of sleeping threads, and for time limits that are nearly
--- always cancelled. One OS thread at a time uses a queue. Deadlines are nanoseconds of the caller's
--- clock. See Note [The heap].
+-- | The timers of one worker, for millions of sleeping threads, and for time limits that are nearly always
+-- cancelled. One OS thread at a time uses a queue. Deadlines are nanoseconds of the caller's clock.
 module Weft.Internal.Data.Timers
   ( Timers,
     new,

@@ -2,10 +2,9 @@
 {-# LANGUAGE OverloadedStrings #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | All threads of a run, as they are at one moment. Each worker looks at its own threads, between
--- two slices, when the request comes through its inbox, without locks. One whose thread is stuck
--- answers when it has been taken over; of one that does not answer, only the threads that hold OS
--- threads are seen. Called on ordinary GHC threads: it waits.
+-- | All threads of a run, as they are at one moment. Each worker looks at its own threads, between two
+-- slices, without locks. One whose thread is stuck answers when it has been taken over; of one that does not
+-- answer, only the threads that hold OS threads are seen. Called on ordinary GHC threads: it waits.
 module Weft.Internal.Observe.Dump
   ( Snapshot (..),
     Entry (..),

@@ -1,8 +1,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | How the rest of the program reaches a worker. A worker's door is there before the worker is, and
--- stays when another carrier takes the worker over. This module makes the doors of a run, and answers
--- what others ask of a worker: its counters, its threads, whether it is stuck.
+-- | How the rest of the program reaches a worker, before it has started and whatever carrier it has: its
+-- messages, its counters, its threads, whether it is stuck.
 module Weft.Internal.Run.Door
   ( Door (..),
     newDoors,
@@ -28,11 +27,10 @@ import Data.IntMap.Strict qualified as IntMap
 import Data.Maybe (catMaybes)
 import Data.Primitive.Array
 import Data.Primitive.PrimVar
-import Weft.Internal.Core.BackOff (newBackOff)
 import Weft.Internal.Core.Guests (newGuests)
 import Weft.Internal.Core.Park (parkedCount, visitParked)
 import Weft.Internal.Core.Policy
-import Weft.Internal.Core.Retries (newRetries)
+import Weft.Internal.Core.Retries (newBackOff, newRetries)
 import Weft.Internal.Core.Ring (pushRing)
 import Weft.Internal.Core.Scheduler
 import Weft.Internal.Core.Trace

@@ -1,9 +1,8 @@
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | The end of a run: every thread is cancelled and ends. When the main thread has ended, each worker
--- cancels its threads, and goes on until none is left in the whole run. Called by the worker's loop,
--- between two slices. See Note [The end of a run].
+-- | The end of a run. When the main thread has ended, each worker cancels its threads, and goes on until none
+-- is left in the whole run. Called by the worker's loop, between two slices. See Note [The end of a run].
 module Weft.Internal.Run.Ending (Ending, newEnding, endingQuiet, endThreads, countLiving) where
 
 import Control.Concurrent.MVar

@@ -1,12 +1,9 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | The unasked reports of a run to its operator, and signals. Threads that held a worker for too
--- long, deadlocks, dumps by signal, and the signals that end a run. It costs nothing until there is
--- something to look at.
+-- | The unasked reports of a run to its operator (threads that held a worker for too long, deadlocks), and
+-- signals: dumps, and the end of the run. It costs nothing until there is something to look at.
 module Weft.Internal.Run.Watch
-  ( DeadlockWatch,
-    newDeadlockWatch,
-    lookForDeadlock,
+  ( lookForDeadlock,
     watchStall,
     stillAway,
     countBlocked,
@@ -38,16 +35,11 @@ import Weft.Internal.Os.AtEnd (openDoors)
 import Weft.Internal.Os.Report (writeStderr)
 import Weft.Internal.Run.Door
 
--- | How many threads had been dispatched when we looked last.
-newtype DeadlockWatch = DeadlockWatch (IORef Int)
-
-newDeadlockWatch :: IO DeadlockWatch
-newDeadlockWatch = DeadlockWatch <$> newIORef (-1)
-
 -- | Called when all workers have slept for a while. First a look from outside; only if nothing speaks
--- against a deadlock are the workers asked for their threads, and not again before a thread has run.
-lookForDeadlock :: DeadlockWatch -> [Home] -> [Worker] -> (String -> IO ()) -> IO ()
-lookForDeadlock (DeadlockWatch lastLook) homes workers report = do
+-- against a deadlock are the workers asked for their threads, and not again before a thread has run: the
+-- variable has how many threads had been dispatched at the last look, -1 at first.
+lookForDeadlock :: IORef Int -> [Home] -> [Worker] -> (String -> IO ()) -> IO ()
+lookForDeadlock lastLook homes workers report = do
   looks <- mapM seemsStuck workers
   dispatched <- dispatches
   before <- readIORef lastLook

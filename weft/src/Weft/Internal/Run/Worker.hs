@@ -1,8 +1,8 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | A worker: one loop that runs ready threads and polls its kernel. Owns the loop that alternates
--- between running ready threads and polling the kernel, sleeps when there is nothing to do, and
--- shares work. On the carrier that owns the worker; all other code goes through its 'Door'.
+-- | A worker: one loop that alternates between running ready threads and polling the kernel, sleeps when
+-- there is nothing to do, and shares work. On the carrier that owns the worker; all other code goes through
+-- its 'Door'.
 module Weft.Internal.Run.Worker
   ( startWorker,
     adoptWorker,
@@ -31,8 +31,7 @@ import Weft.Internal.Data.Births
 import Weft.Internal.Data.Conditional
 import Weft.Internal.Data.Inbox
 import Weft.Internal.Kernel
-import Weft.Internal.Observe.Timeline
-import Weft.Internal.Observe.Timeline.Recorder (recordTakeover)
+import Weft.Internal.Observe.Timeline.Recorder (recordTakeover, recordedPolls, recordedSlice)
 import Weft.Internal.Os.Control
 import Weft.Internal.Os.Report (exceptionText)
 import Weft.Internal.Os.Sys (monotonicNow)

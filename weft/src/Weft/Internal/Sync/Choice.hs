@@ -22,8 +22,8 @@ import Weft.Internal.Sync (attempt)
 -- value has one receiver: if the claim fails, the value stays where it was, as after a
 -- cancellation.
 --
--- `select` tries the choices in the order of the list, parks and joins the queues in that order, and
--- once answered first leaves the others, in one node without user code in between. The races:
+-- `select` tries the choices in the order of the list, parks and joins the queues in that order, and once
+-- answered first leaves the others, without user code in between. The races:
 --
 -- (A) A queue that was joined delivers while others are being joined: that is an answer, and
 --     the thread continues when its worker reaches the end of the node.
@@ -34,7 +34,7 @@ import Weft.Internal.Sync (attempt)
 -- (C) A cancellation claims the place like an answer: either nothing was taken, or the thread
 --     continues with what it got and is cancelled at its next system call.
 -- (D) A thread leaves a queue late, after its answer. Its entry is a tombstone until then
---     (Note [Tombstones] in "Weft.Internal.Sync.WaitQueue").
+--     (Note [Tombstones] in "Weft.Internal.Sync").
 --
 -- Two threads in `select` never need to claim each other: a channel never has both senders and
 -- receivers that wait.
@@ -63,11 +63,11 @@ instance Functor Choice where
 andThen :: Choice a -> (a -> Thread b) -> Choice b
 andThen (Choice blockedOn verb try offer join use) next = Choice blockedOn verb try offer join (use >=> next)
 
--- | A choice of an object: how to try (what to do if it must wait, and with the result), what is
--- offered, how to join those that wait (what to do then, and if the state has changed) and to leave.
-choiceOf :: BlockedOn -> String -> (Home -> IO (Tried b) -> (b -> IO (Tried b)) -> IO (Tried b)) -> o -> (forall r. Home -> ParkedThread o b -> IO r -> IO r -> IO r) -> (Home -> IO ()) -> Choice b
+-- | A choice of an object: how to try, what is offered, how to join those that wait (what to do then, and if
+-- the state has changed) and to leave.
+choiceOf :: BlockedOn -> String -> (Home -> IO (Tried b)) -> o -> (forall r. Home -> ParkedThread o b -> IO r -> IO r -> IO r) -> (Home -> IO ()) -> Choice b
 choiceOf blockedOn verb now offer queueUp leave =
-  Choice blockedOn verb (\home -> now home (pure Later) (pure . Got)) offer (\home waiter -> queueUp home waiter (pure (Just leave)) (pure Nothing)) pure
+  Choice blockedOn verb now offer (\home waiter -> queueUp home waiter (pure (Just leave)) (pure Nothing)) pure
 
 -- | Wait for the first of several choices: exactly one happens, and its result is returned; the
 -- others take nothing and give nothing.

@@ -23,7 +23,6 @@ import Weft.Internal.Core.Park
 import Weft.Internal.Core.Trace
 import Weft.Internal.Sync
 import Weft.Internal.Sync.Mutex
-import Weft.Internal.Sync.WaitQueue
 
 -- | The queue of threads that will hold a mutex again.
 data Condition = Condition !(MutVar RealWorld (WaitQueue () ())) !BlockedOn

@@ -36,7 +36,6 @@ import Weft.Internal.Data.Cell
 import Weft.Internal.Data.Conditional
 import Weft.Internal.Sync
 import Weft.Internal.Sync.Choice
-import Weft.Internal.Sync.WaitQueue
 
 -- | A place for a value.
 data MVar a = MVar
@@ -147,7 +146,7 @@ queueToTake var home waiter joined changed = lookCell var $ \seen -> \case
 -- | To take the value, as 'takeMVar' does.
 onTake :: MVar a -> Choice a
 onTake MVar {mvarState = var, mvarBlockedOn = blockedOn} =
-  choiceOf (blockedTake blockedOn) "take" (takeNow var) () (queueToTake var) (leaveHungry var)
+  choiceOf (blockedTake blockedOn) "take" (\home -> takeNow var home (pure Later) (pure . Got)) () (queueToTake var) (leaveHungry var)
 
 -- | Take the value if there is one; what to do if there is none, what to do with it.
 takeNow :: Cell (MVarState a) -> Home -> IO r -> (a -> IO r) -> IO r
@@ -287,7 +286,7 @@ queueToRead var home waiter joined changed = lookCell var $ \seen -> \case
 -- | To read the value, as 'readMVar' does.
 onRead :: MVar a -> Choice a
 onRead MVar {mvarState = var, mvarBlockedOn = blockedOn} =
-  choiceOf (blockedRead blockedOn) "read" (const (readNow var)) () (queueToRead var) (leaveHungry var)
+  choiceOf (blockedRead blockedOn) "read" (\_ -> readNow var (pure Later) (pure . Got)) () (queueToRead var) (leaveHungry var)
 
 readNow :: Cell (MVarState a) -> IO r -> (a -> IO r) -> IO r
 readNow var none use = again

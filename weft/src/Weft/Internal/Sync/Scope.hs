@@ -31,7 +31,6 @@ import Weft.Internal.Core.Atomic (changing, freshNumber, newShared)
 import Weft.Internal.Core.Cancel
 import Weft.Internal.Core.Park
 import Weft.Internal.Core.Scheduler (ThreadExit (..))
-import Weft.Internal.Core.Self
 import Weft.Internal.Core.SystemCall (Ends (..), Reason (..), SystemCall (WorkerCount))
 import Weft.Internal.Core.Trace
 import Weft.Internal.Data.Conditional
@@ -43,9 +42,9 @@ import Weft.Internal.Sync (awaitIn)
 -- One variable holds the whole state and is changed atomically; its phases are
 --
 --   Open     takes threads.
---   Closing  takes none; its threads were cancelled. Entered when the owner's body has
---            returned and no awaited thread is left, when an exception has left the body,
---            when a thread has failed, and by 'cancelScope'. Left only for Closed.
+--   Closing  takes none; its threads were cancelled. Entered when the owner's body has returned and no
+--            awaited thread is left, when an exception has left the body, when a thread has failed, and
+--            by 'cancelScope'. Left only for Closed.
 --   Closed   has no threads. Only the owner enters it.
 --
 -- A thread is counted before it is forked (`reserve`), registers as its first act (`arrive`), masked,

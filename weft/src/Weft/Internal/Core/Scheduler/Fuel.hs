@@ -13,8 +13,8 @@ import Weft.Internal.Core.Trace
 
 -- | The cancellation to raise in this thread, whose fuel is used up, in place of its next node. Only in front
 -- of an effect: not between an operation that has succeeded and the frames that are entered or left with its
--- result. 'Weft.Mutex.withMutex' locks and then enters the frame that unlocks, 'Weft.Timeout.timeout' leaves
--- the frames of its body; with little fuel a cancelled thread would lose what it holds.
+-- result, or a cancelled thread would lose what it holds ('Weft.Mutex.withMutex' locks and then enters the
+-- frame that unlocks).
 dueAtPause :: Scheduler -> Tcb -> Trace -> IO (Maybe SomeException)
 dueAtPause s tcb trace
   | not (onlyPauses s) && mayCancelBefore trace = cancelledNow tcb
@@ -31,10 +31,10 @@ isCondemned tcb = case tcbIdentity tcb of
   Nobody -> pure False
   Identity _ status -> not <$> notCondemned status
 
--- | The fuel of a loop might always end on the same node, where it cannot be cancelled. So a thread
--- that is to be cancelled begins its next dispatch with up to 15 nodes that do nothing, irregular in
--- the number of the dispatch (Knuth's multiplicative hash), and fewer than there is fuel, or a masked
--- thread would come to nothing else.
+-- | The fuel of a loop might always end on the same node, where it cannot be cancelled. So a thread that is
+-- to be cancelled begins its next dispatch with up to 15 nodes that do nothing, irregular in the number of
+-- the dispatch (Knuth's multiplicative hash), and fewer than there is fuel, or a masked thread would come to
+-- nothing else.
 outOfStep :: Int -> Int -> Trace -> Trace
 outOfStep fuel n = go (((n * 2_654_435_761) `unsafeShiftR` 28 .&. 0xffff) `rem` min 16 fuel)
   where

@@ -87,7 +87,7 @@ newtype AnswerCall = AnswerCall (forall a. Tcb -> SystemCall a -> (a -> Trace) -
 
 -- | A parent (number, context, masking state), a scope (0 for none), and the block that its anonymous
 -- children share.
-data Inherited = Inherited !Int !Context !Masking !Int !Tcb
+data Inherited = Inherited !Int !Context !MaskingState !Int !Tcb
 
 -- | The state of a child without options, the options, and its state with them: the sessions of a
 -- server have one label.
