@@ -74,7 +74,7 @@ limited t body = mask $ \restore -> do
   outcome <- try (restore body)
   internal $ \home _ -> do
     writeIORef valid False
-    condemnFrom home alarm (Cancellation (toException Cancelled) Nothing)
+    cancelFrom home alarm
   case outcome of
     Right a -> pure (Just a)
     Left e

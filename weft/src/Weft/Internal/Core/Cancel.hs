@@ -10,6 +10,7 @@ module Weft.Internal.Core.Cancel
     condemn,
     condemnOnce,
     condemnFrom,
+    cancelFrom,
 
     -- * For kernels
     interruptible,
@@ -97,6 +98,10 @@ condemnOnce (ThreadId (Identity _ status)) cancellation = seek status cancellati
 condemnFrom :: Home -> ThreadId -> Cancellation -> IO ()
 condemnFrom _ (ThreadId Nobody) _ = pure ()
 condemnFrom here (ThreadId (Identity _ status)) cancellation = arrive here status cancellation
+
+-- | 'condemnFrom' with 'Cancelled'.
+cancelFrom :: Home -> ThreadId -> IO ()
+cancelFrom here t = condemnFrom here t (Cancellation (toException Cancelled) Nothing)
 
 seek :: Cell Status -> Cancellation -> IO ()
 seek status cancellation = readCell status $ \found ->

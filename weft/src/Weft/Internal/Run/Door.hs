@@ -5,7 +5,6 @@
 module Weft.Internal.Run.Door
   ( Door (..),
     newDoors,
-    postThrough,
     openUp,
     WorkerSettings (..),
     Worker (..),
@@ -135,12 +134,9 @@ readCounters doors = do
     w : _ -> (,) <$> carriersNow (schedulerCarrier (workerScheduler w)) <*> openedGauges (workerKernel (workerSettings w))
   pure (Counters each carriers gauges)
 
-postThrough :: Door -> IO () -> IO ()
-postThrough = homePost . doorHome
-
 -- | Make the worker look around, even if it sleeps.
 openUp :: Door -> IO ()
-openUp door = postThrough door (pure ())
+openUp door = homePost (doorHome door) (pure ())
 
 data WorkerSettings = WorkerSettings
   { workerIndex :: !Int,

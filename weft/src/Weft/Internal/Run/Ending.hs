@@ -6,7 +6,6 @@
 module Weft.Internal.Run.Ending (Ending, newEnding, endingQuiet, endThreads, countLiving) where
 
 import Control.Concurrent.MVar
-import Control.Exception (toException)
 import Control.Monad (void, when)
 import Control.Monad.Primitive (RealWorld)
 import Data.Bits ((.&.))
@@ -111,10 +110,7 @@ sweep ending s kernel = do
       bound <- readPrimArray (endingBorn ending) ((number - 1) `mod` schedulerStride s)
       when (number > 0 && number < bound) $ do
         new <- atomicModifyMutVar' (endingSwept ending) (\seen -> if IntSet.member number seen then (seen, False) else (IntSet.insert number seen, True))
-        when new $ condemnFrom home (ThreadId (tcbIdentity tcb)) cancelling
-
-cancelling :: Cancellation
-cancelling = Cancellation (toException Cancelled) Nothing
+        when new $ cancelFrom home (ThreadId (tcbIdentity tcb))
 
 -- | Anonymous threads in the ready queue: those without frames end here, others are cancelled.
 dropAnonymous :: Scheduler -> IO ()
@@ -129,5 +125,5 @@ dropAnonymous s = readyCount s >>= go
         | NoFrames <- stateFrames (tcbState tcb) -> threadDropped s
         | otherwise -> do
             own <- closingIdentity (schedulerHome s)
-            condemnFrom (schedulerHome s) (ThreadId own) cancelling
+            cancelFrom (schedulerHome s) (ThreadId own)
             push (schedulerQueue s) Yielded tcb {tcbIdentity = own} resume

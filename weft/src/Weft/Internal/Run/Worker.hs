@@ -237,4 +237,4 @@ shareWork settings scheduler !before !ready
       unless (null moved) $ do
         for_ moved (\(Ready tcb _) -> moveTo (doorHome there) (tcbIdentity tcb))
         tally scheduler Shared (length moved)
-        postThrough there (for_ moved (\(Ready tcb resume) -> push (doorQueue there) Started tcb resume))
+        homePost (doorHome there) (for_ moved (\(Ready tcb resume) -> push (doorQueue there) Started tcb resume))

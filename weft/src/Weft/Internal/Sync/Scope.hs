@@ -185,7 +185,7 @@ closeWhenChildless :: Scope -> Thread ()
 closeWhenChildless scope = do
   closed <- internal $ \home _ -> do
     (closed, doomed) <- changing home (scopeState scope) tryClose
-    closed <$ for_ doomed (doom home)
+    closed <$ for_ doomed (cancelFrom home)
   unless closed (await Childless scope >> closeWhenChildless scope)
   where
     tryClose st
@@ -199,10 +199,7 @@ closing st = case statePhase st of
   _ -> (st, [])
 
 close :: Home -> Scope -> IO ()
-close home scope = changing home (scopeState scope) closing >>= mapM_ (doom home)
-
-doom :: Home -> ThreadId -> IO ()
-doom home t = condemnFrom home t (Cancellation (toException Cancelled) Nothing)
+close home scope = changing home (scopeState scope) closing >>= mapM_ (cancelFrom home)
 
 -- | Cancel every thread of a scope, and let no more in. Does not wait for their end, and leaves the
 -- owner's body alone ('awaitAll' there waits). From any thread; again, or after its end, it does nothing.
@@ -251,7 +248,7 @@ arrive home scope t = do
   alive <- changing home (scopeState scope) $ \st -> case statePhase st of
     Open -> (st {stateMembers = IntMap.insert (threadNumber t) t (stateMembers st)}, True)
     _ -> (st, False)
-  alive <$ unless alive (doom home t)
+  alive <$ unless alive (cancelFrom home t)
 
 -- | A system call that does nothing: an unmasked thread that was cancelled ends here.
 noticed :: Thread ()
@@ -272,7 +269,7 @@ depart scope kind failed = internal $ \home tcb -> do
   (first, woken) <- changing home (scopeState scope) step
   for_ first $ \doomed -> do
     condemnFrom home (scopeOwner scope) (Cancellation (toException (Interrupt scope)) (Just (scopeArmed scope)))
-    mapM_ (doom home) doomed
+    mapM_ (cancelFrom home) doomed
   for_ woken $ \(_, waiter) -> answer home waiter ()
 
 -- | Is this exception a failure of a thread of the scope? Not when it was cancelled,

@@ -6,7 +6,7 @@
 -- and puts them on a ready queue: this worker's, or another's by a message. Numbers anonymous threads.
 module Weft.Internal.Core.Scheduler.Fork (startThread, fork, forkAnonymous, numbered, ThreadExit (..)) where
 
-import Control.Exception (Exception (..))
+import Control.Exception (Exception)
 import Control.Monad (when)
 import Data.ByteString.Short qualified as ShortByteString
 import Data.IORef (readIORef)
@@ -115,7 +115,7 @@ numbered s tcb = case tcbIdentity tcb of
         else bump s NextNumber (schedulerStride s) >>= newIdentity home
     let !own = tcb {tcbIdentity = identity}
     become (schedulerHere s) own
-    when closing $ condemnFrom home (ThreadId identity) (Cancellation (toException Cancelled) Nothing)
+    when closing $ cancelFrom home (ThreadId identity)
     pure own
   where
     home = schedulerHome s
