@@ -10,8 +10,7 @@
 -- >   n <- liftIO (trySend tries socket bytes)
 -- >   sendAll socket (ByteString.drop n bytes)
 --
--- The kernel of the run answers: a simulated one, too, and there an attempt may take less than it
--- could, or nothing.
+-- The kernel of the run answers: a simulated one, too, where an attempt may take less than it could.
 module Weft.Attempt (Attempts, attempts, trySend, trySendMore, trySendFile, tryReceive) where
 
 import Data.ByteString (ByteString)

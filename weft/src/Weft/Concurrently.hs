@@ -75,8 +75,7 @@ concurrently_ left right = asOneCall $ \scope -> do
 
 -- | Run both until one of them has ended, by a result or an exception; cancel the other, and wait for its
 -- end. Its result is dropped, even if it had ended, too: a race of two 'Weft.Channel.receive's may lose a
--- value. For the first of several operations there is "Weft.Select", for a time limit "Weft.Timeout", which
--- lose nothing.
+-- value. For the first of several operations there is "Weft.Select", for a time limit "Weft.Timeout".
 race :: Thread a -> Thread b -> Thread (Either a b)
 race left right = asOneCall $ \scope -> do
   first <- effect newResultVar
@@ -111,9 +110,8 @@ forConcurrently_ = flip mapConcurrently_
 mapConcurrentlyN :: (Traversable t) => Int -> (a -> Thread b) -> t a -> Thread (t b)
 mapConcurrentlyN n f xs = forConcurrentlyN n xs f
 
--- | Run the function on every element, on at most the given number at a time (at least 1); the results
--- are in the order of the elements. There are never more threads than that, and what is not taken yet
--- is not evaluated.
+-- | Run the function on every element, by at most the given number of threads (at least 1); the results are
+-- in the order of the elements. What is not taken yet is not evaluated.
 forConcurrentlyN :: (Traversable t) => Int -> t a -> (a -> Thread b) -> Thread (t b)
 forConcurrentlyN n xs f = do
   feed <- effect (newShared (Feed 0 (toList xs)))
@@ -172,8 +170,7 @@ nextOf feed = effect . atomicModifyMutVar' feed $ \case
   Feed i (x : rest) -> (Feed (i + 1) rest, Just (i, x))
   done -> (done, Nothing)
 
--- | A scope whose failures are raised as they were, but for one that would end this thread as if it was
--- cancelled or had left.
+-- | A scope whose failures are raised as they were, but for one that would end this thread silently.
 asOneCall :: (Scope -> Thread a) -> Thread a
 asOneCall body =
   withScope body `catch` \failure -> case failedWith failure of

@@ -27,7 +27,6 @@ awaitWritableFd (Fd number) = call (AwaitWritableFd number)
 
 -- | Close a descriptor that threads of Weft's may wait for, by the action given: their waits fail with
 -- @EBADF@. While the action runs no thread begins to wait for the number. For any thread, and in plain
--- 'IO' as well; does not wait for the others. What the action throws is thrown, and the waits have
--- ended all the same.
+-- 'IO' as well; does not wait for the others. When the action throws, the waits have ended all the same.
 closeFdWith :: (Fd -> IO ()) -> Fd -> IO ()
 closeFdWith close fd@(Fd number) = closing number (close fd)

@@ -43,8 +43,7 @@
 --   lazily, @atomically@, a callback from foreign code. There, and outside of 'direct', 'await' raises
 --   'CannotSuspend'.
 -- * GHC's 'Control.Concurrent.myThreadId' is that of the worker, and may change at each operation: what
---   throws to it ('Control.Concurrent.throwTo', 'System.Timeout.timeout') or is keyed by it does not work
---   here.
+--   throws to it ('Control.Concurrent.throwTo', 'System.Timeout.timeout') or is keyed by it fails here.
 module Weft.IO
   ( -- * Between the styles
     direct,

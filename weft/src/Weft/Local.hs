@@ -84,8 +84,7 @@ withLocal key a body = bracket exchange (put key) (const body)
 found :: Local a -> Context -> Maybe Any
 found key context = IntMap.lookup (localNumber key) (contextLocals context)
 
--- The change is made outside user code, so it must be short: the map is lazy in its values, which are
--- evaluated already.
+-- Outside user code, so it must be short: the map is lazy in its values, which are evaluated already.
 put :: Local a -> Maybe Any -> Thread ()
 put key value = changeContext $ \context ->
   context

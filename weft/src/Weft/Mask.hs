@@ -2,15 +2,13 @@
 -- Masking: when a thread may be interrupted.
 --
 -- A cancellation, a timeout or the failure of a child interrupts a thread at a system call, where its
--- masking state allows. The three states are GHC's: unmasked, at every system call; masked, only in one
--- that waits; uninterruptible, not at all.
+-- masking state allows: unmasked, at every one; masked, only in one that waits; uninterruptible, not at all.
 --
 -- >>> import Weft (run)
 -- >>> run (mask $ \restore -> (,) <$> getMaskingState <*> restore getMaskingState)
 -- (MaskedInterruptible,Unmasked)
 --
--- One thing differs from 'IO': leaving a masked region is no system call. What has arrived meanwhile is
--- raised at the next one.
+-- Unlike in 'IO', leaving a masked region raises nothing: the next system call does.
 module Weft.Mask
   ( MaskingState (..),
     getMaskingState,
@@ -39,7 +37,6 @@ interruptible body =
     MaskedInterruptible -> under Unmasked body
     _ -> body
 
--- | Raise what is waiting to be raised, unless this region is uninterruptible. Does not block, and lets
--- no other thread run.
+-- | Raise what waits to be raised, unless this region is uninterruptible. Does not block or yield.
 allowInterrupt :: Thread ()
 allowInterrupt = interruptible (void (call WorkerCount))

@@ -56,8 +56,7 @@ runOn home answer program = do
   main <- identify 1
   schedule 2 (Seq.singleton (newTcb main rootContext, toTrace program))
   where
-    -- The number of the next thread, and the threads that are ready, each a control block and a
-    -- trace. A step of the first one.
+    -- A step of the first thread: the number of the next new one, and the ready ones, each with its trace.
     schedule :: Int -> Seq (Tcb, Trace) -> IO [(Int, SomeException)]
     schedule _ Empty = pure []
     schedule new ((tcb@(Tcb me state), trace) :<| others) =
@@ -100,13 +99,11 @@ runOn home answer program = do
         goOn = goOnAs state
         goOnAs changed rest = schedule new ((Tcb me changed, rest) :<| others)
 
--- | Perform what leads to a trace, and run the thread's pure code up to the first node. What
--- fails on the way is an exception of the thread.
+-- | Run a thread up to its first node. What fails on the way is an exception of the thread.
 firstNode :: IO Trace -> IO Trace
 firstNode action = either Throw id <$> try (action >>= evaluate)
 
--- | The identity with this number. A request to one that has ended is not done: no thread can
--- cancel a thread of the model.
+-- | An identity that cannot be cancelled, as of a thread that has ended.
 identify :: Int -> IO Identity
 identify n = Identity n <$> newCell Ended
 

@@ -45,7 +45,7 @@ import Weft.Internal.Core.SystemCall
 import Weft.Internal.Core.Trace
 import Weft.Internal.Os.AtEnd (closeDoor, forget, openDoor, register)
 import Weft.Internal.Os.Masked (pendAgain, uninterruptiblyMasked)
-import Weft.Internal.Sync
+import Weft.Internal.Sync (andFinally, immediate)
 
 -- | A run that takes in threads from outside.
 data Runner = Runner !Home !(IORef Calls)
@@ -169,8 +169,7 @@ receiveFrom runner = runThread runner . receive
 -- 'Control.Concurrent.myThreadId'. The thread is the action's until that ends; the next action may be given
 -- another one. It takes no OS thread while it blocks, and costs about a kilobyte and, where the worker is
 -- busy, a microsecond; for what blocks in a foreign call it is no better than 'Weft.blocking'. The function
--- that it is given performs operations of threads, as 'runThread' with this runner does, on this thread's
--- worker, and so does 'Weft.IO.await' there.
+-- that it is given performs operations as 'runThread' does, on this thread's worker, as does 'Weft.IO.await'.
 --
 -- It runs in the masking state of this thread, and its exceptions are raised here. What interrupts this
 -- thread is thrown to the action, and its end is awaited: a result is delivered; if the action has

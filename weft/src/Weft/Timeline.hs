@@ -7,8 +7,7 @@
 -- @
 --
 -- Each worker has a track: its slices and in them each thread that ran, named by its label; its polls and
--- sleeps; takeovers; the length of its ready queue; and there are counters. The repository's
--- @docs\/observing.md@ lists the events.
+-- sleeps; takeovers; the length of its ready queue. @docs\/observing.md@ lists the events and counters.
 --
 -- Without a timeline a worker runs a loop that knows nothing of it. With one, each dispatch costs a look at
 -- the clock and a record in memory, and a thread of GHC writes the file. When it cannot be written any more

@@ -22,8 +22,7 @@
 -- locked m body = 'withRunInThread' (\\run -> 'Weft.Mutex.withMutex' m (run body))
 -- @
 --
--- 'Control.Monad.Catch.bracket' and its relatives need neither: 'ReaderT' has the instances of
--- the package @exceptions@.
+-- 'Control.Monad.Catch.bracket' and its relatives need neither: 'ReaderT' has their instances.
 --
 -- It is not @MonadUnliftIO@, which promises to run an action of the monad from any 'IO', also in threads of
 -- @forkIO@: an action of 'Thread' has its masking state, its local state and its cancellation from the thread

@@ -30,6 +30,11 @@ module Weft.Internal.Sync
     dequeue,
     afterRemoval,
     entries,
+
+    -- * What the modules of this room are made of
+    module Weft.Internal.Core.Atomic,
+    module Weft.Internal.Core.Park,
+    module Weft.Internal.Data.Conditional,
   )
 where
 

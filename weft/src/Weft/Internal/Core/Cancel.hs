@@ -68,8 +68,7 @@ import Weft.Internal.Data.Conditional
 -- first; so at most one message is one step late, and none is lost.
 --
 -- An abort only asks. The operation retires by its own completion: with success, and the thread goes on
--- and is still Condemned; or with ECANCELED, and the exception is raised there. So an operation that
--- succeeded is never lost.
+-- and is still Condemned; or with ECANCELED, and the exception is raised there. So no success is ever lost.
 
 -- | Raised in a thread that was cancelled, which it ends silently. An asynchronous exception: code that
 -- handles "all synchronous exceptions" lets it pass.
@@ -83,8 +82,7 @@ instance Exception Cancelled where
   toException = asyncExceptionToException
   fromException = asyncExceptionFromException
 
--- | Have an exception raised in a thread as soon as its masking state allows. From any OS thread; never
--- waits.
+-- | Have an exception raised in a thread as soon as it may be. From any OS thread; never waits.
 condemn :: ThreadId -> SomeException -> IO ()
 condemn t e = condemnOnce t (Cancellation e Nothing)
 
@@ -166,8 +164,7 @@ interruptibleAgain tcb waiting = case tcbIdentity tcb of
         _ -> True <$ writeCell status waiting
 {-# INLINE interruptibleAgain #-}
 
--- | The exception to raise in this thread now, if one is on its way: then it is no longer. The masking
--- state is the caller's business.
+-- | Take the exception that is on its way to this thread, whatever the thread's masking state.
 takeInterruption :: Tcb -> IO (Maybe SomeException)
 takeInterruption = firstInterruption $ \status home later -> do
   rest <- applying later
@@ -201,8 +198,7 @@ orInterrupted tcb resume
   | stateMasking (tcbState tcb) == MaskedUninterruptible = pure resume
   | otherwise = maybe resume (\e -> oneShot (\_ -> Throw e)) <$> takeInterruption tcb
 
--- | 'orInterrupted' for a thread that may be anonymous, which is interrupted only when its run is
--- closing: an identity then says that it was.
+-- | 'orInterrupted' for a thread that may be anonymous: the end of the run gives it an identity.
 orClosing :: Home -> Tcb -> Resume -> IO (Tcb, Resume)
 orClosing home tcb resume = case tcbIdentity tcb of
   Identity {} -> (tcb,) <$> orInterrupted tcb resume
@@ -227,7 +223,6 @@ notCondemned :: Cell Status -> IO Bool
 notCondemned status = readCell status $ \case
   Condemned _ _ -> pure False
   _ -> pure True
-{-# INLINE notCondemned #-}
 
 cancelledNow :: Tcb -> IO (Maybe SomeException)
 cancelledNow tcb
@@ -244,8 +239,7 @@ endFate = \case
   Nobody -> pure ()
   Identity _ status -> writeCell status Ended
 
--- | Has this ready thread waited at this home interruptibly? On its home. (One without a number was
--- never parked.)
+-- | Has this ready thread waited at this home interruptibly? (One without a number was never parked.)
 hasWaited :: Identity -> IO Bool
 hasWaited = \case
   Nobody -> pure False

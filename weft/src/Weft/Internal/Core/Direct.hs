@@ -148,8 +148,7 @@ reenters = primitive act False Resumes
       Run <$> segment
 {-# NOINLINE reenters #-}
 
--- | Yield in a direct thread that is unmasked, whatever its control block says: a cancellation goes to
--- the function.
+-- | Yield where a direct thread is unmasked, whatever its block says: a cancellation goes to the function.
 yields :: Primitive (SomeException -> Trace) ()
 yields = primitive act False Yields
   where
@@ -199,8 +198,7 @@ awaitOr instead operation = IO $ \s -> case isCurrentThreadBound# s of
       Just NoMatchingContinuationPrompt -> (# s, instead #)
       Nothing -> unIO (throwIO e) s
 
--- | 'await' where the thread of GHC's is no carrier: an action of 'hosted', or a direct thread of a
--- simulation.
+-- | 'await' where GHC's thread is no carrier: an action of 'hosted', or a simulation.
 awaitOffCarrier :: Thread a -> IO a
 awaitOffCarrier operation = awaitBy (suspending operation (elsewhere ExceptionPending operation)) (unsuspended operation)
 {-# OPAQUE awaitOffCarrier #-}

@@ -2,8 +2,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- | A worker, and the place of a thread that waits for others, as a thread's operations may use them. A home
--- is made by "Weft.Internal.Run.Door" and by simulations; "Weft.Internal.Core.Park" has the operations of
--- places.
+-- is made by "Weft.Internal.Run.Door" and by simulations; places are for "Weft.Internal.Core.Park".
 module Weft.Internal.Core.Home
   ( Home (..),
     Why (..),
@@ -64,8 +63,7 @@ data Home = Home
     homeBirths :: !Births,
     -- | Of its transactions that conflict with those of others.
     homeBackOff :: !BackOff,
-    -- | Its transactions that wait for a change with it; in a simulation, those of all homes. On the
-    -- worker only.
+    -- | Its transactions that wait with it; in a simulation, those of all homes. On the worker only.
     homeRetries :: !Retries,
     -- | Visit all its threads. On the worker only.
     homeVisit :: !(forall r. (SeenThread -> r -> IO r) -> r -> IO r),
@@ -125,8 +123,7 @@ data Probe = Probe
     probeAttempt :: String -> IO ()
   }
 
--- | The object that a thread waits for, made once for each: its number in the run, and a
--- system call that says it.
+-- | What a thread waits for, made once for each object: its number, and a system call that says it.
 data BlockedOn = forall r. BlockedOn !Int (SystemCall r)
 
 -- | The right to answer one parked thread, once: it offers an @o@ and waits for an @a@. It is also the

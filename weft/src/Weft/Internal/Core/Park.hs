@@ -1,6 +1,5 @@
 {-# OPTIONS_GHC -O2 #-}
--- Or control blocks would be rebuilt wherever a thread parks ("Weft.Internal.Core.Scheduler"); the
--- arguments of the functions here are evaluated.
+-- Or control blocks would be rebuilt wherever a thread parks; the arguments of the functions are evaluated.
 {-# OPTIONS_GHC -fno-spec-constr -fworker-wrapper-cbv #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
@@ -110,8 +109,7 @@ waitDecided home anyone blockedOn o k leave = do
   untilCancelledBy tcb (takeBack >>= \taken -> when taken (withdraw tcb waiter (pure ())))
 {-# INLINE waitDecided #-}
 
--- | Make the entry in the list of parked threads of one with a number. Not a part of 'waitFor': its
--- caller's stack holds little in between.
+-- | Enter a thread with a number among the parked ones. Apart: its caller's stack holds little in between.
 takePlace :: Home -> Tcb -> BlockedOn -> o -> (a -> Trace) -> IO (ParkedThread o a)
 takePlace !home !tcb blockedOn o k = do
   since <- readPrimVar (homeClock home)
@@ -224,8 +222,7 @@ letGo here claimed@(Claimed home _ _) resume
   | homeWorker here == homeWorker home = arrive Woken claimed resume
   | otherwise = homePost home (arrive Woken claimed resume)
 
--- | Let it go on with this, on this worker. False, and nothing happens: it was answered before, or was
--- cancelled.
+-- | Let it go on with this, on this worker. False: it was answered before, or was cancelled.
 answer :: Home -> ParkedThread o a -> a -> IO Bool
 answer here waiter@(ParkedThread place) a
   | homeAlone here =
@@ -257,8 +254,7 @@ refuse here waiter@(ParkedThread place) e =
 resumed :: Resume -> Trace
 resumed resume = resume ()
 
--- | Let the thread go on so, from any OS thread. False, and nothing happens: it was answered before, or
--- was cancelled.
+-- | 'answer' from any OS thread: the thread goes on so.
 answerFromAnywhere :: ParkedThread () Resume -> Resume -> IO Bool
 answerFromAnywhere (ParkedThread place) resume = lookCell place $ \seen -> \case
   Occupied home tcb blockedOn since _ k -> do

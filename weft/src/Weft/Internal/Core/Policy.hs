@@ -1,8 +1,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- | The order in which ready threads run, as a value. A 'Policy' makes the ready queue of each worker.
--- First-in-first-out is built into the scheduler; every other policy is a record of functions that a user can
--- write.
+-- First-in-first-out is built into the scheduler; all others are records of functions that a user can write.
 module Weft.Internal.Core.Policy
   ( Policy (..),
     fifo,
@@ -74,8 +73,7 @@ favourConnections = bands "favour-connections" 2 (\why _ -> if why == Accepted t
 favourAccepting :: Policy
 favourAccepting = bands "favour-accepting" 2 (\why _ -> if why == Accepted then 0 else 1)
 
--- | This many queues, each first in, first out; a thread goes into the one with the given index
--- (clamped), and the first that is not empty is served.
+-- | This many queues; a thread goes into the one with this index (clamped); the first that has any is served.
 bands :: String -> Int -> (Why -> Tcb -> Int) -> Policy
 bands name count choose = Policy name (newLevels (\why tcb -> max 0 (min (max 1 count - 1) (choose why tcb))))
 

@@ -47,11 +47,9 @@ import Weft.Internal.Os.Sys (spin)
 -- that change one variable then disturb each other all the time: each run moves the variable between
 -- processors. So a transaction waits twice as long as the last time before it runs again, and less after each
 -- that ran once (after the contention manager /Polite/ of Herlihy, Luchangco, Moir & Scherer 2003, /Software
--- transactional memory for dynamic-sized data structures/). The worker waits in user code, at most 'longest':
--- putting the thread aside would cost more.
+-- transactional memory for dynamic-sized data structures/). The worker waits in user code, at most 'longest'.
 
--- | Of one worker: how often its transaction has begun, and the last wait of one that ran again, which
--- shrinks.
+-- | Of one worker: how often its transaction has begun, and the last wait of one that ran again.
 newtype BackOff = BackOff (MutablePrimArray RealWorld Int)
 
 newBackOff :: IO BackOff

@@ -102,13 +102,11 @@ data Buffer = Buffer
     bufferSize :: {-# UNPACK #-} !Int
   }
 
--- | A socket and a buffer, to receive from one into the other again and again. For one thread, and
--- one node of its trace.
+-- | What one thread receives from and into, again and again, at one node of its trace.
 data Intake = Intake
   { intakeSocket :: !Socket,
     intakeBuffer :: !Buffer,
-    -- | Do the bytes stay where they came, so that the next go after them? Otherwise each
-    -- time the first goes to the start of the buffer.
+    -- | Do the next bytes go after these, and not to the start of the buffer?
     intakeStays :: !Bool,
     -- | Word 0: the offset for the next bytes. Word 1: since when the thread waits, for dumps.
     intakeBytes :: {-# UNPACK #-} !(MutableByteArray RealWorld),
@@ -148,8 +146,7 @@ intakeSince i = readByteArray (intakeBytes i) 1
 setIntakeSince :: Intake -> Int -> IO ()
 setIntakeSince i = writeByteArray (intakeBytes i) 1
 
--- | The answer of a standing receive: from which offset of the buffer, and how many bytes have come;
--- none at the end of the stream.
+-- | The bytes that have come: their offset in the buffer, and how many; none at the end of the stream.
 data Arrival = Arrival {arrivalFrom :: !Int, arrivalCount :: !Int}
 
 -- | The part of a receive that waited which a kernel keeps.

@@ -175,8 +175,7 @@ identityNumber = \case
   Nobody -> 0
   Identity n _ -> n
 
--- | Whether a thread runs, waits, is condemned or has ended. Only its home changes this
--- ("Weft.Internal.Core.Cancel").
+-- | Changed by the home of its thread only ("Weft.Internal.Core.Cancel").
 type Status :: UnliftedType
 data Status
   = -- | Nothing in particular.
@@ -197,6 +196,5 @@ goingAt :: Home -> SharedStatus
 goingAt !home = SharedStatus (Going home)
 {-# NOINLINE goingAt #-}
 
--- | An exception on its way to a thread, and whether it still applies, which is changed on the thread's
--- worker.
+-- | An exception on its way to a thread, and whether it still applies, for its home to change.
 data Cancellation = Cancellation !SomeException !(Maybe (IORef Bool))

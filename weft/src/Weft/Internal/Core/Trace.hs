@@ -3,8 +3,7 @@
 
 -- | Threads and their traces. 'Thread' is the view of the programmer, 'Trace' the view of the scheduler: a
 -- thread is a function in continuation-passing style whose result is the lazy tree of its system calls
--- (Claessen 1999; Li & Zdancewic 2007, section 3). Everything here is pure; "Weft.Internal.Core.Scheduler"
--- runs traces.
+-- (Claessen 1999; Li & Zdancewic 2007, section 3). All of it is pure; "Weft.Internal.Core.Scheduler" runs it.
 module Weft.Internal.Core.Trace
   ( -- * Threads
     Thread (..),
@@ -128,8 +127,7 @@ toTrace :: Thread a -> Trace
 toTrace (Thread m) = m (\_ -> Done)
 {-# INLINE toTrace #-}
 
--- | The system calls of a thread, each with what follows it. Forcing a node runs the pure code up to it
--- and no further.
+-- | The system calls of a thread. Forcing a node runs the pure code up to it and no further.
 data Trace
   = -- | Run an action that does not block (@SYS_NBIO@ of Li & Zdancewic 2007). GHC has pointer tags for
     -- six nodes: the first.

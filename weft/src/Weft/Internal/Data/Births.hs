@@ -22,8 +22,7 @@ import Data.Primitive.MutVar
 
 newtype Births = Births (MutVar RealWorld Notes)
 
--- | The number that came next at the last note, how many notes there are, and the time of each, in
--- nanoseconds, by the number that came next.
+-- | The number that came next at the last note, how many notes there are, and their times by that number.
 data Notes = Notes !Int !Int !(IntMap Int)
 
 -- | Thinning leaves less than 600 between ten microseconds and ten years.
@@ -40,13 +39,11 @@ noteBirths (Births ref) next now = do
   when (known /= next) $ do
     let Notes _ count times = if full before then thinned before else before
     writeMutVar ref $! Notes next (count + 1) (IntMap.insert next now times)
-{-# INLINE noteBirths #-}
 
 full :: Notes -> Bool
 full (Notes _ count _) = count >= most
 
--- | Without each note whose neighbours are no further apart than an eighth of the later one's age; the
--- first and the last stay.
+-- | Without notes whose neighbours are closer than an eighth of the later one's age; the ends stay.
 thinned :: Notes -> Notes
 thinned (Notes known _ times) = Notes known (length left) (IntMap.fromDistinctAscList left)
   where

@@ -323,8 +323,7 @@ deadlocked s = null (snapshotMissing s) && not (null threads) && all stuck threa
       IsWaiting (Suspend reason _) _ _ -> reasonEnds reason == ByThreads
       _ -> False
 
--- | The report of a deadlock by lines: the cycles of threads that wait for
--- what the next one holds, and then all threads.
+-- | By lines: the cycles of threads that wait for what the next one holds, and then all threads.
 renderDeadlock :: Snapshot -> IO [Text]
 renderDeadlock s = do
   everything <- render (`IntMap.member` byNumber) s

@@ -46,8 +46,7 @@ import Weft.Internal.Run.Ending
 
 -- Note [The records of a worker]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
--- The state of a worker is in a record for each owner: which threads may touch it, and for how
--- long.
+-- The state of a worker is in a record for each owner: which threads may touch it, and how long.
 --
 --   Home       all of the run, as long as it lasts: what threads, kernels and other workers
 --              may ask of the worker. A kernel has it as its 'Host'.
@@ -58,8 +57,7 @@ import Weft.Internal.Run.Ending
 --   Instance   the kernel, from its start on this worker to its end; called by the carrier
 --   Env        the system kernel alone: what its parts share on this worker
 --
--- A simulation has homes, schedulers, carriers and instances of its own, and neither doors nor
--- workers.
+-- A simulation has homes, schedulers, carriers and instances of its own, but no doors and workers.
 
 -- | How the rest of the program reaches a worker, from any OS thread: Note [The records of a worker].
 data Door = Door

@@ -18,10 +18,7 @@ import Data.IntMap.Strict (IntMap)
 import Data.IntMap.Strict qualified as IntMap
 import Data.Primitive.MutVar
 import Data.Text (Text)
-import Weft.Internal.Core.Atomic
-import Weft.Internal.Core.Park
 import Weft.Internal.Core.Trace
-import Weft.Internal.Data.Conditional
 import Weft.Internal.Sync
 
 -- Note [Arrivals]
@@ -31,14 +28,12 @@ import Weft.Internal.Sync
 -- elsewhere, the taking of the waiter: a cancelled thread must first remove itself from the arrivals
 -- ('waitDecided'), and the thread that empties them answers each. If the waiter decided, the last thread
 -- could arrive on one worker while another thread is cancelled on a second and not yet uncounted: the barrier
--- would open with one too few, and the cancelled thread, arriving again, would wait for a round that the
--- others have finished.
+-- would open with one too few, and the cancelled thread, arriving again, would wait for a finished round.
 
 -- | Where threads wait for each other.
 data Barrier = Barrier !Int !(MutVar RealWorld BarrierState) !BlockedOn
 
--- | The number of the next arrival, how many have arrived since the barrier was open
--- last, and they themselves, by their numbers.
+-- | The number of the next arrival, how many have arrived in this round, and they, by their numbers.
 data BarrierState = BarrierState !Int !Int !(IntMap (ParkedThread () Int))
 
 -- | A barrier for the given number of threads.

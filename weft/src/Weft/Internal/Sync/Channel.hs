@@ -2,8 +2,7 @@
 {-# OPTIONS_GHC -O2 -fno-spec-constr #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | How "Weft.Channel" works. The states of a channel and its operations: Note [Synchronization] in
--- "Weft.Internal.Sync".
+-- | How "Weft.Channel" works: Note [Synchronization] in "Weft.Internal.Sync".
 module Weft.Internal.Sync.Channel
   ( Channel (..),
     ChannelState (..),
@@ -30,10 +29,7 @@ import Control.Monad.Catch (throwM)
 import Control.Monad.Primitive (RealWorld)
 import Data.Primitive.MutVar
 import Data.Text (Text)
-import Weft.Internal.Core.Atomic
-import Weft.Internal.Core.Park
 import Weft.Internal.Core.Trace
-import Weft.Internal.Data.Conditional
 import Weft.Internal.Sync
 import Weft.Internal.Sync.Choice
 

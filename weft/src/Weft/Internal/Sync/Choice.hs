@@ -8,19 +8,17 @@ import Control.Monad ((>=>))
 import Data.IORef
 import Data.List (intercalate)
 import GHC.Exts (oneShot)
-import Weft.Internal.Core.Park
 import Weft.Internal.Core.SystemCall (Ends (..), Reason (..), describe)
 import Weft.Internal.Core.Trace
 import Weft.Internal.Data.Cell
-import Weft.Internal.Sync (attempt)
+import Weft.Internal.Sync
 
 -- Note [Choices]
 -- ~~~~~~~~~~~~~~
 -- A thread in `select` is parked once, like any thread, in a place that is in no queue. Each
 -- choice puts another place (`OneOf`), which points to the first, into its own queue. To answer
 -- one, a thread claims the first, in the usual atomic step. So exactly one choice happens, and a
--- value has one receiver: if the claim fails, the value stays where it was, as after a
--- cancellation.
+-- value has one receiver: if the claim fails, the value stays where it was.
 --
 -- `select` tries the choices in the order of the list, parks and joins the queues in that order, and once
 -- answered first leaves the others, without user code in between. The races:
@@ -69,14 +67,12 @@ choiceOf :: BlockedOn -> String -> (Home -> IO (Tried b)) -> o -> (forall r. Hom
 choiceOf blockedOn verb now offer queueUp leave =
   Choice blockedOn verb now offer (\home waiter -> queueUp home waiter (pure (Just leave)) (pure Nothing)) pure
 
--- | Wait for the first of several choices: exactly one happens, and its result is returned; the
--- others take nothing and give nothing.
+-- | Wait for the first of several choices: exactly one happens; the others take nothing and give nothing.
 --
 -- If several are ready, the first in the list is taken. A choice that is always ready therefore
 -- starves those after it: vary the order of the list. An empty list waits for ever.
 --
--- Cancellable; a cancelled thread has taken and given nothing. Throws what the chosen operation
--- throws.
+-- Cancellable; a cancelled thread has taken and given nothing. Throws what the chosen operation throws.
 select :: [Choice a] -> Thread a
 select choices = Thread $ \k -> foldr seq (trySelect choices k) choices -- It is evaluated as user code.
 

@@ -16,7 +16,6 @@ where
 import Control.Monad (void)
 import Data.Maybe (isJust)
 import Data.Text (Text)
-import Weft.Internal.Core.Park
 import Weft.Internal.Core.Trace
 import Weft.Internal.Sync
 import Weft.Internal.Sync.Choice
@@ -48,8 +47,7 @@ clear (Event var blockedOn) = immediate (using "clear" blockedOn) (`clearResult`
 isSet :: Event -> Thread Bool
 isSet (Event var blockedOn) = immediate (using "look at" blockedOn) (\_ -> isJust <$> peekResult var)
 
--- | Wait until it is set. A thread that was woken goes on even if the event has been cleared
--- since. Cancellable.
+-- | Wait until it is set. A thread that was woken goes on even if it was cleared since. Cancellable.
 wait :: Event -> Thread ()
 wait (Event var blockedOn) = awaitResult (using "wait for" blockedOn) blockedOn var
 

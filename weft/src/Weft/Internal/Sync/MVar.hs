@@ -3,8 +3,7 @@
 {-# OPTIONS_GHC -O2 -fno-spec-constr #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | How "Weft.MVar" works. The states of a variable and its operations: Note [Synchronization] in
--- "Weft.Internal.Sync".
+-- | How "Weft.MVar" works: Note [Synchronization] in "Weft.Internal.Sync".
 module Weft.Internal.Sync.MVar
   ( MVar (..),
     VariableState (..),
@@ -28,12 +27,9 @@ where
 import Data.Maybe (isNothing)
 import Data.Text (Text)
 import GHC.Exts (oneShot)
-import Weft.Internal.Core.Atomic
-import Weft.Internal.Core.Park
 import Weft.Internal.Core.Primitive (Behaviour (..), Primitive (..), VariableState (..), behaviourOf, onlyAlone)
 import Weft.Internal.Core.Trace
 import Weft.Internal.Data.Cell
-import Weft.Internal.Data.Conditional
 import Weft.Internal.Sync
 import Weft.Internal.Sync.Choice
 

@@ -18,8 +18,6 @@ where
 
 import Control.Monad.Primitive (RealWorld)
 import Data.Primitive.MutVar
-import Weft.Internal.Core.Atomic
-import Weft.Internal.Core.Park
 import Weft.Internal.Core.Trace
 import Weft.Internal.Sync
 import Weft.Internal.Sync.Choice

@@ -1,8 +1,7 @@
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | The lifetime that owns a set of threads. Owns the state of a scope: Note [The life of a scope].
--- Called from any worker.
+-- | The lifetime that owns a set of threads: Note [The life of a scope]. Called from any worker.
 module Weft.Internal.Sync.Scope
   ( Scope,
     withScope,
@@ -27,15 +26,12 @@ import Data.IntMap.Strict qualified as IntMap
 import Data.List (partition)
 import Data.Maybe (isNothing)
 import Data.Primitive.MutVar
-import Weft.Internal.Core.Atomic (changing, freshNumber, newShared)
 import Weft.Internal.Core.Cancel
-import Weft.Internal.Core.Park
 import Weft.Internal.Core.Scheduler (ThreadExit (..))
 import Weft.Internal.Core.SystemCall (Ends (..), Reason (..), SystemCall (WorkerCount))
 import Weft.Internal.Core.Trace
-import Weft.Internal.Data.Conditional
 import Weft.Internal.Os.Report (exceptionText)
-import Weft.Internal.Sync (awaitIn)
+import Weft.Internal.Sync
 
 -- Note [The life of a scope]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~

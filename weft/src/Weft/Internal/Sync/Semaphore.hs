@@ -3,8 +3,7 @@
 {-# OPTIONS_GHC -O2 -fno-full-laziness -fno-spec-constr #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | How "Weft.Semaphore" works. The states of a semaphore and its operations: Note [Synchronization]
--- in "Weft.Internal.Sync".
+-- | How "Weft.Semaphore" works: Note [Synchronization] in "Weft.Internal.Sync".
 module Weft.Internal.Sync.Semaphore
   ( Semaphore (..),
     SemaphoreState (..),
@@ -23,10 +22,7 @@ import Control.Exception (ErrorCall (..))
 import Control.Monad.Primitive (RealWorld)
 import Data.Primitive.MutVar
 import Data.Text (Text)
-import Weft.Internal.Core.Atomic
-import Weft.Internal.Core.Park (answer, offered, waitFor)
 import Weft.Internal.Core.Trace
-import Weft.Internal.Data.Conditional
 import Weft.Internal.Sync
 
 -- | A number of permits.

@@ -61,8 +61,7 @@ hosted performer action = mask $ \restore -> do
   go (restore action >>= \a -> Finished <$ writeIORef result (Just a))
 
 -- | The performer for this action; 'Nothing' outside of 'hosted'. In any masking state, also while an
--- exception is pending (Note [Pending exceptions] in "Weft.Internal.Core.Direct"). Only an await that
--- finds no segment asks.
+-- exception is pending (Note [Pending exceptions] in "Weft.Internal.Core.Direct").
 performerHere :: IO (Maybe Performer)
 performerHere = mask_ (IO (catch# asking (\_ s -> (# s, Nothing #))))
 
@@ -106,8 +105,7 @@ instance Show CannotSuspend where
 
 instance Exception CannotSuspend
 
--- | A continuation was entered a second time: a kernel or a policy has answered twice. The first entry
--- goes on.
+-- | A continuation was entered twice: a kernel or a policy has answered twice. The first entry goes on.
 data ResumedTwice = ResumedTwice
   deriving stock (Eq)
 

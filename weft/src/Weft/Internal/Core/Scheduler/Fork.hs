@@ -61,8 +61,7 @@ instance Exception ThreadExit
 -- of its own. These are immutable: the scheduler puts a changed copy in its place. What must be found
 -- by others, the `Status`, is a variable of the `Identity`.
 
--- | The control block of an anonymous child: no handlers, the parent's masking state, what is inherited
--- of its context.
+-- | The control block of an anonymous child: no handlers, and what it inherits.
 inherit :: Scheduler -> Tcb -> Int -> IO Tcb
 inherit s (Tcb identity state) scope = do
   Inherited owner known masking into shared <- readMutVar (schedulerInherited s)

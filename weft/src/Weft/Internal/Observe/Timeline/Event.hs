@@ -30,8 +30,7 @@ data TimelineEvent = TimelineEvent
     eventAt :: !Int,
     -- | How long it lasted. Of 'Ready': how many threads.
     eventFor :: !Int,
-    -- | The number of the thread, 0 for one that has none; of a poll, 1 if it has found
-    -- something.
+    -- | The number of the thread, or 0; of a poll, 1 if it has found something.
     eventThread :: !Int,
     eventLabel :: !Label
   }

@@ -2,8 +2,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- | Where a worker leaves the events of its timeline. A ring with one writer, the carrier that owns the
--- worker, and one reader, the thread that writes the file. Without room an event is dropped, and
--- counted: Note [The ring of events].
+-- worker, and one reader, the thread that writes the file. Without room an event is dropped and counted.
 module Weft.Internal.Observe.Timeline.Recorder
   ( Recorder,
     newRecorder,
@@ -119,8 +118,7 @@ timelineNow r = subtract (recorderOrigin r) . fromIntegral <$> Sys.monotonicNow
 -- The slices and polls of a worker, with the clock read around each. A worker chooses between these and the
 -- plain ones when it starts, so that a run without a timeline pays nothing.
 
--- | As 'runSlice', one dispatch at a time. The clock is read once for each: the end of
--- one is the beginning of the next.
+-- | 'runSlice' by single dispatches: the end of one is the beginning of the next.
 recordedSlice :: Recorder -> Scheduler -> Int -> IO Bool
 recordedSlice recorder s dispatches = do
   on <- readIORef (recorderSwitch recorder)

@@ -34,8 +34,7 @@ data Timeline = Timeline
     -- number is rounded up to a power of two of at least 1,024. Default 4 MiB, some hundred thousand
     -- events. Without room events are dropped; the file says how many.
     timelineBuffer :: !Int,
-    -- | How often the file is written, in microseconds; sooner when a buffer is half
-    -- full at that moment. Default 50,000.
+    -- | How often the file is written, in microseconds; sooner when a buffer is half full. Default 50,000.
     timelineInterval :: !Int
   }
   deriving stock (Eq, Show)
