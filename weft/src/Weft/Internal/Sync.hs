@@ -95,7 +95,7 @@ awaitIn blockedOn var there join leave =
 -- | 'awaitIn' as a system call in any case, of which this is seen.
 awaitSeen :: Sight a -> BlockedOn -> MutVar RealWorld s -> (s -> Maybe a) -> (ParkedThread () a -> s -> s) -> (Home -> ParkedThread () a -> IO ()) -> Thread a
 awaitSeen sight blockedOn var there join leave = attempt sight $ \home tcb k ->
-  (there <$> readMutVar var) >>= \case
+  readMutVar var >>= \now -> case there now of
     Just a -> pure (Got a)
     Nothing -> waitFor home tcb blockedOn () k $ \waiter ->
       changing home var (\s -> case there s of Nothing -> (join waiter s, Nothing); found -> (s, found)) >>= \case
