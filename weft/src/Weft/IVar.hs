@@ -82,7 +82,7 @@ failIVar (IVar var) e = mask_ (tryPutMVar var (Left (toException e)))
 fillWithin :: IVar a -> Thread b -> Thread b
 fillWithin var body = body `finally` failIVar var Abandoned
 
--- | The value, or the exception raised; wait until there is one. Cancellable while it waits.
+-- | The value, or its exception, which is raised; wait until there is one. Cancellable while it waits.
 readIVar :: IVar a -> Thread a
 readIVar (IVar var) = readMVar var >>= either throwM pure
 

@@ -37,7 +37,7 @@ newMutex = newMutexNamed mempty
 newMutexNamed :: Text -> Thread Mutex
 newMutexNamed text = internal (\home _ -> createMutex home text)
 
--- | Hold the mutex while a thread runs, however that ends. Waits as 'lock' does.
+-- | Hold the mutex while a thread runs; then it is free, however that ends. Waits as 'lock' does.
 withMutex :: Mutex -> Thread a -> Thread a
 withMutex m body = lock m *> andFinally body (unlock m)
 {-# INLINE withMutex #-}

@@ -163,7 +163,7 @@ delimited reader wanted bound ending find = go 0
         Just _ -> pure (Left most)
         Nothing -> pure (Left (to - from))
 
--- | The given number of bytes (at least 0), or 'EndedEarly'. Memory is taken as bytes come.
+-- | This number of bytes (0 or less: none); raises 'EndedEarly' if there are fewer. Takes memory as needed.
 readExactly :: Reader -> Int -> Thread ByteString
 readExactly reader n = do
   have <- awaitBytes reader n

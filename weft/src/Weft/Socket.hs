@@ -114,7 +114,7 @@ adoptSocket = call . AdoptSocket
 withSocket :: Thread Socket -> (Socket -> Thread a) -> Thread a
 withSocket open = bracket open closeSocket
 
--- | Close a socket, once. Threads that wait on it fail with @ECANCELED@, unless they had succeeded.
+-- | Close a socket; again does nothing. Threads that wait on it fail with @ECANCELED@, unless they succeeded.
 closeSocket :: Socket -> Thread ()
 closeSocket = call . CloseSocket
 

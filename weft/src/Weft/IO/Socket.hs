@@ -104,7 +104,7 @@ receive s count = await (withFrozenCallStack Socket.receive s count)
 receiveInto :: (HasCallStack) => Socket -> Buffer -> Int -> Int -> IO Int
 receiveInto s buffer offset count = await (withFrozenCallStack Socket.receiveInto s buffer offset count)
 
--- | See 'Weft.Socket.receiveEach'. Unlike in a loop of 'receive', no wait has its stack copied.
+-- | See 'Weft.Socket.receiveEach'. Unlike in a loop of 'receive', waiting for bytes copies no stack.
 receiveEach :: (HasCallStack) => Socket -> Int -> (ByteString -> IO (Maybe a)) -> IO a
 receiveEach s count body = await (withFrozenCallStack Socket.receiveEach s count (direct . body))
 
