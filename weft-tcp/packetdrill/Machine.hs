@@ -43,10 +43,9 @@ import Weft (Settings (..), Thread, defaultSettings, liftIO, runWith)
 import Weft qualified
 import Weft.Attempt (attempts)
 import Weft.Internal.Core.Cancel (interruptible, orInterrupted)
-import Weft.Internal.Core.Context (rootContext)
 import Weft.Internal.Core.Home (Home (..), Why (Woken))
 import Weft.Internal.Core.SystemCall
-import Weft.Internal.Core.Tcb (Resume, Tcb, newTcb, nobody)
+import Weft.Internal.Core.Tcb (Resume, Tcb, newTcb, nobody, rootContext)
 import Weft.Internal.Core.Trace (Trace (..), toTrace)
 import Weft.Internal.Data.Time qualified as Time
 import Weft.Internal.Data.Timers (Timers)

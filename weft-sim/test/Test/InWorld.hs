@@ -35,7 +35,7 @@ import Test.Tasty (TestName, TestTree)
 import Test.Tasty.HUnit
 import Weft
 import Weft.Conformance.Check ((===>))
-import Weft.Internal.Core.Self (changeContext)
+import Weft.Internal.Core.Trace (changeContext)
 import Weft.Sim.Internal.Conditions
 import Weft.Sim.Internal.Disk.Device (crashDisk)
 import Weft.Sim.Internal.Kernel

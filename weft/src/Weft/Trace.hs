@@ -89,8 +89,7 @@ outline = outlineWith noAnswers
 outlineWith :: Answers -> Int -> Trace -> String
 outlineWith answers limit = unlines . snd . go limit []
   where
-    -- The nodes that are left, and the lines. The frames are the handlers and
-    -- masks that are open: an exception goes on in its handler.
+    -- The nodes that are left; the handlers and masks that are open: an exception goes on in its handler.
     go :: Int -> [SomeException -> Trace] -> Trace -> (Int, [String])
     go n handlers t
       | n <= 0 = (0, ["..."])

@@ -28,10 +28,9 @@ import Data.IntMap.Strict qualified as IntMap
 import Data.IntSet qualified as IntSet
 import Data.Maybe (catMaybes, listToMaybe)
 import Network.Socket (Family (..), SocketType (..))
-import Weft.Internal.Core.Context (rootContext)
 import Weft.Internal.Core.Home (Home (..))
 import Weft.Internal.Core.SystemCall
-import Weft.Internal.Core.Tcb (Tcb)
+import Weft.Internal.Core.Tcb (Tcb, rootContext)
 import Weft.Internal.Core.Trace (Trace)
 import Weft.Internal.Kernel
 import Weft.Internal.Kernel.Peer (socketOf)

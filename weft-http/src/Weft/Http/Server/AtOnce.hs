@@ -32,8 +32,7 @@ import Weft.Http.Server.State
 import Weft.Http.Server.Whole
 import Weft.Http.Server.Wire
 import Weft.Internal.Core.Buffer (bufferFrom, unsafeSlice)
-import Weft.Internal.Core.Intake (Intake, bufferMemory, intakeBuffer, setIntakeOffset)
-import Weft.Internal.Core.Standing (Arrival (..))
+import Weft.Internal.Core.Standing (Arrival (..), Intake, bufferMemory, intakeBuffer, setIntakeOffset)
 
 -- Note [In the first effect]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~

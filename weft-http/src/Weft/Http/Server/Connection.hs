@@ -28,8 +28,7 @@ import Weft.Http.Server.Registry
 import Weft.Http.Server.State
 import Weft.Http.Server.Wire
 import Weft.Internal.Core.Buffer (bufferFrom, unsafeSlice)
-import Weft.Internal.Core.Intake (Intake, bufferMemory, intakeBuffer, newIntake)
-import Weft.Internal.Core.Standing (Arrival (..))
+import Weft.Internal.Core.Standing (Arrival (..), Intake, bufferMemory, intakeBuffer, newIntake)
 import Weft.Internal.Core.Trace (standingReceive)
 import Weft.Time
 

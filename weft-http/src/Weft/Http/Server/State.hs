@@ -55,7 +55,7 @@ import Weft.Http.Server.Heads (Heads, Reading (..))
 import Weft.Http.Server.Layout
 import Weft.Http.Server.Render (OwnFields)
 import Weft.Http.Server.Types
-import Weft.Internal.Core.Intake (Intake)
+import Weft.Internal.Core.Standing (Intake)
 import Weft.Kernel (Waiter)
 import Weft.Socket (Socket)
 

@@ -96,7 +96,7 @@ startTicker server = mask_ $ do
 
 -- | Once a second, while the server is in use: the date, the deadlines, and the memory. Masked: an
 -- exception thrown at a worker must not end it (Note [Strays] in
--- "Weft.Internal.Core.Scheduler.Strays").
+-- "Weft.Internal.Core.Scheduler.Takeover").
 ticker :: Server -> Waste -> Thread ()
 ticker server before = do
   tick <- nextTick

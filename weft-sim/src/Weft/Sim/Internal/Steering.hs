@@ -29,7 +29,6 @@ import Data.Primitive.Array
 import Data.Primitive.PrimVar
 import Data.Text (Text)
 import Network.Socket (HostAddress)
-import Weft.Internal.Core.Self
 import Weft.Internal.Core.Trace
 import Weft.Internal.Data.Time (Duration (..))
 import Weft.Internal.Kernel (Host (..), hostWorkers)

@@ -51,10 +51,9 @@ import GHC.Stack (emptyCallStack)
 import Network.Socket (Family (..), SocketType (..))
 import Weft (Thread, catch, liftIO, mask, milliseconds, sleep, yield)
 import Weft.Internal.Core.Buffer (newBuffer)
-import Weft.Internal.Core.Context (Context (..), rootContext)
 import Weft.Internal.Core.Home (Home (..))
 import Weft.Internal.Core.SystemCall
-import Weft.Internal.Core.Tcb (Resume, Tcb, newTcb, nobody)
+import Weft.Internal.Core.Tcb (Context (..), Resume, Tcb, newTcb, nobody, rootContext)
 import Weft.Internal.Core.Trace (Trace (..), internally, toTrace)
 import Weft.Internal.Data.Shortage (newShortage)
 import Weft.Internal.Data.Time qualified as Time

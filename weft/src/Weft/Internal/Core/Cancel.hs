@@ -2,15 +2,15 @@
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | Cancellation: from the request to the wait that ends. A cancellation travels as a message to the
--- thread's worker, where everything else happens: this module owns the states of a thread's 'Status'
--- and their changes. Schedulers look for one before a system call; kernels say when a wait may be
--- interrupted. See Note [Cancellation].
+-- | Cancellation: from the request, which is a message to the thread's worker, to the wait that ends. Owns
+-- the states of a thread's 'Status' and their changes. Schedulers look for one before a system call; kernels
+-- say when a wait may be interrupted. See Note [Cancellation].
 module Weft.Internal.Core.Cancel
   ( -- * Asking
     condemn,
     condemnOnce,
     condemnFrom,
+    cancelFrom,
 
     -- * For kernels
     interruptible,
@@ -50,9 +50,9 @@ import Weft.Internal.Data.Conditional
 
 -- Note [Cancellation]
 -- ~~~~~~~~~~~~~~~~~~~
--- A thread lives on one worker, its home. Only the home, outside user code, acts on a status or
--- writes it; other threads only read which worker is the home, and post a message there. So a
--- status has no races, and these are all its changes:
+-- A thread lives on one worker, its home. Only the home, outside user code, acts on a status or writes
+-- it; other threads read which worker is the home, and post a message there. So a status has no races,
+-- and these are all its changes:
 --
 --   Going     --condemn-->    Condemned    noticed at the next system call
 --   Waiting   --condemn-->    Condemned    and the wait's abort action runs, once
@@ -63,16 +63,14 @@ import Weft.Internal.Data.Conditional
 --   Going, Waiting --move-->  Going        at another home (Condemned keeps its list)
 --   any       --end-->        Ended
 --
--- The end of a wait writes nothing: a Waiting whose wait is over means Going, because abort
--- actions do nothing when their wait is over.
+-- The end of a wait writes nothing: abort actions do nothing when their wait is over, so a Waiting whose
+-- wait is over means Going. A wait under an uninterruptible mask never becomes Waiting.
 --
--- A message that misses the thread goes on to its new home. The old home moves the thread and
--- changes the status first; so at most one message is one step late, and none is lost.
+-- A message that misses the thread follows it. The old home moves the thread and changes the status
+-- first; so at most one message is one step late, and none is lost.
 --
--- An abort only asks. The operation retires by its own completion: with success, and the
--- thread continues and is still Condemned; or with ECANCELED, and the exception is raised
--- there. So an operation that succeeded is never lost. A wait under an uninterruptible mask
--- never becomes Waiting.
+-- An abort only asks. The operation retires by its own completion: with success, and the thread goes on
+-- and is still Condemned; or with ECANCELED, and the exception is raised there. So no success is ever lost.
 
 -- | Raised in a thread that was cancelled, which it ends silently. An asynchronous exception: code that
 -- handles "all synchronous exceptions" lets it pass.
@@ -86,8 +84,7 @@ instance Exception Cancelled where
   toException = asyncExceptionToException
   fromException = asyncExceptionFromException
 
--- | Have an exception raised in a thread as soon as its masking state allows. From any OS thread; never
--- waits.
+-- | Have an exception raised in a thread as soon as it may be. From any OS thread; never waits.
 condemn :: ThreadId -> SomeException -> IO ()
 condemn t e = condemnOnce t (Cancellation e Nothing)
 
@@ -99,6 +96,10 @@ condemnOnce (ThreadId identity) = seek (identityStatus identity)
 -- that cancels itself notices at its next system call.
 condemnFrom :: Home -> ThreadId -> Cancellation -> IO ()
 condemnFrom here (ThreadId identity) = arrive here (identityStatus identity)
+
+-- | 'condemnFrom' with 'Cancelled'.
+cancelFrom :: Home -> ThreadId -> IO ()
+cancelFrom here t = condemnFrom here t (Cancellation (toException Cancelled) Nothing)
 
 seek :: Cell Status -> Cancellation -> IO ()
 seek status cancellation = readCell status $ \found ->
@@ -160,15 +161,22 @@ interruptibleAgain (Tcb (Identity _ status) _) waiting = readCell status $ \foun
       _ -> True <$ writeCell status waiting
 {-# INLINE interruptibleAgain #-}
 
--- | The exception to raise in this thread now, if one is on its way: then it is no longer. The masking
--- state is the caller's business.
+-- | Take the exception that is on its way to this thread, whatever the thread's masking state.
 takeInterruption :: Tcb -> IO (Maybe SomeException)
-takeInterruption (Tcb (Identity _ status) _) = readCell status $ \case
+takeInterruption = firstInterruption $ \status home later -> do
+  rest <- applying later
+  if null rest then goes status home else writeCell status (Condemned home rest)
+
+-- | The exception that 'takeInterruption' would take; it stays pending.
+interruption :: Tcb -> IO (Maybe SomeException)
+interruption = firstInterruption (\_ _ _ -> pure ())
+
+-- | The first exception that is on its way; what to do then, given those after it.
+firstInterruption :: (Cell Status -> Home -> Seq Cancellation -> IO ()) -> Tcb -> IO (Maybe SomeException)
+firstInterruption found (Tcb (Identity _ status) _) = readCell status $ \case
   Condemned home several ->
     applying several >>= \case
-      Cancellation e _ :<| later -> do
-        rest <- applying later
-        Just e <$ if null rest then goes status home else writeCell status (Condemned home rest)
+      Cancellation e _ :<| later -> Just e <$ found status home later
       Empty -> Nothing <$ goes status home
   _ -> pure Nothing
 
@@ -177,15 +185,6 @@ goes :: Cell Status -> Home -> IO ()
 goes status home = case homeGoing home of
   SharedStatus going -> writeCell status going
 
--- | The exception that 'takeInterruption' would take; it stays pending.
-interruption :: Tcb -> IO (Maybe SomeException)
-interruption (Tcb (Identity _ status) _) = readCell status $ \case
-  Condemned _ several ->
-    applying several >>= \case
-      Cancellation e _ :<| _ -> pure (Just e)
-      Empty -> pure Nothing
-  _ -> pure Nothing
-
 -- | How a thread goes on whose wait has ended with @ECANCELED@: with the exception that was on its way, or as
 -- given when none may be raised: an operation also ends so when another thread closes its descriptor.
 orInterrupted :: Tcb -> Resume -> IO Resume
@@ -193,8 +192,7 @@ orInterrupted tcb resume
   | stateMasking (tcbState tcb) == MaskedUninterruptible = pure resume
   | otherwise = maybe resume (\e -> oneShot (\_ -> Throw e)) <$> takeInterruption tcb
 
--- | 'orInterrupted' for a thread that may be anonymous, which is interrupted only when its run is
--- closing: an identity then says that it was.
+-- | 'orInterrupted' for a thread that may be anonymous: the end of the run gives it an identity.
 orClosing :: Home -> Tcb -> Resume -> IO (Tcb, Resume)
 orClosing home tcb resume
   | not (isNobody (tcbIdentity tcb)) = (tcb,) <$> orInterrupted tcb resume
@@ -219,7 +217,6 @@ notCondemned :: Cell Status -> IO Bool
 notCondemned status = readCell status $ \case
   Condemned _ _ -> pure False
   _ -> pure True
-{-# INLINE notCondemned #-}
 
 -- | Has it a number, and is no cancellation on its way?
 unhindered :: Cell Status -> IO Bool
@@ -243,8 +240,7 @@ newIdentity home number = case homeGoing home of
 endFate :: Identity -> IO ()
 endFate identity = unless (isNobody identity) (writeCell (identityStatus identity) Ended)
 
--- | Has this ready thread waited at this home interruptibly? On its home. (One without a number was
--- never parked.)
+-- | Has this ready thread waited at this home interruptibly? (One without a number was never parked.)
 hasWaited :: Identity -> IO Bool
 hasWaited (Identity _ status) = readCell status $ \case
   Waiting _ _ -> pure True

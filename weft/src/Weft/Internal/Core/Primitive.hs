@@ -38,7 +38,6 @@ import Data.Text (Text)
 import GHC.Exts (UnliftedType)
 import GHC.Stack (CallStack)
 import Weft.Internal.Core.Home
-import Weft.Internal.Core.Parking (BlockedOn, ParkedThread)
 import Weft.Internal.Core.Tcb
 import {-# SOURCE #-} Weft.Internal.Core.Trace (Trace)
 import Weft.Internal.Data.Cell (Cell)

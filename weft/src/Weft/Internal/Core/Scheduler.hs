@@ -1,7 +1,6 @@
 {-# LANGUAGE GADTs #-}
 {-# OPTIONS_GHC -O2 #-}
--- Copies of the loop for control blocks whose fields are known would put the block together again, 80
--- bytes, whenever the thread is queued.
+-- Copies of the loop for known fields of control blocks would build these again wherever a thread is queued.
 {-# OPTIONS_GHC -fno-spec-constr #-}
 -- Note [What a step carries]
 {-# OPTIONS_GHC -fworker-wrapper-cbv -fno-full-laziness #-}
@@ -12,8 +11,7 @@
 -- yields, ends or has used up its fuel. Requests to the outside world go to the kernel, which answers
 -- with the next node. Nothing here knows sockets, clocks or OS threads.
 --
--- 'runSlice' is the loop; 'next' chooses a thread, 'step' runs one, 'raise' finds the handler of an
--- exception. See Note [User code and the worker].
+-- 'runSlice' is the loop; 'next' chooses a thread, 'step' runs one, 'raise' finds an exception's handler.
 module Weft.Internal.Core.Scheduler
   ( -- * Running threads
     runSlice,
@@ -52,13 +50,10 @@ import Weft.Internal.Core.Cancel
 import Weft.Internal.Core.Policy
 import Weft.Internal.Core.Primitive (Behaviour (..), Primitive (..), VariableState (..))
 import Weft.Internal.Core.Ring (popRing)
-import Weft.Internal.Core.Scheduler.Anonymous
 import Weft.Internal.Core.Scheduler.Fork
 import Weft.Internal.Core.Scheduler.Fuel
 import Weft.Internal.Core.Scheduler.State
-import Weft.Internal.Core.Scheduler.Strays
 import Weft.Internal.Core.Scheduler.Takeover
-import Weft.Internal.Core.Self
 import Weft.Internal.Core.Standing (samePointer)
 import Weft.Internal.Core.SystemCall (SystemCall (..))
 import Weft.Internal.Core.Trace
@@ -70,8 +65,7 @@ import Weft.Internal.Os.Masked
 -- Note [User code and the worker]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
 -- User code is what forcing a trace evaluates, and what an `Effect` does. It may take any time.
--- Everything else (the queue, the kernel, an operation) touches the worker's state, is our own, and is
--- short.
+-- All else (the queue, the kernel, an operation) touches the worker's state, is our own, and is short.
 --
 -- The rule: user code runs between 'enterUser' and 'leaveUser', and touches nothing of the worker. When
 -- 'leaveUser' says that the worker was taken over meanwhile, the thread goes to the worker's inbox with
@@ -98,9 +92,8 @@ sliced :: Scheduler -> Int -> IO () -> IO Bool
 sliced s dispatches begin = do
   start <- readCounter s Dispatches
   writePrimArray (schedulerCounters s) (fromEnum SliceEnd) (start + dispatches)
-  -- An exception that comes out of a step belongs to the current thread. The fuel that this had left is
-  -- lost with its stack, so each exception of a slice leaves less: one that fails and recovers without
-  -- end goes to the end of the queue.
+  -- An exception that comes out of a step is the current thread's. Its fuel is lost with its stack, so each
+  -- exception of a slice leaves less: one that fails and recovers without end goes to the end of the queue.
   let go !raised action =
         try action >>= \case
           Right () -> pure ()
@@ -110,7 +103,7 @@ sliced s dispatches begin = do
             writeMutVar (schedulerUnentered s) Parked
             let fuel = schedulerFuel s - cost * raised
                 -- It was meant for no running thread: Note [Strays] in
-                -- "Weft.Internal.Core.Scheduler.Strays".
+                -- "Weft.Internal.Core.Scheduler.Takeover".
                 (stray, rest) = case unentered of
                   Parked -> (False, Throw e)
                   _ -> (True, if overflown e then Throw e else unentered)
@@ -171,20 +164,18 @@ dispatched s n tcb = do
 
 -- Note [What a step carries]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~
--- A node costs some 70 instructions, so it matters which values 'step' has at hand and saves
--- around the next segment of the thread: the scheduler, the control block, the fuel.
+-- A node costs some 70 instructions, so it matters which values 'step' has at hand and saves around the next
+-- segment of the thread: the scheduler, the control block, the fuel.
 --
 --   * All three are evaluated when they are passed (the bangs, and -fworker-wrapper-cbv): a
 --     test whose answer may be a thunk would save everything on the stack.
---   * The parts of the scheduler stay inside it, but for the carrier's line. A function here that
---     'step' calls and that takes the scheduler apart is OPAQUE, or GHC would pass it the parts
---     and read those before the loop. All else that is not inlined is NOINLINE, so that its
---     arguments are passed evaluated.
+--   * The parts of the scheduler stay inside it, but for the carrier's line. A function that 'step'
+--     calls and that takes the scheduler apart is OPAQUE, or GHC would pass it the parts and read
+--     those before the loop. All else that is not inlined is NOINLINE, so that its arguments are
+--     passed evaluated. Rare cases, and those that wait, are such functions.
 --   * Nothing is floated out of the loop (-fno-full-laziness), for the same reason.
---   * Rare cases, and those that wait, are functions of their own, which end in 'step' or 'next'.
 
--- | Run the current thread from this node on, which counts as fuel (at least 1). See Note [What a step
--- carries].
+-- | Run the current thread from this node on, with fuel of at least 1. Note [What a step carries].
 step :: Scheduler -> Tcb -> Trace -> Int -> IO ()
 step !s = run
   where
@@ -349,7 +340,7 @@ raise s (Tcb identity state) e fuel = go (stateFrames state) (stateMasking state
     go frames masking = case frames of
       MaskFrame outer rest -> go rest outer
       HandlerFrame handler outer rest -> do
-        let !tcb = Tcb identity state {stateFrames = MaskFrame outer rest, stateMasking = max MaskedInterruptible masking}
+        let !tcb = Tcb identity state {stateFrames = MaskFrame outer rest, stateMasking = handlerMasking masking}
         become (schedulerHere s) tcb
         enterUser (lineOf s)
         step s tcb (handler e) fuel
@@ -358,8 +349,7 @@ raise s (Tcb identity state) e fuel = go (stateFrames state) (stateMasking state
         become (schedulerHere s) tcb
         enterUser (lineOf s)
         step s tcb lastWords fuel
-    -- To evaluate an exception is code of the user, and so is the report of one that is not handled:
-    -- its last effect.
+    -- To evaluate an exception is code of the user, and so is its report: its last effect.
     lastWords = Effect (pure $! if silent then Done else internally (\_ _ -> reported <$ bump s Uncaught 1))
     reported = unThread (myself >> self) (\own -> Effect (Done <$ schedulerUncaught s own e))
     silent = case fromException e of

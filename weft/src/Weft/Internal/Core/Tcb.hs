@@ -1,20 +1,31 @@
 {-# LANGUAGE UnliftedDatatypes #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | Thread control blocks and identities. The state of a thread between two nodes of its trace, and
--- the 'Identity' by which it is named and cancelled.
+-- | Thread control blocks and identities. The state of a thread between two nodes of its trace, what it says
+-- of itself ('Context'), and the 'Identity' by which it is named and cancelled.
 module Weft.Internal.Core.Tcb
   ( -- * Control blocks
     Tcb (..),
     ThreadState (..),
     Frames (..),
-    Masking (..),
+    MaskingState (..),
     Resume,
     newTcb,
     leaveFrame,
+    handlerMasking,
     tcbNumber,
     tcbLabel,
     tcbPriority,
+
+    -- * Contexts
+    Context (..),
+    rootContext,
+    Label,
+    labelText,
+    labelBehind,
+    Priority,
+    Locals,
+    limitScope,
 
     -- * Identities
     Identity (..),
@@ -32,15 +43,22 @@ module Weft.Internal.Core.Tcb
 where
 
 import Control.Exception (SomeException)
+import Data.ByteString.Short (ShortByteString)
+import Data.ByteString.Short qualified as ShortByteString
 import Data.IORef (IORef)
+import Data.IntMap.Strict (IntMap)
+import Data.IntMap.Strict qualified as IntMap
 import Data.Sequence (Seq)
-import GHC.Exts (UnliftedType)
+import Data.Text (Text)
+import Data.Text qualified as Text
+import Data.Text.Encoding qualified as Text
+import Data.Text.Encoding.Error qualified as Text
+import GHC.Exts (Any, UnliftedType)
 import System.IO.Unsafe (unsafePerformIO)
-import Weft.Internal.Core.Context
 import {-# SOURCE #-} Weft.Internal.Core.Home (Home)
 import {-# SOURCE #-} Weft.Internal.Core.Trace (Trace)
 import Weft.Internal.Data.Cell (Cell, newCell)
-import Weft.Internal.Os.Masked (Masking (..))
+import Weft.Internal.Os.Masked (MaskingState (..))
 
 -- | The control block of a thread: who it is, and its state.
 data Tcb = Tcb
@@ -55,7 +73,7 @@ tcbNumber = identityNumber . tcbIdentity
 -- | The part of a thread's state that its control flow changes.
 data ThreadState = ThreadState
   { stateFrames :: !Frames,
-    stateMasking :: !Masking,
+    stateMasking :: !MaskingState,
     stateContext :: !Context
   }
 
@@ -63,9 +81,9 @@ data ThreadState = ThreadState
 data Frames
   = NoFrames
   | -- | A handler, and the masking state to return to.
-    HandlerFrame (SomeException -> Trace) !Masking !Frames
+    HandlerFrame (SomeException -> Trace) !MaskingState !Frames
   | -- | The masking state to return to.
-    MaskFrame !Masking !Frames
+    MaskFrame !MaskingState !Frames
 
 -- | How a suspended thread goes on. A function closure is one word smaller than the thunk of a lazy
 -- 'Trace', needs no update, and is entered once (Note [One-shot continuations]).
@@ -88,6 +106,51 @@ leaveFrame st = case stateFrames st of
   HandlerFrame _ masking rest -> st {stateFrames = rest, stateMasking = masking}
   MaskFrame masking rest -> st {stateFrames = rest, stateMasking = masking}
   NoFrames -> st
+
+-- | What a thread says of itself. Immutable, and shared with siblings until it changes.
+data Context = Context
+  { contextLabel :: !Label,
+    contextPriority :: !Priority,
+    -- | The number of the thread that forked it, 0 for none.
+    contextParent :: !Int,
+    -- | The number of the scope that owns it, 0 for none; or 'limitScope'.
+    contextScope :: !Int,
+    -- | Its local state ("Weft.Local"): what its children inherit, and the rest.
+    contextInherited :: !Locals,
+    contextLocals :: !Locals
+  }
+
+-- | Values by the number of their key.
+type Locals = IntMap Any
+
+rootContext :: Context
+rootContext = Context mempty 0 0 0 IntMap.empty IntMap.empty
+
+-- | In place of a scope's number: the thread is the alarm of its parent's time limit ("Weft.Timeout").
+limitScope :: Int
+limitScope = -1
+
+-- | A name for people: shown in reports and dumps. UTF-8.
+type Label = ShortByteString
+
+-- | As text; what is not UTF-8 is replaced.
+labelText :: Label -> Text
+labelText = Text.decodeUtf8With Text.lenientDecode . ShortByteString.fromShort
+
+-- | The label in parentheses, to follow the thread's name; empty without a label.
+labelBehind :: Label -> String
+labelBehind label
+  | ShortByteString.null label = ""
+  | otherwise = " (" <> Text.unpack (labelText label) <> ")"
+
+-- | Smaller runs sooner, under the policies that look at it. Default 0.
+type Priority = Int
+
+-- | That of a handler, as GHC has it, given the one in which the exception was raised.
+handlerMasking :: MaskingState -> MaskingState
+handlerMasking = \case
+  Unmasked -> MaskedInterruptible
+  masked -> masked
 
 -- | The identity of a thread: unique in a run, never reused. Its holder can cancel the thread, and
 -- keeps nothing of an ended one alive.
@@ -129,8 +192,7 @@ noNumber = 0x4000_0000_0000_0000
 isNobody :: Identity -> Bool
 isNobody (Identity n _) = n == noNumber
 
--- | Whether a thread runs, waits, is condemned or has ended. Only its home changes this
--- ("Weft.Internal.Core.Cancel").
+-- | Changed by the home of its thread only ("Weft.Internal.Core.Cancel").
 type Status :: UnliftedType
 data Status
   = -- | Nothing in particular.
@@ -153,6 +215,5 @@ goingAt :: Home -> SharedStatus
 goingAt !home = SharedStatus (Going home)
 {-# NOINLINE goingAt #-}
 
--- | An exception on its way to a thread, and whether it still applies, which is changed on the thread's
--- worker.
+-- | An exception on its way to a thread, and whether it still applies, for its home to change.
 data Cancellation = Cancellation !SomeException !(Maybe (IORef Bool))

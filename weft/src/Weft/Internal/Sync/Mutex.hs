@@ -24,15 +24,10 @@ import Data.Bits (shiftL, shiftR, (.|.))
 import Data.Primitive.MutVar
 import Data.Primitive.PrimVar
 import Data.Text (Text)
-import Weft.Internal.Core.Atomic
-import Weft.Internal.Core.Park
 import Weft.Internal.Core.Primitive (Behaviour (..), Primitive (..), onlyAlone)
-import Weft.Internal.Core.Self
 import Weft.Internal.Core.Trace
 import Weft.Internal.Data.Cell
-import Weft.Internal.Data.Conditional
 import Weft.Internal.Sync
-import Weft.Internal.Sync.WaitQueue
 
 -- Note [The word of a mutex]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~

@@ -255,7 +255,7 @@ strikeWaiting d workers i entry trace = when (isSystemCall traits && not (isYiel
   where
     traits = traitsOf trace
 
-masking :: Entry -> Masking
+masking :: Entry -> MaskingState
 masking = stateMasking . tcbState . entryTcb
 
 strikes :: Driver -> Workers -> Interrupts -> Entry -> IO [Strike]

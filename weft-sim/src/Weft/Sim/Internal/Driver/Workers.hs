@@ -21,11 +21,11 @@ import Data.Maybe (isJust)
 import Data.Primitive.Array
 import Data.Primitive.PrimVar
 import Data.Sequence ((|>))
-import Weft.Internal.Core.BackOff (newBackOff)
 import Weft.Internal.Core.Cancel (newIdentity)
 import Weft.Internal.Core.Guests (newGuests)
 import Weft.Internal.Core.Park (visitParked)
 import Weft.Internal.Core.Policy
+import Weft.Internal.Core.Retries (newBackOff)
 import Weft.Internal.Core.Scheduler hiding (Counter (Uncaught))
 import Weft.Internal.Core.Trace
 import Weft.Internal.Data.Births (newBirths)
