@@ -6,9 +6,9 @@
 --
 -- A flat array of machine words for the counters of a load. A thread may move between workers, so
 -- shared cells are updated atomically: this costs a few nanoseconds and loses no count.
-module Weft.Cli.Load.Cells (Cells, newCells, cellCount, peekCell, pokeCell, addCell, maxCell, minCell) where
+module Weft.Cli.Load.Cells (Cells, newCells, peekCell, pokeCell, addCell, changeCell) where
 
-import Control.Monad (unless, when)
+import Control.Monad (unless)
 import Control.Monad.Primitive (RealWorld)
 import Data.Primitive.ByteArray
 import GHC.Exts (Int (..), casIntArray#, fetchAddIntArray#, isTrue#, (==#))
@@ -24,10 +24,6 @@ newCells n = do
   setByteArray memory 0 n (0 :: Int)
   pure (Cells memory)
 
--- | The number of cells.
-cellCount :: Cells -> IO Int
-cellCount (Cells memory) = (`div` 8) <$> getSizeofMutableByteArray memory
-
 -- | Read a cell, which must exist.
 peekCell :: Cells -> Int -> IO Int
 peekCell (Cells memory) = readByteArray memory
@@ -41,18 +37,12 @@ addCell :: Cells -> Int -> Int -> IO Int
 addCell (Cells (MutableByteArray memory)) (I# i) (I# n) = IO $ \s -> case fetchAddIntArray# memory i n s of
   (# s', before #) -> (# s', I# before #)
 
--- | Raise a cell to at least this value.
-maxCell :: Cells -> Int -> Int -> IO ()
-maxCell cells i n = peekCell cells i >>= \before -> when (n > before) (replaceIf cells i (< n) n)
-
--- | Lower a cell to at most this value.
-minCell :: Cells -> Int -> Int -> IO ()
-minCell cells i n = peekCell cells i >>= \before -> when (n < before) (replaceIf cells i (> n) n)
-
-replaceIf :: Cells -> Int -> (Int -> Bool) -> Int -> IO ()
-replaceIf cells@(Cells (MutableByteArray memory)) i@(I# i#) wanted n@(I# n#) = do
+-- | Change a cell atomically.
+changeCell :: Cells -> Int -> (Int -> Int) -> IO ()
+changeCell cells@(Cells (MutableByteArray memory)) i@(I# i#) change = do
   before@(I# before#) <- peekCell cells i
-  when (wanted before) $ do
-    swapped <- IO $ \s -> case casIntArray# memory i# before# n# s of
+  let !now@(I# now#) = change before
+  unless (now == before) $ do
+    swapped <- IO $ \s -> case casIntArray# memory i# before# now# s of
       (# s', found #) -> (# s', isTrue# (found ==# before#) #)
-    unless swapped (replaceIf cells i wanted n)
+    unless swapped (changeCell cells i change)

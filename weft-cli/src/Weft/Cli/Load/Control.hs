@@ -53,7 +53,7 @@ windowStart (Control _ cells) = peekCell cells cellFrom
 windowEnd (Control _ cells) = peekCell cells cellUntil
 
 endNow :: Control -> Int -> IO ()
-endNow (Control _ cells) = minCell cells cellUntil
+endNow (Control _ cells) t = changeCell cells cellUntil (min t)
 
 -- | How many of a number of requests may be sent now. Those before the window are free.
 claim :: Control -> Int -> Int -> IO Int

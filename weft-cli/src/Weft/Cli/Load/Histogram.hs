@@ -19,7 +19,6 @@ module Weft.Cli.Load.Histogram
     percentile,
     mean,
     deviation,
-    precision,
 
     -- * Buckets
     bucketOf,
@@ -48,9 +47,8 @@ firstBucket = 8
 largestValue :: Int
 largestValue = 1 `unsafeShiftL` 48 - 1
 
--- | A bucket is narrower than this part of any value in it.
-precision :: Double
-precision = 1 / 1024
+cellCount :: Int
+cellCount = firstBucket + bucketOf largestValue + 1
 
 -- | The bucket of a value, which is not negative.
 bucketOf :: Int -> Int
@@ -72,7 +70,7 @@ bucketHigh i = bucketLow (i + 1) - 1
 -- | An empty histogram.
 newHistogram :: IO Histogram
 newHistogram = do
-  cells <- newCells (firstBucket + bucketOf largestValue + 1)
+  cells <- newCells cellCount
   pokeCell cells leastCell maxBound
   pure (Histogram cells)
 
@@ -82,8 +80,8 @@ record (Histogram cells) given = do
   let v = max 0 (min largestValue given)
   void (addCell cells (firstBucket + bucketOf v) 1)
   void (addCell cells sumCell v)
-  minCell cells leastCell v
-  maxCell cells largestCell v
+  changeCell cells leastCell (min v)
+  changeCell cells largestCell (max v)
 
 -- | A snapshot of a histogram.
 data Distribution = Distribution
@@ -105,13 +103,12 @@ emptyDistribution = Distribution IntMap.empty 0 0 0 0
 -- | Take a snapshot.
 freeze :: Histogram -> IO Distribution
 freeze (Histogram cells) = do
-  size <- cellCount cells
   let go !i acc
         | i < firstBucket = pure acc
         | otherwise = do
             n <- peekCell cells i
             go (i - 1) (if n == 0 then acc else (i - firstBucket, n) : acc)
-  counts <- IntMap.fromDistinctAscList <$> go (size - 1) []
+  counts <- IntMap.fromDistinctAscList <$> go (cellCount - 1) []
   total <- peekCell cells sumCell
   least <- peekCell cells leastCell
   largest <- peekCell cells largestCell
