@@ -141,14 +141,12 @@ import Network.Socket (HostAddress)
 import Weft.Internal.Core.Trace (Thread)
 import Weft.Internal.Kernel (Kernel (..))
 import Weft.Sim.Internal.Choices
-import Weft.Sim.Internal.Conditions
 import Weft.Sim.Internal.Config
 import Weft.Sim.Internal.Driver.State
 import Weft.Sim.Internal.Faults
 import Weft.Sim.Internal.Interrupts
 import Weft.Sim.Internal.Kernel
 import Weft.Sim.Internal.Race
-import Weft.Sim.Internal.Random
 import Weft.Sim.Internal.Run
 import Weft.Sim.Internal.Search
 import Weft.Sim.Internal.Steering

@@ -150,8 +150,8 @@ foreigners = do
     onMachine other (closeFile there)
     void (homeSteer (\sim _ -> contentsFrom (simDisks sim) real 0 10))
     pure [a, b, c, d]
-  let real = "fd 5 is a real file, which a simulated kernel does not know"
-      there = "fd 1100000 is a file of the machine other, used on home"
+  let real = "fd 5 is of the operating system; inside a simulation only those work that were opened there"
+      there = "fd 1100000 is of machine other; a thread on home cannot use it"
   toldResult told @?= [real, real, real, there]
   toldWarnings told @?= ["read: " <> real, "close: " <> real, "open: " <> real, "read: " <> real, "close: " <> there, "send a file: " <> real]
 

@@ -26,14 +26,11 @@ import Weft.Internal.Data.Time (Duration (..))
 import Weft.Internal.Kernel (Kernel)
 import Weft.Internal.Os.AtEnd (openDoors, runAll)
 import Weft.Internal.Run.Ending
-import Weft.Sim.Internal.Conditions
 import Weft.Sim.Internal.Config
 import Weft.Sim.Internal.Driver.Recording
 import Weft.Sim.Internal.Driver.State
 import Weft.Sim.Internal.Driver.Step
 import Weft.Sim.Internal.Driver.Workers
-import Weft.Sim.Internal.Events
-import Weft.Sim.Internal.Random
 import Weft.Sim.Internal.Words
 import Weft.Sim.Internal.World
 

@@ -41,18 +41,15 @@ import Weft.Internal.Core.Trace
 import Weft.Internal.Data.Time (Instant (..))
 import Weft.Internal.Kernel
 import Weft.Internal.Os.Masked (inMasking)
-import Weft.Sim.Internal.Conditions
+import Weft.Sim.Internal.Descriptors
 import Weft.Sim.Internal.Disk.Device (Disks, closeFile, newDisks)
 import Weft.Sim.Internal.Disk.Names
 import Weft.Sim.Internal.Disk.Transfer
-import Weft.Sim.Internal.Events
 import Weft.Sim.Internal.Names
 import Weft.Sim.Internal.Network
-import Weft.Sim.Internal.Network.Descriptors
 import Weft.Sim.Internal.Network.Line
 import Weft.Sim.Internal.Network.Streams
 import Weft.Sim.Internal.Network.Types hiding (Segment (..))
-import Weft.Sim.Internal.Random
 import Weft.Sim.Internal.Signals
 import Weft.Sim.Internal.Ticket
 import Weft.Sim.Internal.World
@@ -240,7 +237,7 @@ attemptsOf :: Network -> Disks -> Ask -> IO Attempts
 attemptsOf net disks ask = do
   driver <- Ghc.myThreadId
   let trying what s act = attempting (askWorld ask) (hostHome (askHost ask)) driver what s $ \unlessUnlucky ->
-        thingAt net (socketDescriptor s) >>= \case
+        entryAt (netThings net) (socketDescriptor s) >>= \case
           Nothing -> pure shutDown
           Just (ThingSocket sock) -> readIORef (sockRole sock) >>= onRole unlessUnlucky act
           Just _ -> pure wouldBlock

@@ -20,10 +20,7 @@ import GHC.IO.Exception (IOErrorType (NoSuchThing), IOException (..))
 import Network.Socket
 import Weft.Internal.Core.Trace (Why (Completed))
 import Weft.Internal.Os.Address (ntohl, parseHost4, parseHost6)
-import Weft.Sim.Internal.Conditions
-import Weft.Sim.Internal.Events
 import Weft.Sim.Internal.Network.Address (IP (V4), familyOf, toProgram, unspecified)
-import Weft.Sim.Internal.Random
 import Weft.Sim.Internal.Ticket
 import Weft.Sim.Internal.World
 

@@ -34,13 +34,11 @@ import Weft.Internal.Core.Trace (Why (..), internally)
 import Weft.Internal.Data.Time (Instant (..))
 import Weft.Internal.Os.Address (showAddress)
 import Weft.Internal.Os.Descriptor (Descriptor (..))
+import Weft.Sim.Internal.Descriptors
 import Weft.Sim.Internal.Disk.Transfer (contentsFrom)
-import Weft.Sim.Internal.Network.Address
 import Weft.Sim.Internal.Network.Bytes (roomOf)
 import Weft.Sim.Internal.Network.Datagrams
-import Weft.Sim.Internal.Network.Descriptors
 import Weft.Sim.Internal.Network.Faults
-import Weft.Sim.Internal.Network.Line
 import Weft.Sim.Internal.Network.Listen
 import Weft.Sim.Internal.Network.Options
 import Weft.Sim.Internal.Network.Ports
@@ -138,6 +136,20 @@ answerOther net request = case request of
   ClosePipe (Pipe d) -> closeThing net d
   _ -> refuse "a system call" eNOSYS
 
+withThing :: Network -> String -> Descriptor -> (Thing -> Answering a) -> Answering a
+withThing net what d use ask k = withEntry (netWorld net) (netThings net) what d ask (\thing -> use thing ask k)
+
+withSocket :: Network -> String -> Socket -> (Sock -> Answering a) -> Answering a
+withSocket net what s use = withThing net what (socketDescriptor s) $ \case
+  ThingSocket sock -> use sock
+  ThingPipe _ -> refuse what eNOTSOCK
+{-# INLINE withSocket #-}
+
+-- | 'withSocket', with what the socket is there for now.
+withRole :: Network -> String -> Socket -> (Sock -> Role -> Answering a) -> Answering a
+withRole net what s use = withSocket net what s $ \sock ask k -> readIORef (sockRole sock) >>= \role -> use sock role ask k
+{-# INLINE withRole #-}
+
 openSocket :: Network -> Family -> SocketType -> Machine -> IO (Either Errno Socket)
 openSocket net family kind machine
   | family `notElem` [AF_INET, AF_INET6, AF_UNIX] = pure (Left eAFNOSUPPORT)
@@ -149,7 +161,7 @@ openSocket net family kind machine
         Just d -> do
           role <- if kind == Datagram then Datagrams <$> newBox else pure Fresh
           sock <- newSock d machine family kind Map.empty Unbound role
-          enlist net machine d (ThingSocket sock)
+          enlist (netThings net) machine d (ThingSocket sock)
           pure (Right (Socket d family kind))
 
 listenOn :: Network -> Int -> Sock -> IO (Either Errno ())
@@ -248,7 +260,7 @@ closeThing :: Network -> Descriptor -> Answering ()
 closeThing net d ask k
   | descriptorNumber d < firstDescriptor = withThing net "close" d (\_ -> instantly "close" (pure (Right ()))) ask k
   | otherwise = do
-      strike net d >>= mapM_ (closeIt net)
+      strike (netThings net) d >>= mapM_ (closeIt net)
       answerNow ask k (Right ())
 
 closeIt :: Network -> Thing -> IO ()
@@ -281,8 +293,8 @@ openPipe net machine =
         Nothing -> Left eMFILE <$ giveDescriptor machine (descriptorNumber r)
         Just w -> do
           pipe <- newPipe
-          enlist net machine r (ThingPipe (ReadEnd pipe))
-          enlist net machine w (ThingPipe (WriteEnd pipe))
+          enlist (netThings net) machine r (ThingPipe (ReadEnd pipe))
+          enlist (netThings net) machine w (ThingPipe (WriteEnd pipe))
           pure (Right (Pipe r, Pipe w))
   where
     world = netWorld net

@@ -11,7 +11,6 @@ import Control.Concurrent (forkIO, killThread, threadDelay)
 import Control.Concurrent.MVar
 import Control.Exception (SomeException, mask, onException, throwIO, try)
 import Control.Monad (forM, forM_, join, unless)
-import Data.Foldable (for_)
 import Data.Function (on)
 import Data.IORef
 import Data.Int (Int64)
@@ -22,18 +21,15 @@ import Data.Maybe (isJust)
 import Data.Text (Text)
 import Weft.Internal.Core.Trace
 import Weft.Sim.Internal.Choices
-import Weft.Sim.Internal.Conditions
 import Weft.Sim.Internal.Config
 import Weft.Sim.Internal.Disk.Device (setDiskCapacity, setDiskErrors, setDiskSlowness)
 import Weft.Sim.Internal.Driver
 import Weft.Sim.Internal.Driver.State
-import Weft.Sim.Internal.Events
 import Weft.Sim.Internal.Faults
 import Weft.Sim.Internal.Interrupts
 import Weft.Sim.Internal.Kernel
 import Weft.Sim.Internal.Network
 import Weft.Sim.Internal.Race
-import Weft.Sim.Internal.Random
 import Weft.Sim.Internal.Signals (raiseSignal)
 import Weft.Sim.Internal.Steering
 import Weft.Sim.Internal.Timeline
@@ -178,8 +174,8 @@ strike sim fault = do
     Heal -> do
       everybody <- machinesOf world
       heal net everybody everybody
-      everyLink $ \link -> link {linkExtraDelay = 0}
-    SlowLinks d -> everyLink $ \link -> link {linkExtraDelay = d}
+      delayLinks 0
+    SlowLinks d -> delayLinks d
     ResetConnections m -> atMachine m (resetConnections net)
     SkewClock m d -> atMachine m (\machine -> writeIORef (machineSkew machine) d)
     FailDisk m p -> atMachine m (\machine -> setDiskErrors disks machine (p, p))
@@ -201,6 +197,4 @@ strike sim fault = do
     atMachine :: Text -> (Machine -> IO ()) -> IO ()
     atMachine name act = machineNamed world name >>= mapM_ act
     group names = filter ((`elem` names) . machineName) <$> machinesOf world
-    everyLink change = do
-      everybody <- machinesOf world
-      for_ [(a, b) | a <- everybody, b <- everybody, a /= b] $ \(a, b) -> setLink net a b change
+    delayLinks d = machinesOf world >>= \everybody -> setLinks net everybody everybody (\link -> link {linkExtraDelay = d})

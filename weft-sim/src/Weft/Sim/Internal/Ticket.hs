@@ -51,9 +51,6 @@ import Weft.Internal.Core.Trace
 import Weft.Internal.Data.Slots (Slots)
 import Weft.Internal.Data.Slots qualified as Slots
 import Weft.Internal.Kernel (Host (..))
-import Weft.Sim.Internal.Conditions
-import Weft.Sim.Internal.Events
-import Weft.Sim.Internal.Random
 import Weft.Sim.Internal.World
 
 -- Note [The life of a ticket]

@@ -25,9 +25,6 @@ module Weft.Sim.Internal.Disk.Device
     Handle (..),
     openHandle,
     withHandle,
-    refuseReal,
-    isOpenHandle,
-    lookupHandle,
     closeFile,
 
     -- * Operations
@@ -49,18 +46,16 @@ import Data.IORef
 import Data.Int (Int64)
 import Data.IntMap.Strict (IntMap)
 import Data.IntMap.Strict qualified as IntMap
-import Data.Maybe (isJust)
+import Data.Maybe (isNothing)
 import Foreign.C.Error
 import System.IO.Error (ioeSetErrorString)
 import Weft.Internal.Core.SystemCall
 import Weft.Internal.Core.Trace
 import Weft.Internal.Data.Time (Duration)
 import Weft.Internal.Os.Descriptor (Descriptor (..))
-import Weft.Sim.Internal.Conditions
+import Weft.Sim.Internal.Descriptors
 import Weft.Sim.Internal.Disk.FileSystem
 import Weft.Sim.Internal.Disk.Tree
-import Weft.Sim.Internal.Events
-import Weft.Sim.Internal.Random
 import Weft.Sim.Internal.Ticket
 import Weft.Sim.Internal.World
 
@@ -68,8 +63,8 @@ data Disks = Disks
   { disksWorld :: !World,
     -- | By the number of the machine; a disk is made at its first use.
     disksOf :: !(IORef (IntMap Disk)),
-    -- | The open files, by the number of the descriptor, which determines the machine.
-    disksHandles :: !(IORef (IntMap Handle))
+    -- | The open files.
+    disksHandles :: !(Table Handle)
   }
 
 data Disk = Disk
@@ -99,7 +94,7 @@ data Handle = Handle
 data Ending = CompletesNow | IsCanceled
 
 newDisks :: World -> IO Disks
-newDisks world = Disks world <$> newIORef IntMap.empty <*> newIORef IntMap.empty
+newDisks world = Disks world <$> newIORef IntMap.empty <*> newTable
 
 diskOf :: Disks -> Machine -> IO Disk
 diskOf disks machine = do
@@ -153,63 +148,25 @@ setting field disks machine a = diskOf disks machine >>= \disk -> writeIORef (fi
 openHandle :: Disks -> Disk -> Inode -> OpenMode -> Bool -> Descriptor -> IO File
 openHandle disks disk n mode direct d = do
   handle <- Handle d disk n mode direct <$> newIORef 0 <*> newIORef (0, IntMap.empty)
-  File d <$ modifyIORef' (disksHandles disks) (IntMap.insert (fromIntegral (descriptorNumber d)) handle)
+  File d <$ enlist (disksHandles disks) (diskMachine disk) d handle
 
--- | Use an open file of the asking machine, or refuse: with @EBADF@ if it was closed, with a
--- clear message if it belongs to another world or machine.
 withHandle :: Disks -> Ask -> String -> File -> (Handle -> IO Trace) -> IO Trace
-withHandle disks ask what (File d) use
-  | descriptorNumber d < firstDescriptor = Throw . toException <$> refuseReal disks what d
-  | otherwise =
-      lookupHandle disks d >>= \case
-        Nothing -> pure (Throw (failure what Nothing eBADF))
-        Just handle
-          | diskMachine (handleDisk handle) == askMachine ask -> use handle
-          | otherwise -> foreigner ("a file of the machine " <> show (diskMachine (handleDisk handle)) <> ", used on " <> show (askMachine ask))
-  where
-    foreigner why = Throw . toException <$> refuseForeign disks what d why
-
-refuseReal :: Disks -> String -> Descriptor -> IO IOError
-refuseReal disks what d = refuseForeign disks what d "a real file, which a simulated kernel does not know"
-
-refuseForeign :: Disks -> String -> Descriptor -> String -> IO IOError
-refuseForeign disks what d why = do
-  let text = show d <> " is " <> why
-  worldWarn (disksWorld disks) (what <> ": " <> text)
-  pure (ioeSetErrorString (errnoToIOError what eBADF Nothing Nothing) text)
-
-lookupHandle :: Disks -> Descriptor -> IO (Maybe Handle)
-lookupHandle disks d = do
-  handles <- readIORef (disksHandles disks)
-  pure $ case IntMap.lookup (fromIntegral (descriptorNumber d)) handles of
-    Just handle | handleDescriptor handle == d -> Just handle
-    _ -> Nothing
-
-isOpenHandle :: Disks -> Handle -> IO Bool
-isOpenHandle disks handle = isJust <$> lookupHandle disks (handleDescriptor handle)
+withHandle disks ask what (File d) = withEntry (disksWorld disks) (disksHandles disks) what d ask
 
 -- | Close a file; closing it again does nothing. Each of its operations under way completes now or
 -- fails with @ECANCELED@.
 closeFile :: Disks -> File -> Answering ()
-closeFile disks file@(File d) ask k
-  | descriptorNumber d < firstDescriptor = withHandle disks ask "close" file (\_ -> pure (k ()))
-  | otherwise =
-      lookupHandle disks d >>= \case
-        Nothing -> pure (k ())
-        Just _ -> withHandle disks ask "close" file $ \handle -> do
-          (_, underWay) <- readIORef (handleUnderWay handle)
-          forM_ underWay $ \end -> do
-            ends <- chance (worldRandom (disksWorld disks)) 0.5
-            end (if ends then IsCanceled else CompletesNow)
-          changeSystem (handleDisk handle) (closed (handleInode handle))
-          forgetHandle disks handle
-          pure (k ())
-
-forgetHandle :: Disks -> Handle -> IO ()
-forgetHandle disks handle = do
-  let number = descriptorNumber (handleDescriptor handle)
-  modifyIORef' (disksHandles disks) (IntMap.delete (fromIntegral number))
-  giveDescriptor (diskMachine (handleDisk handle)) number
+closeFile disks file@(File d) ask k = do
+  closedBefore <- isNothing <$> entryAt (disksHandles disks) d
+  if closedBefore && descriptorNumber d >= firstDescriptor
+    then pure (k ())
+    else withHandle disks ask "close" file $ \handle -> do
+      (_, underWay) <- readIORef (handleUnderWay handle)
+      forM_ underWay $ \end -> do
+        ends <- chance (worldRandom (disksWorld disks)) 0.5
+        end (if ends then IsCanceled else CompletesNow)
+      changeSystem (handleDisk handle) (closed (handleInode handle))
+      k () <$ strike (disksHandles disks) d
 
 -- | An operation on an open file.
 onFile :: Disks -> (Conditions -> (Duration, Duration)) -> String -> File -> (Handle -> Disk -> IO (Either Errno a)) -> Answering a
@@ -256,8 +213,7 @@ crashDisk :: Disks -> Machine -> IO ()
 crashDisk disks machine = do
   disk <- diskOf disks machine
   modifyIORef' (diskOutages disk) (+ 1)
-  handles <- readIORef (disksHandles disks)
-  forM_ handles $ \handle -> when (diskMachine (handleDisk handle) == machine) (forgetHandle disks handle)
+  _ <- strikeAll (disksHandles disks) machine
   (after', told) <- readIORef (diskSystem disk) >>= crashed (worldRandom (disksWorld disks))
   writeIORef (diskSystem disk) after'
   unless (null told) $ mapM_ (noteDisk disks disk . ("crash: " <>)) told

@@ -32,7 +32,7 @@ import Foreign.C.Error
 import Weft.Internal.Core.SystemCall
 import Weft.Internal.Core.Trace
 import Weft.Internal.Os.Descriptor (descriptorNumber)
-import Weft.Sim.Internal.Conditions
+import Weft.Sim.Internal.Descriptors
 import Weft.Sim.Internal.Disk.Content
 import Weft.Sim.Internal.Disk.Device
 import Weft.Sim.Internal.Disk.FileSystem
@@ -50,9 +50,9 @@ onPath disks place what path act ask k = case place of
     start = \case
       Nothing -> pure (Right rootInode)
       Just handle ->
-        isOpenHandle disks handle >>= \case
-          False -> pure (Left eBADF)
-          True -> onSystem (handleDisk handle) $ \fs ->
+        entryAt (disksHandles disks) (handleDescriptor handle) >>= \case
+          Nothing -> pure (Left eBADF)
+          Just _ -> onSystem (handleDisk handle) $ \fs ->
             if nodeIsDirectory (nodeOf fs (handleInode handle)) then Right (handleInode handle) else Left eNOTDIR
 
 withoutNul :: String -> ByteString -> IO Trace -> IO Trace

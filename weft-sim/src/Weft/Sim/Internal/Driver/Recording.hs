@@ -21,7 +21,6 @@ import Weft.Internal.Core.SystemCall (Reason (..), SystemCall (..))
 import Weft.Internal.Core.Trace
 import Weft.Internal.Os.Sys (monotonicNow)
 import Weft.Sim.Internal.Driver.State
-import Weft.Sim.Internal.Events
 import Weft.Sim.Internal.Kernel
 import Weft.Sim.Internal.Network (describeWait)
 import Weft.Sim.Internal.Race

@@ -60,7 +60,7 @@ newWorkers d kernel = do
     count = driverWorkerCount d
     newHome closing end numbers homes index = do
       parked <- newRoll
-      clock <- newPrimVar 0
+      time <- newPrimVar 0
       births <- newBirths
       backOff <- newBackOff
       guests <- newGuests
@@ -76,7 +76,7 @@ newWorkers d kernel = do
             homeIdentify = \tcb -> whenStarted tcb $ \w -> numbered (indexArray (workerSchedulers w) index) tcb,
             homeGoing = goingAt (indexArray homes index),
             homeParked = parked,
-            homeClock = clock,
+            homeClock = time,
             homeBirths = births,
             homeBackOff = backOff,
             homeRetries = driverRetries d,

@@ -32,7 +32,6 @@ import Data.IntMap.Strict (IntMap)
 import Data.IntMap.Strict qualified as IntMap
 import Foreign.C.Error (Errno, eTIMEDOUT)
 import Weft.Internal.Core.Trace (Trace, Why (..))
-import Weft.Sim.Internal.Events
 import Weft.Sim.Internal.Ticket
 import Weft.Sim.Internal.World
 

@@ -20,7 +20,6 @@ import Control.Monad (unless, void, when)
 import Data.Foldable (for_)
 import Data.IORef
 import Data.Int (Int64)
-import Data.IntMap.Strict qualified as IntMap
 import Data.Map.Strict qualified as Map
 import Data.Maybe (fromMaybe)
 import Data.Sequence (Seq (..), (|>))
@@ -33,18 +32,11 @@ import Weft.Internal.Data.Shortage (runShort)
 import Weft.Internal.Data.Time (Duration (..), seconds)
 import Weft.Internal.Kernel (hostReport)
 import Weft.Internal.Os.Address (showAddress)
-import Weft.Sim.Internal.Conditions
-import Weft.Sim.Internal.Events
-import Weft.Sim.Internal.Network.Address
-import Weft.Sim.Internal.Network.Descriptors
-import Weft.Sim.Internal.Network.Line
-import Weft.Sim.Internal.Network.Links
+import Weft.Sim.Internal.Descriptors
 import Weft.Sim.Internal.Network.Ports
 import Weft.Sim.Internal.Network.Segments
 import Weft.Sim.Internal.Network.Types
-import Weft.Sim.Internal.Random
 import Weft.Sim.Internal.Ticket
-import Weft.Sim.Internal.Words
 import Weft.Sim.Internal.World
 
 -- | A bound socket accepts connections from now on. As on Linux one more may wait than
@@ -269,15 +261,14 @@ acceptFrom net s l limit ask k = do
                         SockAddrUnix path -> BoundPath path Nothing
                         local -> either (const Unbound) (uncurry BoundWith) (fromProgram (sockFamily s) local)
                   sock <- newSock d machine (sockFamily s) (sockType s) options bound (Streaming end)
-                  enlist net machine d (ThingSocket sock)
+                  enlist (netThings net) machine d (ThingSocket sock)
                   case bound of
                     BoundWith _ port -> countAccepted net sock port 1
                     _ -> pure ()
                   note world (endName end <> ": accepted the connection from " <> show (endRemote end))
                   sweep (listenerConnecting l)
                   success (Socket d (sockFamily s) (sockType s), endRemote end)
-    -- Tried again when a descriptor of the machine is closed, or after a while: a file's
-    -- descriptor is closed without the network's knowledge.
+    -- Tried again when a descriptor of the machine is closed.
     starve told = do
       before <- readIORef told
       unless before $ do
@@ -289,15 +280,7 @@ acceptFrom net s l limit ask k = do
       starving <- readIORef (listenerStarving l)
       unless starving $ do
         writeIORef (listenerStarving l) True
-        tried <- newIORef False
-        let again = do
-              before' <- readIORef tried
-              unless before' $ do
-                writeIORef tried True
-                writeIORef (listenerStarving l) False
-                serve (listenerAccepting l)
-        key <- after (worldEvents world) 250_000_000 again
-        modifyIORef' (netStarved net) (IntMap.insertWith (<>) (machineNumber machine) [revoke (worldEvents world) key >> again])
+        modifyIORef' (machineStarved machine) ((writeIORef (listenerStarving l) False >> serve (listenerAccepting l)) :)
 
 listenerReady :: Listener -> Attempt ()
 listenerReady l = do

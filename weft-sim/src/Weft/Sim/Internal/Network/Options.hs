@@ -14,10 +14,7 @@ import Data.Map.Strict qualified as Map
 import Foreign.C.Error
 import Foreign.C.Types (CInt)
 import Network.Socket (Family (..), SocketOption (..), SocketType (..), packFamily)
-import Weft.Sim.Internal.Conditions
-import Weft.Sim.Internal.Network.Line (serve)
 import Weft.Sim.Internal.Network.Types
-import Weft.Sim.Internal.Words
 import Weft.Sim.Internal.World
 
 readOption :: Network -> Sock -> SocketOption -> IO (Either Errno Int)

@@ -47,7 +47,6 @@ import Data.Maybe (fromMaybe)
 import Foreign.C.Error
 import Network.Socket (Family (..), SockAddr (..), SocketOption (..), SocketType (..), tupleToHostAddress)
 import Weft.Sim.Internal.Disk.Names (findSocket, nameSocket)
-import Weft.Sim.Internal.Network.Address
 import Weft.Sim.Internal.Network.Types
 import Weft.Sim.Internal.World
 
@@ -58,18 +57,7 @@ ownerOf net here ip = case ip of
   V6 _ -> pure Nothing
   V4 host
     | host `elem` machineAddresses here -> pure (Just here)
-    | otherwise -> IntMap.lookup (fromIntegral host) <$> owners net
-
-owners :: Network -> IO (IntMap.IntMap Machine)
-owners net = do
-  (count, known) <- readIORef (netOwners net)
-  machines <- readIORef (worldMachines (netWorld net))
-  if count == IntMap.size machines
-    then pure known
-    else do
-      -- The first machine keeps an address that is given twice.
-      let now = IntMap.fromListWith (\_ first -> first) [(fromIntegral a, m) | m <- IntMap.elems machines, a <- machineAddresses m]
-      now <$ writeIORef (netOwners net) (IntMap.size machines, now)
+    | otherwise -> IntMap.lookup (fromIntegral host) <$> readIORef (worldOwners (netWorld net))
 
 data Destination
   = ToMachine !Machine

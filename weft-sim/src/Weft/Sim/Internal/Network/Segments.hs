@@ -21,14 +21,8 @@ import Data.Maybe (fromMaybe)
 import Data.Sequence ((|>))
 import Foreign.C.Error (Errno, eCONNRESET, ePIPE, eTIMEDOUT)
 import Weft.Internal.Data.Time (Duration (..))
-import Weft.Sim.Internal.Conditions
-import Weft.Sim.Internal.Events
 import Weft.Sim.Internal.Network.Bytes
-import Weft.Sim.Internal.Network.Line
-import Weft.Sim.Internal.Network.Links
 import Weft.Sim.Internal.Network.Types
-import Weft.Sim.Internal.Random
-import Weft.Sim.Internal.Words
 import Weft.Sim.Internal.World
 
 -- Note [One event for a flow]
@@ -113,35 +107,27 @@ pump net from to = do
       now <- clock (worldEvents (netWorld net))
       if due > now
         then schedule net from to due
-        else
-          crosses net from to >>= \case
-            Passes -> do
+        else do
+          passes <- crosses net from to
+          if passes
+            then do
               writeIORef (flowFlight flow) rest
               arrive net from to segment
               pump net from to
-            Fails -> stall net from to segment
-            Orphaned -> stopFlow flow
+            else stall net from to segment
   where
     flow = endOut from
 
--- | What becomes of a segment that is due.
-data Crossing
-  = Passes
-  | Fails
-  | -- | It did not get through before, and its sender has crashed and does not send it again.
-    Orphaned
-
-crosses :: Network -> End -> End -> IO Crossing
+-- | Does the segment that is due get through? If it did not before, its sender has to send it again,
+-- and must not have crashed.
+crosses :: Network -> End -> End -> IO Bool
 crosses net from to = do
   stalled <- readIORef (flowStalled flow)
-  alive <- maybe (pure True) (\_ -> isThere from) stalled
+  sent <- maybe (pure True) (\_ -> isThere from) stalled
   up <- readIORef (machineUp (endMachine to))
   whole <- isPassable (flowPath flow)
-  passes <- if up && whole then not <$> isLossy (netWorld net) (flowPath flow) else pure False
-  if
-    | not alive -> pure Orphaned
-    | passes -> Passes <$ for_ stalled (\_ -> writeIORef (flowStalled flow) Nothing)
-    | otherwise -> pure Fails
+  passes <- if sent && up && whole then not <$> isLossy (netWorld net) (flowPath flow) else pure False
+  passes <$ when passes (for_ stalled (\_ -> writeIORef (flowStalled flow) Nothing))
   where
     flow = endOut from
 

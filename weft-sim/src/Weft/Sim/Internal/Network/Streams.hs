@@ -32,12 +32,9 @@ import Data.Maybe (isJust)
 import Foreign.C.Error
 import Weft.Internal.Core.SystemCall (Buffer, ShutdownHow (..))
 import Weft.Sim.Internal.Network.Bytes
-import Weft.Sim.Internal.Network.Line
-import Weft.Sim.Internal.Network.Links
 import Weft.Sim.Internal.Network.Segments
 import Weft.Sim.Internal.Network.Types
 import Weft.Sim.Internal.Ticket (canceled)
-import Weft.Sim.Internal.Words
 
 -- | Take bytes that have arrived. What came before an error or the end comes before it; an
 -- error is told once, and then the stream is at its end.
