@@ -1,7 +1,4 @@
--- |
--- Description : The program @weft@ and its commands
---
--- Chooses the command. Each command is a module of its own.
+-- | The program @weft@ and its commands. Chooses the command. Each command is a module of its own.
 module Weft.Cli (main) where
 
 import Control.Monad (join)

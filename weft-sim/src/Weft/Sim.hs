@@ -1,5 +1,4 @@
--- |
--- Runs the same threads in a simulated world.
+-- | Runs the same threads in a simulated world.
 --
 -- A seed answers every system call: time is virtual, the network and the disks exist in memory
 -- only, and dice or a script choose at each step which thread runs. The program does not change.

@@ -1,7 +1,4 @@
--- |
--- Description : @weft load URL@
---
--- Puts an HTTP server under load and reports how it performs.
+-- | @weft load URL@. Puts an HTTP server under load and reports how it performs.
 module Weft.Cli.Load (loadCommand) where
 
 import Control.Monad (unless, when)

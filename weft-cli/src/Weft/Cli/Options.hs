@@ -1,9 +1,6 @@
--- |
--- Description : Values of options, and messages
---
--- The values of the command line and of configuration files. An error says what is wrong and what
--- is expected. Names of files are bytes for the system; a command line has characters in the encoding
--- of the locale, a configuration file has Unicode.
+-- | Values of options, and messages. The values of the command line and of configuration files. An
+-- error says what is wrong and what is expected. Names of files are bytes for the system; a command
+-- line has characters in the encoding of the locale, a configuration file has Unicode.
 module Weft.Cli.Options
   ( argumentBytes,
     pathFromText,

@@ -1,8 +1,6 @@
--- |
--- Description : One process after another on the same device
---
--- Two processes talk over a socket of the Unix domain, whose path both have as an option: one that
--- serves over a TCP of its own, and one that is to take its place. In turn:
+-- | One process after another on the same device. Two processes talk over a socket of the Unix
+-- domain, whose path both have as an option: one that serves over a TCP of its own, and one that is
+-- to take its place. In turn:
 module Weft.Cli.Succession
   ( Predecessor,
     askPredecessor,

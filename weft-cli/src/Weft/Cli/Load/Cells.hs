@@ -1,11 +1,9 @@
 {-# LANGUAGE MagicHash #-}
 {-# LANGUAGE UnboxedTuples #-}
 
--- |
--- Description : Numbers that are counted up, without allocation
---
--- A flat array of machine words for the counters of a load. A thread may move between workers, so
--- shared cells are updated atomically: this costs a few nanoseconds and loses no count.
+-- | Numbers that are counted up, without allocation. A flat array of machine words for the counters
+-- of a load. A thread may move between workers, so shared cells are updated atomically: this costs
+-- a few nanoseconds and loses no count.
 module Weft.Cli.Load.Cells (Cells, newCells, peekCell, pokeCell, addCell, changeCell) where
 
 import Control.Monad (unless)

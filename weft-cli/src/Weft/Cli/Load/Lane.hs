@@ -1,11 +1,8 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : The state of one connection of a load
---
--- A lane holds the requests in progress on one connection, the part of a response that has
--- arrived, and the next step. Its actions do not block and hardly allocate;
--- "Weft.Cli.Load.Run" is the thread that runs it.
+-- | The state of one connection of a load. A lane holds the requests in progress on one connection,
+-- the part of a response that has arrived, and the next step. Its actions do not block and hardly
+-- allocate; "Weft.Cli.Load.Run" is the thread that runs it.
 --
 -- == Note [Due and sent]
 --

@@ -1,10 +1,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : The report of a load as a page
---
--- One self-contained HTML file: figures, charts, tables. A name that ends in @.svg@ gets the charts
--- alone.
+-- | The report of a load as a page. One self-contained HTML file: figures, charts, tables. A name
+-- that ends in @.svg@ gets the charts alone.
 module Weft.Cli.Load.Page (writePage) where
 
 import Chart

@@ -1,10 +1,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : From the command line to a load
---
--- The options. Reads what they name, checks that it fits together, and renders the requests. An
--- error is one line.
+-- | From the command line to a load. The options. Reads what they name, checks that it fits
+-- together, and renders the requests. An error is one line.
 module Weft.Cli.Load.Plan (Plan (..), makePlan, LoadOptions (..), Amount (..), loadOptions) where
 
 import Control.Exception (IOException, try)

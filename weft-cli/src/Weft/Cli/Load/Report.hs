@@ -1,9 +1,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : The figures of a load
---
--- Computes the figures of a load and the warnings. Renders them as text, and as one JSON object. Pure.
+-- | The figures of a load. Computes the figures of a load and the warnings. Renders them as text,
+-- and as one JSON object. Pure.
 module Weft.Cli.Load.Report
   ( responseRate,
     measuredLoad,

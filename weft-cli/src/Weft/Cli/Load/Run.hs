@@ -1,11 +1,9 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : Running a load
---
--- The main thread starts the lanes, enforces their time limits, takes samples, and gathers the
--- counters. Each lane is a sequential thread over the state of "Weft.Cli.Load.Lane". There may be more
--- connections than one address has ports: on loopback every 127.0.0.x is local and has its own ports.
+-- | Running a load. The main thread starts the lanes, enforces their time limits, takes samples,
+-- and gathers the counters. Each lane is a sequential thread over the state of
+-- "Weft.Cli.Load.Lane". There may be more connections than one address has ports: on loopback every
+-- 127.0.0.x is local and has its own ports.
 module Weft.Cli.Load.Run (runLoad, Result (..), Point (..), IdleResult (..), Secure, securedWithin) where
 
 import Control.Monad (forM, forM_, replicateM, unless, void, when)

@@ -1,10 +1,7 @@
--- |
--- Description : A fast scan for the end of a response
---
--- Scans the head of a response in place for what a load needs: the status and the length. It
--- accepts only usual heads: final responses of HTTP/1.1 with a @Content-Length@ or without
--- content. It leaves all others to the full parser ("Weft.Http.Internal.ResponseHead"), which
--- also detects malformed ones. Allocates nothing.
+-- | A fast scan for the end of a response. Scans the head of a response in place for what a load
+-- needs: the status and the length. It accepts only usual heads: final responses of HTTP/1.1 with a
+-- @Content-Length@ or without content. It leaves all others to the full parser
+-- ("Weft.Http.Internal.ResponseHead"), which also detects malformed ones. Allocates nothing.
 module Weft.Cli.Load.Scan (scanHead, incomplete, unusual) where
 
 import Data.Bits ((.|.))

@@ -1,8 +1,5 @@
--- |
--- Description : The settings of weft serve
---
--- The one table of settings, for configuration files, for the command line, for suggestions, and for
--- the manual (docs\/serving.md, which a test compares).
+-- | The settings of weft serve. The one table of settings, for configuration files, for the command
+-- line, for suggestions, and for the manual (docs\/serving.md, which a test compares).
 module Weft.Cli.Serve.Keys
   ( Section (..),
     sections,

@@ -1,9 +1,6 @@
--- |
--- Description : Settings, and the readers of their values
---
--- A setting ('Key') has one description, from which come its key in a table of a configuration
--- file, its option on the command line, and its row in the manual. Reading a table finds all errors
--- in it, not only the first.
+-- | Settings, and the readers of their values. A setting ('Key') has one description, from which
+-- come its key in a table of a configuration file, its option on the command line, and its row in
+-- the manual. Reading a table finds all errors in it, not only the first.
 module Weft.Cli.Serve.Reader
   ( -- * Settings
     Key (..),

@@ -1,7 +1,5 @@
--- |
--- Description : The certificates of a service
---
--- Loads TLS certificates and keys from the files of a configuration.
+-- | The certificates of a service. Loads TLS certificates and keys from the files of a
+-- configuration.
 module Weft.Cli.Serve.Secure (loadSecure, reloadSecure, CannotLoad (..)) where
 
 import Control.Exception (Exception)

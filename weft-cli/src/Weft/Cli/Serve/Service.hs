@@ -1,8 +1,6 @@
--- |
--- Description : A service from its start to its end
---
--- Assembles sites, log, TLS, sockets and metrics as a configuration says, notifies the service
--- manager, and shuts the parts down in an order that loses nothing.
+-- | A service from its start to its end. Assembles sites, log, TLS, sockets and metrics as a
+-- configuration says, notifies the service manager, and shuts the parts down in an order that loses
+-- nothing.
 module Weft.Cli.Serve.Service (serving) where
 
 import Control.Monad (forM, forever, join, unless, void, when, (>=>))

@@ -1,8 +1,6 @@
--- |
--- Description : @weft tcp@
---
--- For operators of a TCP of our own: what its connections do, the packets of a device as a file of
--- Wireshark's and tcpdump's, whatever program uses it, and the commands that make a device.
+-- | @weft tcp@. For operators of a TCP of our own: what its connections do, the packets of a device
+-- as a file of Wireshark's and tcpdump's, whatever program uses it, and the commands that make a
+-- device.
 module Weft.Cli.Tcp.Command (tcpCommand) where
 
 import Control.Exception (displayException)

@@ -1,11 +1,8 @@
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : The decisions of a simulated run
---
--- Wherever a simulated run could go on in several ways there is a /decision/: a number of
--- options, of which the first is the default. A 'Chooser' decides by
+-- | The decisions of a simulated run. Wherever a simulated run could go on in several ways there is
+-- a /decision/: a number of options, of which the first is the default. A 'Chooser' decides by
 -- chance or by a script, and keeps what it has decided, so that every run can be repeated: a
 -- 'Schedule' is the list of decisions that were not for the first option.
 module Weft.Sim.Internal.Choices

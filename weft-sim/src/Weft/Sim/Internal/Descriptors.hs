@@ -1,11 +1,9 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : Descriptors of simulated machines, and what they stand for
---
--- The numbers that a machine gives to sockets, pipes and files, and tables from these to what they
--- stand for: only if it is of the asking machine and is not closed. A number is used again as soon
--- as it is closed, so an entry is good for one serial.
+-- | Descriptors of simulated machines, and what they stand for. The numbers that a machine gives to
+-- sockets, pipes and files, and tables from these to what they stand for: only if it is of the
+-- asking machine and is not closed. A number is used again as soon as it is closed, so an entry is
+-- good for one serial.
 module Weft.Sim.Internal.Descriptors
   ( -- * Numbers
     takeDescriptor,

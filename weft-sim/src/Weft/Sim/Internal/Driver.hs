@@ -1,14 +1,11 @@
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : The loop that runs a simulated world, one step at a time
---
--- Takes the place of the workers' loops and OS threads of a production run: it chooses a
--- thread that is ready, or a message between workers, and lets the production scheduler
--- run one node of the thread's trace. When nothing can run, time passes. Everything happens
--- on the OS thread that called 'drive', and everything that could go otherwise is asked of
--- the chooser.
+-- | The loop that runs a simulated world, one step at a time. Takes the place of the workers' loops
+-- and OS threads of a production run: it chooses a thread that is ready, or a message between
+-- workers, and lets the production scheduler run one node of the thread's trace. When nothing can
+-- run, time passes. Everything happens on the OS thread that called 'drive', and everything that
+-- could go otherwise is asked of the chooser.
 --
 -- See Note [A step].
 module Weft.Sim.Internal.Driver (drive) where

@@ -1,12 +1,9 @@
 {-# LANGUAGE GADTs #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : The kernel that answers from a seed
---
--- Puts the parts of a simulated world together as the same value as the system
--- kernel: which part answers which system call, and how time passes. One OS thread at a time
--- uses it; several workers may share it if they take turns, as those of the
+-- | The kernel that answers from a seed. Puts the parts of a simulated world together as the same
+-- value as the system kernel: which part answers which system call, and how time passes. One OS
+-- thread at a time uses it; several workers may share it if they take turns, as those of the
 -- simulator do.
 module Weft.Sim.Internal.Kernel
   ( Sim (..),

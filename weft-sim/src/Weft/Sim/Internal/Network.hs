@@ -1,11 +1,8 @@
 {-# LANGUAGE GADTs #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : The simulated network
---
--- Changes the tables of "Weft.Sim.Internal.Network.Types" by the call and the state of the socket.
--- Calls fail as on Linux, with the system kernel's operation names.
+-- | The simulated network. Changes the tables of "Weft.Sim.Internal.Network.Types" by the call and
+-- the state of the socket. Calls fail as on Linux, with the system kernel's operation names.
 --
 -- Differences to a real network: a port is free again as soon as its socket is closed; there is
 -- no broadcast; @SO_LINGER@ takes a number, and 0 means a reset.

@@ -1,11 +1,8 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : Accesses that nothing orders
---
--- A detector of data races by vector clocks (Fidge 1988, Mattern 1989; as FastTrack and
--- ThreadSanitizer use them). It is told what each step of a run does and reports two accesses
--- to one variable, at least one of them a write, that nothing orders.
+-- | Accesses that nothing orders. A detector of data races by vector clocks (Fidge 1988, Mattern
+-- 1989; as FastTrack and ThreadSanitizer use them). It is told what each step of a run does and
+-- reports two accesses to one variable, at least one of them a write, that nothing orders.
 --
 -- Order comes from forking; waking a thread; an operation on an object that synchronizes
 -- (a mutex, a channel, ...), with all earlier ones on the same object; system calls, all

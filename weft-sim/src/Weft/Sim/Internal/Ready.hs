@@ -1,10 +1,8 @@
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : The ready threads of all simulated workers
---
--- A list in the order of arrival from which the strategy takes any entry.
+-- | The ready threads of all simulated workers. A list in the order of arrival from which the
+-- strategy takes any entry.
 module Weft.Sim.Internal.Ready
   ( ReadyList,
     Entry (..),

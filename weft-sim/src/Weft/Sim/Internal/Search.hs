@@ -1,10 +1,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : Looking for a run that goes wrong
---
--- By chance, seed after seed, and systematically, schedule after schedule; and making a failure
--- smaller once it was found.
+-- | Looking for a run that goes wrong. By chance, seed after seed, and systematically, schedule
+-- after schedule; and making a failure smaller once it was found.
 --
 -- See Note [Systematic exploration] and Note [Smaller].
 module Weft.Sim.Internal.Search

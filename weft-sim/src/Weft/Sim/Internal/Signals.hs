@@ -1,11 +1,8 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : The simulated processes' signals
---
--- Every machine runs one process, and a signal comes to it when the world sends one. A thread that
--- has subscribed gets it in a queue of its own, as from the system kernel; real signals do not
--- come here.
+-- | The simulated processes' signals. Every machine runs one process, and a signal comes to it when
+-- the world sends one. A thread that has subscribed gets it in a queue of its own, as from the
+-- system kernel; real signals do not come here.
 module Weft.Sim.Internal.Signals
   ( SignalTable,
     newSignalTable,

@@ -1,10 +1,8 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : Machines that start, crash and start again, from inside a simulated run
---
--- For programs that know they are simulated: the test, not what is tested. Each is a system call
--- that no real kernel answers.
+-- | Machines that start, crash and start again, from inside a simulated run. For programs that know
+-- they are simulated: the test, not what is tested. Each is a system call that no real kernel
+-- answers.
 module Weft.Sim.Internal.Steering
   ( newMachine,
     newMachineWith,
@@ -124,8 +122,7 @@ restartNow sim machine = do
 isUp :: Machine -> Thread Bool
 isUp machine = steer ("is " <> show machine <> " up?") (\_ _ -> readIORef (machineUp machine))
 
--- | Its wall clock is ahead of the world's by this much. The monotonic clock is not
--- affected.
+-- | Its wall clock is ahead of the world's by this much. The monotonic clock is not affected.
 setClockSkew :: Machine -> Duration -> Thread ()
 setClockSkew machine (Duration skew) = steer ("skew the clock of " <> show machine) $ \sim _ -> do
   note (simWorld sim) ("the clock of " <> show machine <> " is ahead by " <> show skew <> " ns")

@@ -1,11 +1,8 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : A system call of a simulated kernel, from the question to the answer
---
--- Every call is asked with an 'Ask' and answered at once or by a 'Ticket', which its thread waits
--- for. This module decides when an answer that is known reaches the thread, and whether an answer
--- or a cancellation wins.
+-- | A system call of a simulated kernel, from the question to the answer. Every call is asked with
+-- an 'Ask' and answered at once or by a 'Ticket', which its thread waits for. This module decides
+-- when an answer that is known reaches the thread, and whether an answer or a cancellation wins.
 --
 -- See Note [The life of a ticket].
 module Weft.Sim.Internal.Ticket

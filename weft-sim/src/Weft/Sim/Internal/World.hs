@@ -1,12 +1,9 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : The state that all parts of a simulated kernel share
---
--- Owns the machines, their clocks and descriptor numbers, which thread is on which
--- machine, and the two sources of everything that is not determined by the program: the
--- world's random numbers and the decisions that an exploration may take over. Used by one
--- OS thread at a time, which runs the simulation.
+-- | The state that all parts of a simulated kernel share. Owns the machines, their clocks and
+-- descriptor numbers, which thread is on which machine, and the two sources of everything that is
+-- not determined by the program: the world's random numbers and the decisions that an exploration
+-- may take over. Used by one OS thread at a time, which runs the simulation.
 module Weft.Sim.Internal.World
   ( -- * Worlds
     World (..),

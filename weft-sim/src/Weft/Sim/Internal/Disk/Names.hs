@@ -1,12 +1,9 @@
 {-# LANGUAGE OverloadedStrings #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : Operations on paths and directories of simulated disks
---
--- Open, look up, make, remove and rename, with the system kernel's errors and operation names.
--- Symbolic links, which no thread's call makes, and sockets, which the network binds, have names
--- without being files.
+-- | Operations on paths and directories of simulated disks. Open, look up, make, remove and rename,
+-- with the system kernel's errors and operation names. Symbolic links, which no thread's call
+-- makes, and sockets, which the network binds, have names without being files.
 module Weft.Sim.Internal.Disk.Names
   ( openFile,
     fileStatus,

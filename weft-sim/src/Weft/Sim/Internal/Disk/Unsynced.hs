@@ -1,10 +1,8 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : The part of a file that is not on the disk yet
---
--- A file as its readers see it, what the disk certainly holds of it, and the changes between the
--- two, oldest first; and what a crash makes of them, by the dice.
+-- | The part of a file that is not on the disk yet. A file as its readers see it, what the disk
+-- certainly holds of it, and the changes between the two, oldest first; and what a crash makes of
+-- them, by the dice.
 --
 -- See Note [What a crash leaves].
 module Weft.Sim.Internal.Disk.Unsynced

@@ -1,11 +1,9 @@
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : One step of a simulated run
---
--- Chooses what runs, a thread that is ready or a message between workers, and has the production
--- scheduler run one node of the thread's trace (Note [A step] in "Weft.Sim.Internal.Driver").
+-- | One step of a simulated run. Chooses what runs, a thread that is ready or a message between
+-- workers, and has the production scheduler run one node of the thread's trace (Note [A step] in
+-- "Weft.Sim.Internal.Driver").
 --
 -- The functions are top-level and out of line: as local functions of the loop each would hold the
 -- thirty fields of driver, plan and world, and save them around every call.

@@ -1,11 +1,8 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : Datagrams, over UDP and in the Unix domain
---
--- A datagram between machines may be lost, doubled and overtaken; within a machine it arrives, in
--- order. A slow receiver loses what no longer fits into its socket's memory; in the Unix domain
--- the sender waits instead.
+-- | Datagrams, over UDP and in the Unix domain. A datagram between machines may be lost, doubled
+-- and overtaken; within a machine it arrives, in order. A slow receiver loses what no longer fits
+-- into its socket's memory; in the Unix domain the sender waits instead.
 module Weft.Sim.Internal.Network.Datagrams
   ( receiveDatagram,
     boxReadable,

@@ -1,11 +1,9 @@
 {-# LANGUAGE GADTs #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : Faults of the network, and its part of reports
---
--- The network as the steering of a simulation sees it: links that are cut and heal, machines that
--- lose their power, and what a thread waits for on the network.
+-- | Faults of the network, and its part of reports. The network as the steering of a simulation
+-- sees it: links that are cut and heal, machines that lose their power, and what a thread waits for
+-- on the network.
 module Weft.Sim.Internal.Network.Faults
   ( setLink,
     setLinks,

@@ -1,10 +1,8 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : How connections begin
---
--- Listening, connecting and accepting, for TCP and for stream sockets of the Unix domain. TCP's
--- handshake takes its three steps over the network; any of them may be lost, and is then repeated.
+-- | How connections begin. Listening, connecting and accepting, for TCP and for stream sockets of
+-- the Unix domain. TCP's handshake takes its three steps over the network; any of them may be lost,
+-- and is then repeated.
 module Weft.Sim.Internal.Network.Listen
   ( startListening,
     stopListening,

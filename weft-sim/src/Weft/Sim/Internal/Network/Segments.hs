@@ -1,12 +1,9 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : How a connection's segments travel
---
--- One direction of a connection is a queue of segments with the time at which each arrives, and
--- one event for the first of them. What does not get through stays in the queue and is tried
--- again, with pauses that grow, until the sender's patience is over. What arrives does to its end
--- what TCP's state machine would do.
+-- | How a connection's segments travel. One direction of a connection is a queue of segments with
+-- the time at which each arrives, and one event for the first of them. What does not get through
+-- stays in the queue and is tried again, with pauses that grow, until the sender's patience is
+-- over. What arrives does to its end what TCP's state machine would do.
 --
 -- See Note [One event for a flow].
 module Weft.Sim.Internal.Network.Segments (push, pushBytes, roomFreed, die, cancelAlarm, isThere) where

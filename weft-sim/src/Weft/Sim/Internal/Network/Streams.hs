@@ -1,11 +1,9 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : A program's operations on a connection or a pipe
---
--- To receive, to send, to end a direction, to close: each is an 'Attempt' at an 'End', for TCP and
--- for stream sockets of the Unix domain; and at a pipe, which holds 65,536 bytes unless it is told
--- otherwise, and keeps the bytes of one write of at most 4,096 (@PIPE_BUF@) together.
+-- | A program's operations on a connection or a pipe. To receive, to send, to end a direction, to
+-- close: each is an 'Attempt' at an 'End', for TCP and for stream sockets of the Unix domain; and
+-- at a pipe, which holds 65,536 bytes unless it is told otherwise, and keeps the bytes of one write
+-- of at most 4,096 (@PIPE_BUF@) together.
 module Weft.Sim.Internal.Network.Streams
   ( receiveFromEnd,
     sendToEnd,
@@ -266,8 +264,7 @@ capacityOf pipe = \case
             serve (pipeWriters pipe)
             pure (Right size)
 
--- | One end is closed: those that wait there are told so, and those at the other end
--- learn of it.
+-- | One end is closed: those that wait there are told so, and those at the other end learn of it.
 closePipeEnd :: PipeEnd -> IO ()
 closePipeEnd = \case
   ReadEnd pipe -> do

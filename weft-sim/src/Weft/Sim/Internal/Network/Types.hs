@@ -1,11 +1,8 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : The state of the simulated network
---
--- The tables of the network, and the states of sockets, connections and pipes. What
--- happens to them is in the other modules. Everything is used by the simulating OS thread,
--- one OS thread at a time.
+-- | The state of the simulated network. The tables of the network, and the states of sockets,
+-- connections and pipes. What happens to them is in the other modules. Everything is used by the
+-- simulating OS thread, one OS thread at a time.
 module Weft.Sim.Internal.Network.Types
   ( -- * The network
     Network (..),
