@@ -1,10 +1,8 @@
 {-# LANGUAGE GADTs #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | The kernel that answers from a seed. Puts the parts of a simulated world together as the same
--- value as the system kernel: which part answers which system call, and how time passes. One OS
--- thread at a time uses it; several workers may share it if they take turns, as those of the
--- simulator do.
+-- | The kernel that answers from a seed: which part of a simulated world answers which system call,
+-- and how time passes. One OS thread at a time uses it; several workers may share it in turns.
 module Weft.Sim.Internal.Kernel
   ( Sim (..),
     Limit (..),
@@ -151,8 +149,8 @@ pollSim sim host bell mayBlock
 showTime :: Sim -> Host -> IO ()
 showTime sim host = clock (worldEvents (simWorld sim)) >>= writePrimVar (homeClock (hostHome host)) . fromIntegral
 
--- Out of line: in a function of its own for each worker, GHC would keep the thirty fields of the
--- simulation and the world, and save them around each call that it makes.
+-- Out of line: in a function of its own for each worker GHC would save thirty fields around each
+-- call.
 answerCall :: Sim -> Host -> Tcb -> SystemCall a -> (a -> Trace) -> IO Trace
 answerCall sim host !tcb !request k = case request of
   Now -> clock (worldEvents (simWorld sim)) >>= \t -> pure (k (Instant t))
@@ -228,8 +226,8 @@ blockingAction ask action k = do
     pure (pure ())
 
 -- | The simulated 'Attempts', made in the middle of an effect. Each is reported to the run's
--- observer, because it orders the threads that make it as a system call does; each may fail
--- although it could succeed ('failedAttempts').
+-- observer: it orders the threads that make it as a system call does. Each may fail by chance
+-- ('failedAttempts').
 attemptsOf :: Network -> Disks -> Ask -> IO Attempts
 attemptsOf net disks ask = do
   driver <- Ghc.myThreadId
@@ -254,9 +252,8 @@ attemptsOf net disks ask = do
       Streaming end -> unlessUnlucky (maybe wouldBlock (either failed id) <$> act end)
       _ -> pure wouldBlock
 
--- | Make an attempt at a socket, and report it. Only the OS thread that runs the world, here the
--- given one, may touch the world: elsewhere an attempt would have to wait. It is given what refuses
--- by chance.
+-- | Make an attempt at a socket, given what refuses by chance, and report it. It would have to wait
+-- on another OS thread than the given one, which runs the world.
 attempting :: World -> Home -> Ghc.ThreadId -> String -> Socket -> ((IO Int -> IO Int) -> IO Int) -> IO Int
 attempting world home driver what s attempt = do
   here <- (== driver) <$> Ghc.myThreadId

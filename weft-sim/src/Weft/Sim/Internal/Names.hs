@@ -1,8 +1,8 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | Simulated name resolution. Answers @getaddrinfo@ in a simulated world: the names of machines,
--- @localhost@, numeric addresses; services by number and a few by name. The answers, with and
--- without hints, have the shape of the GNU C library's.
+-- | Answers @getaddrinfo@ in a simulated world: the names of machines, @localhost@, numeric
+-- addresses; services by number and a few by name. The answers have the shape of the GNU C
+-- library's.
 module Weft.Sim.Internal.Names (resolve, lookUp, readIPv4, readIPv6) where
 
 import Control.Exception (SomeException, toException)

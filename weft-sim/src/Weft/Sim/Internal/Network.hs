@@ -1,8 +1,7 @@
 {-# LANGUAGE GADTs #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | The simulated network. Changes the tables of "Weft.Sim.Internal.Network.Types" by the call and
--- the state of the socket. Calls fail as on Linux, with the system kernel's operation names.
+-- | The simulated network. Calls fail as on Linux, with the system kernel's operation names.
 --
 -- Differences to a real network: a port is free again as soon as its socket is closed; there is
 -- no broadcast; @SO_LINGER@ takes a number, and 0 means a reset.
@@ -121,14 +120,14 @@ answerOther net request = case request of
   OpenFifo path _ -> refuse ("open FIFO " <> path) eNOENT
   ReadPipe _ buffer offset count | hasNoRoom buffer offset count -> refuse "read" eINVAL
   ReadPipe (Pipe d) buffer offset count -> withThing net "read" d $ \case
-    ThingPipe (ReadEnd pipe) -> waiting (pipeReaders pipe) "read" (readFrom pipe buffer offset count)
+    ThingReader end -> waiting (endReaders end) "read" (receiveFromEnd net end "read" buffer offset count)
     _ -> refuse "read" eBADF
   WritePipe (Pipe d) bytes -> withThing net "write" d $ \case
-    ThingPipe (WriteEnd pipe) -> waiting (pipeWriters pipe) "write" (writeTo net pipe bytes)
+    ThingWriter end -> waiting (endWriters end) "write" (writeToEnd net end bytes)
     _ -> refuse "write" eBADF
   PipeCapacity (Pipe d) size -> withThing net "fcntl" d $ \case
-    ThingPipe (ReadEnd pipe) -> instantly "fcntl" (capacityOf pipe size)
-    ThingPipe (WriteEnd pipe) -> instantly "fcntl" (capacityOf pipe size)
+    ThingReader end -> instantly "fcntl" (readIORef (endPeer end) >>= maybe (pure (Left eBADF)) (`capacityOf` size))
+    ThingWriter end -> instantly "fcntl" (capacityOf end size)
     ThingSocket _ -> refuse "fcntl" eBADF
   ClosePipe (Pipe d) -> closeThing net d
   _ -> refuse "a system call" eNOSYS
@@ -139,7 +138,7 @@ withThing net what d use ask k = withEntry (netWorld net) (netThings net) what d
 withSocket :: Network -> String -> Socket -> (Sock -> Answering a) -> Answering a
 withSocket net what s use = withThing net what (socketDescriptor s) $ \case
   ThingSocket sock -> use sock
-  ThingPipe _ -> refuse what eNOTSOCK
+  _ -> refuse what eNOTSOCK
 {-# INLINE withSocket #-}
 
 -- | 'withSocket', with what the socket is there for now.
@@ -262,7 +261,8 @@ closeThing net d ask k
 
 closeIt :: Network -> Thing -> IO ()
 closeIt net = \case
-  ThingPipe end -> closePipeEnd end
+  ThingReader end -> closeEnd net end False
+  ThingWriter end -> closeEnd net end False
   ThingSocket sock -> do
     release net sock
     readIORef (sockRole sock) >>= \case
@@ -289,9 +289,9 @@ openPipe net machine =
       takeDescriptor world machine >>= \case
         Nothing -> Left eMFILE <$ giveDescriptor machine (descriptorNumber r)
         Just w -> do
-          pipe <- newPipe
-          enlist (netThings net) machine r (ThingPipe (ReadEnd pipe))
-          enlist (netThings net) machine w (ThingPipe (WriteEnd pipe))
+          (reader, writer) <- newPipe machine
+          enlist (netThings net) machine r (ThingReader reader)
+          enlist (netThings net) machine w (ThingWriter writer)
           pure (Right (Pipe r, Pipe w))
   where
     world = netWorld net

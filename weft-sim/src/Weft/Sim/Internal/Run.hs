@@ -1,7 +1,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | One simulated run. Builds a world, executes its fault script, drives the program, and collects
--- the result. A run is a function of its configuration and its seed.
+-- | One simulated run, a function of its configuration and its seed: builds a world, executes its
+-- fault script, drives the program, and collects the result.
 module Weft.Sim.Internal.Run (Result (..), Detail (..), runOnce, privately) where
 
 import Control.Concurrent (forkIO, killThread, threadDelay)
@@ -139,9 +139,9 @@ runOnce stop detail config seed program = do
   where
     given wanted = if wanted then Just () else Nothing
 
--- | Run simulations on their own thread of GHC. The scheduler would catch an exception that another
--- thread throws to this one (a test's time limit) like one that a simulated thread raises; here it
--- arrives instead, and stops the simulations. The action given to the body tells whether to stop.
+-- | Run simulations on their own thread of GHC: the scheduler would take an exception that another
+-- thread throws to this one (a test's time limit) for one of a simulated thread. Here it stops the
+-- simulations. The action given to the body tells whether to stop.
 privately :: (IO Bool -> IO a) -> IO a
 privately body = mask $ \restore -> do
   stop <- newIORef False

@@ -1,8 +1,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | Machines that start, crash and start again, from inside a simulated run. For programs that know
--- they are simulated: the test, not what is tested. Each is a system call that no real kernel
--- answers.
+-- | Machines that start, crash and start again, for programs that know they are simulated: the
+-- test, not what is tested. Each is a system call that no real kernel answers.
 module Weft.Sim.Internal.Steering
   ( newMachine,
     newMachineWith,
@@ -50,11 +49,10 @@ newMachineWith name addresses = steer "make a machine" (\sim _ -> addMachine (si
 thisMachine :: Thread Machine
 thisMachine = steer "ask for the machine" (\_ ask -> pure (askMachine ask))
 
--- | Run a part of this thread on another machine, with the threads that it forks. Those
--- live until that machine crashes; so does this thread, until the part is over. If the machine
--- is down, this thread ends here without a word, as if it had crashed with it. No thread is told of
--- their end: a scope of a thread elsewhere that owns one of them waits for ever, and if the
--- main thread is among them the run has no result.
+-- | Run a part of this thread on another machine, with the threads that it forks. Those live until
+-- that machine crashes; so does this thread, until the part is over, and if the machine is down it
+-- ends here. No thread is told of their end: a scope elsewhere that owns one of them waits for
+-- ever, and if the main thread is among them the run has no result.
 onMachine :: Machine -> Thread a -> Thread a
 onMachine machine body = do
   there <- steer "ask for the life of a machine" (\_ _ -> Residence (machineNumber machine) <$> readIORef (machineLife machine))

@@ -1,9 +1,8 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | The state that all parts of a simulated kernel share. Owns the machines, their clocks and
--- descriptor numbers, which thread is on which machine, and the two sources of everything that is
--- not determined by the program: the world's random numbers and the decisions that an exploration
--- may take over. Used by one OS thread at a time, which runs the simulation.
+-- | The state that all parts of a simulated kernel share: the machines, their clocks, which thread
+-- is on which, and what the program does not determine, the world's random numbers and the
+-- decisions that an exploration may take over. Used by the OS thread that runs the simulation.
 module Weft.Sim.Internal.World
   ( -- * Worlds
     World (..),
@@ -185,8 +184,7 @@ wallClockOf world machine = do
 data Residence = Residence !Int !Int
   deriving stock (Eq, Show)
 
--- Where a thread is is a local state of it that children inherit, under a key that
--- "Weft.Local" does not give.
+-- A local state that children inherit, under a key that "Weft.Local" does not give.
 residenceKey :: Int
 residenceKey = -1
 

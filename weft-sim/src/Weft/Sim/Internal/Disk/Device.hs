@@ -1,7 +1,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | The disks of all machines, their descriptors, and operations under way. Which files are open,
--- and how an operation takes time: all its effects happen at the event of its completion.
+-- | The disks of all machines, their descriptors, and operations under way. All effects of an
+-- operation happen at the event of its completion.
 module Weft.Sim.Internal.Disk.Device
   ( -- * Disks
     Disks (..),

@@ -1,9 +1,9 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | A simulated file system. Files by number, directories, and the journal between the directories
--- as programs see them and as the disk holds them. Pure but for the dice of a crash: the callers
--- add time and errors. A file number is kept as long as the file is reachable: by a name, by a
--- descriptor, or by a crash that restores a removed name.
+-- | A simulated file system: files by number, directories, and the journal between these as
+-- programs see them and as the disk holds them. Pure but for the dice of a crash. A file number is
+-- kept as long as the file is reachable: by a name, a descriptor, or a crash that restores a
+-- removed name.
 --
 -- See Note [What a crash leaves] in "Weft.Sim.Internal.Disk.Unsynced".
 module Weft.Sim.Internal.Disk.FileSystem

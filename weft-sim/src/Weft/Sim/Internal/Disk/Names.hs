@@ -1,9 +1,9 @@
 {-# LANGUAGE OverloadedStrings #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | Operations on paths and directories of simulated disks. Open, look up, make, remove and rename,
--- with the system kernel's errors and operation names. Symbolic links, which no thread's call
--- makes, and sockets, which the network binds, have names without being files.
+-- | Operations on paths and directories of simulated disks, with the system kernel's errors and
+-- operation names. Symbolic links, which no thread's call makes, and sockets have names without
+-- being files.
 module Weft.Sim.Internal.Disk.Names
   ( openFile,
     fileStatus,
@@ -199,8 +199,7 @@ renamePath disks from to ask k = withoutNul "path" (from <> to) (changing disks 
         (Named _ _ Nothing _, Named {}) -> Left eNOENT
         _ -> Left eBUSY
 
--- | Make a symbolic link with this text. It takes no time: only tests make links, no thread's call
--- does.
+-- | Make a symbolic link with this text, at once: only tests make links.
 createSymlink :: Disks -> Machine -> ByteString -> ByteString -> IO (Either Errno ())
 createSymlink disks machine text path
   | ByteString.null text = pure (Left eNOENT)

@@ -1,8 +1,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | Reading, writing and syncing files of simulated disks. Everything that moves bytes, with the
--- errors and short transfers of the conditions. The memory of a request is only touched in its
--- completion.
+-- | Reading, writing and syncing files of simulated disks, with the errors and short transfers of
+-- the conditions. The memory of a request is only touched in its completion.
 module Weft.Sim.Internal.Disk.Transfer
   ( readFileAt,
     writeFileAt,

@@ -1,9 +1,8 @@
 {-# LANGUAGE OverloadedStrings #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | Directories and paths of a simulated file system. Which names are in which directory, what
--- changes them, and where a path leads. Pure. Everything with a name that is no directory is just a
--- number; the caller knows what symbolic links say.
+-- | Directories and paths of a simulated file system. Pure. Everything with a name that is no
+-- directory is just a number; the caller knows what symbolic links say.
 module Weft.Sim.Internal.Disk.Tree
   ( -- * Directories
     Tree,

@@ -1,9 +1,8 @@
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | The record of a step, and of the end of a run. The line of a step in the timeline, if the run
--- is recorded; what the detector of races is told of the step; what its effect did outside of the
--- simulation; and the threads that are left at the end. Called by the driver.
+-- | The record of a step, and of the end of a run: its line in the timeline, what the detector of
+-- races is told, what an effect did outside of the simulation, and the threads that are left.
 module Weft.Sim.Internal.Driver.Recording (record, finishRecord, moment, observe, audited, stuckThreads) where
 
 import Control.Exception (IOException, try)

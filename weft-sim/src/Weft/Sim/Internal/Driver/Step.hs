@@ -1,12 +1,10 @@
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | One step of a simulated run. Chooses what runs, a thread that is ready or a message between
--- workers, and has the production scheduler run one node of the thread's trace (Note [A step] in
--- "Weft.Sim.Internal.Driver").
+-- | One step of a simulated run (Note [A step] in "Weft.Sim.Internal.Driver").
 --
 -- The functions are top-level and out of line: as local functions of the loop each would hold the
--- thirty fields of driver, plan and world, and save them around every call.
+-- thirty fields of driver and world, and save them around every call.
 module Weft.Sim.Internal.Driver.Step (Ran (..), advance, mayGoOn, hasReady) where
 
 import Control.Exception (SomeException, try)
@@ -310,8 +308,8 @@ retryTransactions d = do
       lookAgain (driverRetries d)
       hasReady d
 
--- | Evaluate a thread's next node, which is its own pure code, perhaps long, and whose
--- exceptions are the thread's. Its holder continues with it: it is evaluated once.
+-- | Evaluate a thread's next node: its own pure code, with its exceptions. Its holder continues
+-- with it, so that it is evaluated once.
 forced :: Entry -> IO Trace
 forced entry =
   try (pure $! entryResume entry ()) >>= \case

@@ -1,10 +1,9 @@
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | The workers of a simulated run, without OS threads. Makes for each worker what its threads see
--- of it and the production scheduler, over a ready list that all of them share. Every hook leads to
--- the driver: threads that become ready, messages, what is done to which object. Called by the
--- scheduler and the kernel in the middle of a step.
+-- | The workers of a simulated run, without OS threads: for each what its threads see of it, and
+-- the production scheduler, over a ready list that all share. Every hook leads to the driver.
+-- Called by the scheduler and the kernel in the middle of a step.
 module Weft.Sim.Internal.Driver.Workers (newWorkers) where
 
 import Control.Concurrent.MVar

@@ -1,9 +1,8 @@
 {-# LANGUAGE GADTs #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | Faults of the network, and its part of reports. The network as the steering of a simulation
--- sees it: links that are cut and heal, machines that lose their power, and what a thread waits for
--- on the network.
+-- | The network as the steering of a simulation sees it: links that are cut and heal, machines that
+-- lose their power, and what a thread waits for on the network.
 module Weft.Sim.Internal.Network.Faults
   ( setLink,
     setLinks,
@@ -31,7 +30,6 @@ import Weft.Sim.Internal.Network.Segments (cancelAlarm, die)
 import Weft.Sim.Internal.Network.Types
 import Weft.Sim.Internal.World
 
--- | Change what is between two machines, in the direction from the first to the second.
 -- | Change the link from one machine to another.
 setLink :: Network -> Machine -> Machine -> (LinkSettings -> LinkSettings) -> IO ()
 setLink net a b change = do
@@ -63,8 +61,7 @@ heal net as bs = setLinks net as bs whole >> setLinks net bs as whole
   where
     whole l = l {linkCut = False}
 
--- | Every connection of a machine is reset, as by a firewall that has forgotten them: both ends
--- fail.
+-- | Every connection of a machine is reset, as by a firewall that has forgotten it: both ends fail.
 resetConnections :: Network -> Machine -> IO ()
 resetConnections net machine = do
   things <- entriesOf (netThings net) machine
@@ -80,9 +77,8 @@ crashMachine net machine = do
   writeIORef (machineStarved machine) []
   gone <- strikeAll (netThings net) machine
   for_ gone $ \case
-    ThingPipe end -> do
-      let pipe = case end of ReadEnd p -> p; WriteEnd p -> p
-      mapM_ desert [pipeReaders pipe, pipeWriters pipe]
+    ThingReader end -> forget end
+    ThingWriter end -> forget end
     ThingSocket sock -> do
       release net sock
       readIORef (sockRole sock) >>= \case

@@ -1,8 +1,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | The links between machines. A link leads from one machine to another, in one direction: how
--- long what is sent takes, and whether it arrives. Its settings may be changed while the simulation
--- runs.
+-- | The links from one machine to another: how long what is sent takes, and whether it arrives.
+-- Their settings may be changed while the simulation runs.
 module Weft.Sim.Internal.Network.Links
   ( LinkSettings (..),
     goodLink,

@@ -1,8 +1,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | How connections begin. Listening, connecting and accepting, for TCP and for stream sockets of
--- the Unix domain. TCP's handshake takes its three steps over the network; any of them may be lost,
--- and is then repeated.
+-- | Listening, connecting and accepting, for TCP and for stream sockets of the Unix domain. TCP's
+-- handshake takes its three steps over the network; any of them may be lost, and is then repeated.
 module Weft.Sim.Internal.Network.Listen
   ( startListening,
     stopListening,
@@ -37,8 +36,7 @@ import Weft.Sim.Internal.Network.Types
 import Weft.Sim.Internal.Ticket
 import Weft.Sim.Internal.World
 
--- | A bound socket accepts connections from now on. As on Linux one more may wait than
--- the program says.
+-- | A bound socket accepts connections from now on. As on Linux one more may wait than was said.
 startListening :: Network -> Sock -> SockAddr -> Int -> IO ()
 startListening net s address backlog =
   readIORef (sockRole s) >>= \case
@@ -132,8 +130,8 @@ connectInet net s address to port limit ask k = do
         Unconnected -> takeError (endError end) >>= refusal what . fromMaybe eCONNABORTED
         _ -> success ()
 
--- | Ask for the connection and, if that is lost or not heard, again after a pause, and then after
--- twice of it.
+-- | Ask for the connection and, if that is lost or not heard, again after a pause, then twice of
+-- it.
 knock :: Network -> End -> Machine -> Path -> IP -> Port -> Int64 -> IO ()
 knock net end there back ip port pause = do
   instant <- arrivalOver world path 0

@@ -1,11 +1,9 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | Which socket has which address. The ports of every machine: the sockets that are bound to them,
--- which may be bound together, and which receives what is sent to one; the owner of each address;
--- and the names of the Unix domain. Binding makes a name in the file system of the socket's machine
--- ("Weft.Sim.Internal.Disk.Names"), which may be renamed and removed there and outlives the socket:
--- a crash leaves it as it leaves names of files, and no socket bound to it. A name that begins with
--- a NUL is in no file system and ends with its socket.
+-- | Which socket has which address: the ports of every machine, the owner of each address, and the
+-- names of the Unix domain. Binding makes a name in the file system of the socket's machine
+-- ("Weft.Sim.Internal.Disk.Names"), which outlives the socket. A name that begins with a NUL is in
+-- no file system and ends with its socket.
 module Weft.Sim.Internal.Network.Ports
   ( -- * Machines
     destination,

@@ -35,11 +35,10 @@ import Weft.Sim.Internal.World
 
 -- Note [Small functions]
 -- ~~~~~~~~~~~~~~~~~~~~~~
--- What a segment passes through takes the records of world, network and ends as they are, and is split where
--- a rare case begins. Of a larger function, or one whose callees are inlined or get the fields, GHC
--- reads all fields at the beginning (thirty of them) and saves them around each test of whether a value is
--- evaluated, which was half of what `pump` did. So it is in "Weft.Sim.Internal.Network.Streams".
--- GHC leaves these functions whole by itself (decision 120).
+-- What a segment passes through takes the records of world, network and ends as they are, and is
+-- split where a rare case begins. Of a larger function, or one that gets the fields, GHC reads all
+-- thirty at the beginning and saves them around each evaluation, half of what `pump` did. GHC
+-- leaves these functions whole by itself (decision 120).
 
 push :: Network -> End -> Segment -> IO ()
 push net from segment =
@@ -128,8 +127,7 @@ crosses net from to = do
   where
     flow = endOut from
 
--- | It did not get through. A reset is not sent again, and neither is anything by
--- a machine that has crashed.
+-- | It did not get through. A reset is not sent again, nor anything by a machine that has crashed.
 stall :: Network -> End -> End -> Segment -> IO ()
 stall net from to segment = do
   now <- clock (worldEvents world)

@@ -1,8 +1,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | The state of the simulated network. The tables of the network, and the states of sockets,
--- connections and pipes. What happens to them is in the other modules. Everything is used by the
--- simulating OS thread, one OS thread at a time.
+-- | The tables of the simulated network, and the states of sockets, connections and pipes. Used by
+-- the simulating OS thread, one at a time.
 module Weft.Sim.Internal.Network.Types
   ( -- * The network
     Network (..),
@@ -37,10 +36,6 @@ module Weft.Sim.Internal.Network.Types
     -- * Datagrams
     Box (..),
     newBox,
-
-    -- * Pipes
-    PipeBuffer (..),
-    PipeEnd (..),
 
     -- * Descriptors
     Thing (..),
@@ -313,19 +308,8 @@ newBox =
     <*> newLine
     <*> newLine
 
-data PipeBuffer = PipeBuffer
-  { pipeBytes :: !Bytes,
-    -- | How many it holds.
-    pipeRoom :: !(IORef Int),
-    -- | Is each end open?
-    pipeHasReader, pipeHasWriter :: !(IORef Bool),
-    pipeReaders, pipeWriters :: !Line
-  }
-
-data PipeEnd = ReadEnd !PipeBuffer | WriteEnd !PipeBuffer
-
--- | What a descriptor stands for.
-data Thing = ThingSocket !Sock | ThingPipe !PipeEnd
+-- | What a descriptor stands for: a socket, or an end of a pipe.
+data Thing = ThingSocket !Sock | ThingReader !End | ThingWriter !End
 
 isOpenSock :: Network -> Sock -> IO Bool
 isOpenSock net s = isJust <$> entryAt (netThings net) (sockDescriptor s)
