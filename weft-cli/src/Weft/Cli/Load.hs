@@ -78,8 +78,8 @@ putUnderLoad o = do
       socket <- connectTcp (loadTimeout o) (C.unpack (targetHost target)) (show (targetPort target)) `catch` failed
       ((securedWithin (loadTimeout o) secure socket `catch` failed) >> peerAddress socket) `finally` closeSocket socket
 
--- | Shows progress: on a terminal one line, rewritten ten times a second; else a line a second, or
--- nothing.
+-- | Show progress: a line that is rewritten ten times a second on a terminal, else a line a second,
+-- or none.
 progressOn :: LoadOptions -> IO (Point -> IO ())
 progressOn o = do
   terminal <- hIsTerminalDevice stderr

@@ -1,9 +1,8 @@
 {-# LANGUAGE MagicHash #-}
 {-# LANGUAGE UnboxedTuples #-}
 
--- | Numbers that are counted up, without allocation. A flat array of machine words for the counters
--- of a load. A thread may move between workers, so shared cells are updated atomically: this costs
--- a few nanoseconds and loses no count.
+-- | Counters of a load, a flat array of machine words, which allocates nothing. A thread may move
+-- between workers, so shared cells are updated atomically, which costs a few nanoseconds.
 module Weft.Cli.Load.Cells (Cells, newCells, peekCell, pokeCell, addCell, changeCell) where
 
 import Control.Monad (unless)

@@ -1,8 +1,7 @@
--- | A histogram with three significant digits. The width of the buckets grows with the values, as
--- in HDR Histogram: each value below 2,048 has its own bucket, and each power of two above is
--- divided into 1,024. So a value is known to less than one part in a thousand, from a nanosecond to
--- more than an hour, in a quarter of a megabyte. Recording allocates nothing; the histograms of
--- several workers are merged at the end.
+-- | A histogram with three significant digits, as HDR Histogram: each value below 2,048 has its own
+-- bucket, and each power of two above is divided into 1,024. So a value is known to less than one
+-- part in a thousand, from a nanosecond to more than an hour, in a quarter of a megabyte. Recording
+-- allocates nothing.
 module Weft.Cli.Load.Histogram
   ( -- * Recording
     Histogram,

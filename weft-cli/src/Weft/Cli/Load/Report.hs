@@ -1,7 +1,6 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | The figures of a load. Computes the figures of a load and the warnings. Renders them as text,
--- and as one JSON object. Pure.
+-- | The figures of a load and the warnings, as text and as one JSON object. Pure.
 module Weft.Cli.Load.Report
   ( responseRate,
     measuredLoad,
@@ -111,10 +110,7 @@ warningsOf result = acceptQueue <> client <> schedule <> idle <> ["a signal ende
           idleAtStart i < idleWanted i
       ]
 
--- | Render nanoseconds.
---
--- >>> map showTime [950, 12345, 1500000, 2340000000]
--- ["950 ns","12.3 \181s","1.50 ms","2.34 s"]
+-- | Nanoseconds, as in @12.3 µs@.
 showTime :: Int -> String
 showTime n
   | n < 1_000 = show n <> " ns"
@@ -130,10 +126,7 @@ three x
   | x < 99.95 = showFixed 1 x
   | otherwise = showFixed 0 x
 
--- | Render a number, with separated thousands.
---
--- >>> map showCount [12.34, 123456.7]
--- ["12.3","123,457"]
+-- | A number, as in @12.3@ and @123,457@.
 showCount :: Double -> String
 showCount x
   | x < 999.5 = if x == fromIntegral (round x :: Int) then showFixed 0 x else three x

@@ -1,7 +1,6 @@
--- | A fast scan for the end of a response. Scans the head of a response in place for what a load
--- needs: the status and the length. It accepts only usual heads: final responses of HTTP/1.1 with a
--- @Content-Length@ or without content. It leaves all others to the full parser
--- ("Weft.Http.Internal.ResponseHead"), which also detects malformed ones. Allocates nothing.
+-- | A fast scan of the head of a response, in place, for the status and the length. It accepts only
+-- usual heads: final responses of HTTP/1.1 with a @Content-Length@ or without content; all others
+-- are for the full parser ("Weft.Http.Internal.ResponseHead"). Allocates nothing.
 module Weft.Cli.Load.Scan (scanHead, incomplete, unusual) where
 
 import Data.Bits ((.|.))
@@ -20,8 +19,8 @@ unusual :: Int
 unusual = -1
 
 -- | The end of the head that begins at one offset, in memory that is valid up to another; or
--- 'incomplete' or 'unusual'. The flag says that the response has no content whatever its fields
--- say (HEAD). The two cells receive status and content length.
+-- 'incomplete' or 'unusual'. The flag: it has no content whatever it says (HEAD). The two cells
+-- receive status and length.
 scanHead :: Cells -> Int -> Int -> Bool -> Ptr Word8 -> Int -> Int -> IO Int
 scanHead cells statusCell lengthCell bare p from to
   | to - from < 16 = pure incomplete

@@ -98,7 +98,6 @@ data Mind
   | Paces !Random !Double !Pacing
   | Script !(IntMap Int)
 
--- | The priorities of the threads.
 data Ranking = Ranking
   { -- | By the number of the thread.
     rankingRanks :: !(MutVar RealWorld (MutablePrimArray RealWorld Int)),

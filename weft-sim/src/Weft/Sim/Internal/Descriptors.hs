@@ -72,7 +72,6 @@ giveDescriptor machine number = do
 perMachine :: Int
 perMachine = 100_000
 
--- | By the number of the descriptor.
 newtype Table a = Table (IORef (IntMap (Entry a)))
 
 data Entry a = Entry !Word32 !Machine !a
@@ -93,7 +92,6 @@ strike table@(Table ref) d =
       modifyIORef' ref (IntMap.delete (fromIntegral (descriptorNumber d)))
       Just a <$ giveDescriptor machine (descriptorNumber d)
 
--- | Close all descriptors of a machine.
 strikeAll :: Table a -> Machine -> IO [a]
 strikeAll (Table ref) machine = do
   (gone, left) <- IntMap.partition (isOf machine) <$> readIORef ref
@@ -131,7 +129,6 @@ withEntry world table what d ask use
         Nothing -> pure (Throw (failure what Nothing eBADF))
 {-# INLINE withEntry #-}
 
--- | The refusal of a real descriptor.
 refuseReal :: World -> String -> Descriptor -> IO SomeException
 refuseReal world what d = foreigner world what d "of the operating system; inside a simulation only those work that were opened there"
 

@@ -28,14 +28,16 @@ import Data.Map.Strict qualified as Map
 import Data.Primitive.PrimVar
 import Data.Text qualified as Text
 import Data.Type.Equality ((:~~:) (HRefl))
-import Foreign.C.Error (Errno (..), eAGAIN, eIO)
+import Foreign.C.Error (Errno (..), eIO)
 import GHC.IO.Exception (ioe_errno)
 import Type.Reflection (eqTypeRep, typeRep)
 import Weft.Internal.Core.SystemCall
 import Weft.Internal.Core.Trace
 import Weft.Internal.Data.Time (Instant (..))
 import Weft.Internal.Kernel
+import Weft.Internal.Os.Descriptor (wasClosed)
 import Weft.Internal.Os.Masked (inMasking)
+import Weft.Internal.Os.Sys (failureCode, wouldBlock)
 import Weft.Sim.Internal.Descriptors
 import Weft.Sim.Internal.Disk.Device (Disks, closeFile, newDisks)
 import Weft.Sim.Internal.Disk.Names
@@ -233,7 +235,7 @@ attemptsOf net disks ask = do
   driver <- Ghc.myThreadId
   let trying what s act = attempting (askWorld ask) (hostHome (askHost ask)) driver what s $ \unlessUnlucky ->
         entryAt (netThings net) (socketDescriptor s) >>= \case
-          Nothing -> pure shutDown
+          Nothing -> pure wasClosed
           Just (ThingSocket sock) -> readIORef (sockRole sock) >>= onRole unlessUnlucky act
           Just _ -> pure wouldBlock
   pure
@@ -268,12 +270,5 @@ attempting world home driver what s attempt = do
       refused <- decide world (Unusual (failedAttempts (worldConditions world)))
       if refused > 0 then pure wouldBlock else act
 
-wouldBlock, shutDown :: Int
-wouldBlock = negated eAGAIN
-shutDown = negated (Errno 108)
-
 failed :: SomeException -> Int
-failed e = negated (maybe eIO Errno (ioe_errno =<< fromException e))
-
-negated :: Errno -> Int
-negated (Errno e) = negate (fromIntegral e)
+failed e = failureCode (maybe eIO Errno (ioe_errno =<< fromException e))

@@ -88,7 +88,6 @@ data Race = Race
 data Wakefulness = Dozing | Awake | Asleep
   deriving stock (Eq)
 
--- | How many threads are watched at most.
 manyThreads :: Int
 manyThreads = 1000
 

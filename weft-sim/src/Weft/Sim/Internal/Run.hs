@@ -19,7 +19,7 @@ import Data.Text (Text)
 import Weft.Internal.Core.Trace
 import Weft.Sim.Internal.Choices
 import Weft.Sim.Internal.Config
-import Weft.Sim.Internal.Disk.Device (setDiskCapacity, setDiskErrors, setDiskSlowness)
+import Weft.Sim.Internal.Disk.Device
 import Weft.Sim.Internal.Driver
 import Weft.Sim.Internal.Driver.State
 import Weft.Sim.Internal.Faults
@@ -156,7 +156,6 @@ privately body = mask $ \restore -> do
   outcome <- restore (readMVar done) `onException` (writeIORef stop True >> forkIO interrupt)
   either (\e -> throwIO (e :: SomeException)) pure outcome
 
--- | Let it happen now.
 strike :: Sim -> Fault -> IO ()
 strike sim fault = do
   note world ("fault: " <> describeFault fault)
@@ -174,13 +173,13 @@ strike sim fault = do
     SlowLinks d -> delayLinks d
     ResetConnections m -> atMachine m (resetConnections net)
     SkewClock m d -> atMachine m (\machine -> writeIORef (machineSkew machine) d)
-    FailDisk m p -> atMachine m (\machine -> setDiskErrors disks machine (p, p))
-    SlowDisk m x -> atMachine m (\machine -> setDiskSlowness disks machine x)
-    FillDisk m n -> atMachine m (\machine -> setDiskCapacity disks machine n)
+    FailDisk m p -> atMachine m (\machine -> setDisk disks machine diskErrors (p, p))
+    SlowDisk m x -> atMachine m (\machine -> setDisk disks machine diskSlowness (max 0 x))
+    FillDisk m n -> atMachine m (\machine -> setDisk disks machine diskRoom n)
     MendDisk m -> atMachine m $ \machine -> do
-      setDiskErrors disks machine (readErrors usual, writeErrors usual)
-      setDiskSlowness disks machine 1
-      setDiskCapacity disks machine (diskCapacity usual)
+      setDisk disks machine diskErrors (readErrors usual, writeErrors usual)
+      setDisk disks machine diskSlowness 1
+      setDisk disks machine diskRoom (diskCapacity usual)
     Signal m n -> atMachine m $ \machine -> do
       heard <- raiseSignal (simSignals sim) machine (fromIntegral n)
       -- The default effect on a process without a subscription.

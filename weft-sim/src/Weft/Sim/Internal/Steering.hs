@@ -18,7 +18,7 @@ module Weft.Sim.Internal.Steering
   )
 where
 
-import Control.Monad (unless, when)
+import Control.Monad (forM_, unless, when)
 import Control.Monad.Catch (bracket_)
 import Data.IORef
 import Data.IntSet qualified as IntSet
@@ -69,22 +69,19 @@ boot machine program = steer ("boot " <> show machine) $ \sim _ -> do
   launch sim machine
 
 launch :: Sim -> Machine -> IO ()
-launch sim machine = readIORef (simHost sim) >>= mapM_ (launchOn sim machine)
-
-launchOn :: Sim -> Machine -> Host -> IO ()
-launchOn sim machine host = do
-  up <- readIORef (machineUp machine)
-  -- A thread that starts when the run closes would never be ended.
-  closing <- readIORef (homeClosing home)
-  when (up && not closing) $ do
-    program <- readIORef (machineProgram machine)
-    life <- readIORef (machineLife machine)
-    note (simWorld sim) (show machine <> " starts")
-    let context = residing (Residence (machineNumber machine) life) rootContext
-    mapM_ (homeStart there (newTcb Nobody context) . const . toTrace) program
-  where
-    home = hostHome host
-    there = indexArray (homePeers home) (machineNumber machine `mod` hostWorkers host)
+launch sim machine = do
+  hosts <- readIORef (simHost sim)
+  forM_ hosts $ \host -> do
+    up <- readIORef (machineUp machine)
+    -- A thread that starts when the run closes would never be ended.
+    closing <- readIORef (homeClosing (hostHome host))
+    when (up && not closing) $ do
+      program <- readIORef (machineProgram machine)
+      life <- readIORef (machineLife machine)
+      note (simWorld sim) (show machine <> " starts")
+      let context = residing (Residence (machineNumber machine) life) rootContext
+          there = indexArray (homePeers (hostHome host)) (machineNumber machine `mod` hostWorkers host)
+      mapM_ (homeStart there (newTcb Nobody context) . const . toTrace) program
 
 -- | A machine loses its power: its threads are gone without their finalizers, its
 -- connections without a word, and of its disk what was not synced. If it is down already

@@ -62,7 +62,6 @@ import Weft.Sim.Internal.World
 -- takes effect at once or by an event (`lateCancellations`), and until then the operation
 -- may still succeed. So all three orders of a completion and a cancellation occur.
 
--- | One system call.
 data Ask = Ask
   { askWorld :: !World,
     askTickets :: !Tickets,
@@ -123,7 +122,6 @@ data State
   | Settled
   | Closed
 
--- | The tickets that are not closed.
 newtype Tickets = Tickets (Slots OpenTicket)
 
 data OpenTicket = OpenTicket !Ask !(IORef State)

@@ -10,7 +10,6 @@ import Data.Primitive.PrimArray
 -- | A number for each constructor of the type. A flag is 0 or 1.
 newtype Words name = Words (MutablePrimArray RealWorld Int)
 
--- | All are 0.
 newWords :: forall name. (Bounded name, Enum name) => IO (Words name)
 newWords = do
   memory <- newPrimArray size

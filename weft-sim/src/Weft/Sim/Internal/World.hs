@@ -67,7 +67,6 @@ data World = World
     worldMachines :: !(IORef (IntMap Machine)),
     -- | The machine of each address; the first keeps one that is given twice.
     worldOwners :: !(IORef (IntMap Machine)),
-    -- | The machine on which the main thread is.
     worldHome :: !Machine,
     -- | How many machines have crashed so far: while it is 0 every machine is alive.
     worldDeaths :: !(PrimVar RealWorld Int),

@@ -14,9 +14,7 @@ module Weft.Sim.Internal.Disk.Device
     noteDisk,
 
     -- * What is wrong with them
-    setDiskErrors,
-    setDiskCapacity,
-    setDiskSlowness,
+    setDisk,
 
     -- * Descriptors
     Handle (..),
@@ -52,7 +50,6 @@ import Weft.Internal.Data.Time (Duration)
 import Weft.Internal.Os.Descriptor (Descriptor (..))
 import Weft.Sim.Internal.Descriptors
 import Weft.Sim.Internal.Disk.FileSystem
-import Weft.Sim.Internal.Disk.Tree
 import Weft.Sim.Internal.Ticket
 import Weft.Sim.Internal.World
 
@@ -60,7 +57,6 @@ data Disks = Disks
   { disksWorld :: !World,
     -- | By the number of the machine; a disk is made at its first use.
     disksOf :: !(IORef (IntMap Disk)),
-    -- | The open files.
     disksHandles :: !(Table Handle)
   }
 
@@ -69,7 +65,9 @@ data Disk = Disk
     diskSystem :: !(IORef FileSystem),
     -- | Probabilities that reads fail, and that writes and syncs do.
     diskErrors :: !(IORef (Double, Double)),
+    -- | How many bytes the files may hold together, in whole pages of 4,096; holes take no room.
     diskRoom :: !(IORef Int),
+    -- | Operations that begin from now on take this number of times as long as usual.
     diskSlowness :: !(IORef Double),
     -- | The number of power cuts: an operation from before the last one does nothing.
     diskOutages :: !(IORef Int)
@@ -126,20 +124,8 @@ wallClock disks = wallClockOf (disksWorld disks) . diskMachine
 noteDisk :: Disks -> Disk -> String -> IO ()
 noteDisk disks disk text = note (disksWorld disks) ("disk of " <> show (diskMachine disk) <> ": " <> text)
 
-setDiskErrors :: Disks -> Machine -> (Double, Double) -> IO ()
-setDiskErrors = setting diskErrors
-
--- | Set how many bytes the files of a machine may hold together, in whole pages of 4,096; holes
--- take no room. Present content stays.
-setDiskCapacity :: Disks -> Machine -> Int -> IO ()
-setDiskCapacity = setting diskRoom
-
--- | Every operation that begins from now on takes the given number of times as long as usual.
-setDiskSlowness :: Disks -> Machine -> Double -> IO ()
-setDiskSlowness disks machine = setting diskSlowness disks machine . max 0
-
-setting :: (Disk -> IORef a) -> Disks -> Machine -> a -> IO ()
-setting field disks machine a = diskOf disks machine >>= \disk -> writeIORef (field disk) a
+setDisk :: Disks -> Machine -> (Disk -> IORef a) -> a -> IO ()
+setDisk disks machine field a = diskOf disks machine >>= \disk -> writeIORef (field disk) a
 
 -- | Make the handle for a descriptor, which the caller has taken. The caller counts the open file.
 openHandle :: Disks -> Disk -> Inode -> OpenMode -> Bool -> Descriptor -> IO File
@@ -165,7 +151,6 @@ closeFile disks file@(File d) ask k = do
       changeSystem (handleDisk handle) (closed (handleInode handle))
       k () <$ strike (disksHandles disks) d
 
--- | An operation on an open file.
 onFile :: Disks -> (Conditions -> (Duration, Duration)) -> String -> File -> (Handle -> Disk -> IO (Either Errno a)) -> Answering a
 onFile disks range what file act ask k = withHandle disks ask what file $ \handle ->
   operation disks ask range what (Just handle) (failing what Nothing . act handle) k

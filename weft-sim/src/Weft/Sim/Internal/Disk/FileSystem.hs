@@ -32,6 +32,11 @@ module Weft.Sim.Internal.Disk.FileSystem
     -- * The journal
     commitTo,
     crashed,
+
+    -- * What it is made of
+    module Weft.Sim.Internal.Disk.Content,
+    module Weft.Sim.Internal.Disk.Tree,
+    module Weft.Sim.Internal.Disk.Unsynced,
   )
 where
 
@@ -67,7 +72,6 @@ data FileSystem = FileSystem
     fsPages :: !Int
   }
 
--- | A file, directory, symbolic link or socket name.
 data Node = Node
   { nodeKind :: !Kind,
     -- | Empty if it is no regular file.

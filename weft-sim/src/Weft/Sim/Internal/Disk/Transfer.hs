@@ -29,10 +29,8 @@ import Foreign.Ptr
 import Weft.Internal.Core.SystemCall
 import Weft.Internal.Os.Descriptor (descriptorNumber)
 import Weft.Sim.Internal.Descriptors
-import Weft.Sim.Internal.Disk.Content
 import Weft.Sim.Internal.Disk.Device
 import Weft.Sim.Internal.Disk.FileSystem
-import Weft.Sim.Internal.Disk.Unsynced
 import Weft.Sim.Internal.Ticket
 import Weft.Sim.Internal.World
 

@@ -100,7 +100,6 @@ replacedBy tree = \case
   Rename _ _ d' name' -> Map.lookup name' (namesIn tree d')
   _ -> Nothing
 
--- | The directories whose names it changes.
 touchedBy :: Change -> [Inode]
 touchedBy = \case
   Create _ d _ _ -> [d]

@@ -11,8 +11,7 @@ import Data.Foldable (for_, toList)
 import Data.IORef
 import Data.List (intercalate, isSuffixOf, sortOn, (\\))
 import Data.Maybe (fromMaybe)
-import System.Posix.Directory qualified as Posix
-import System.Posix.Files (readSymbolicLink)
+import System.Directory (getSymbolicLinkTarget, listDirectory)
 import Weft.Internal.Core.SystemCall (Reason (..), SystemCall (..))
 import Weft.Internal.Core.Trace
 import Weft.Internal.Os.Sys (monotonicNow)
@@ -95,18 +94,10 @@ openDescriptors :: IO [(String, FilePath)]
 openDescriptors = either (\(_ :: IOException) -> []) id <$> try listing
   where
     listing = do
-      stream <- Posix.openDirStream "/proc/self/fd"
-      let go names =
-            Posix.readDirStream stream >>= \case
-              "" -> pure names
-              n | n `elem` [".", ".."] -> go names
-              n -> go (n : names)
-      names <- go []
-      everything <- mapM (\n -> (n,) . either (\(_ :: IOException) -> "") id <$> try (readSymbolicLink ("/proc/self/fd/" <> n))) names
-      Posix.closeDirStream stream
-      pure [(n, to) | (n, to) <- everything, not ("/fd" `isSuffixOf` to)]
+      names <- listDirectory "/proc/self/fd"
+      known <- mapM (\n -> (n,) <$> try @IOException (getSymbolicLinkTarget ("/proc/self/fd/" <> n))) names
+      pure [(n, to) | (n, Right to) <- known, not ("/fd" `isSuffixOf` to)]
 
--- | All threads that have not ended.
 stuckThreads :: Driver -> Workers -> IO [Stuck]
 stuckThreads d workers = do
   ready <- map (\e -> (entryTcb e, Nothing)) <$> entries (driverReady d)

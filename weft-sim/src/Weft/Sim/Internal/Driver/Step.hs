@@ -100,27 +100,22 @@ runMessage d w = do
   finishRecord d False
 
 runThread :: Driver -> Workers -> Entry -> IO Ran
-runThread d workers entry = unlessDead d workers entry (forced entry >>= runAlive d workers entry)
+runThread d workers entry = forced entry >>= runKnown d workers entry
 
 -- | 'runThread' for a thread whose next node was evaluated.
 runKnown :: Driver -> Workers -> Entry -> Trace -> IO Ran
-runKnown d workers entry trace = unlessDead d workers entry (runAlive d workers entry trace)
-
-unlessDead :: Driver -> Workers -> Entry -> IO Ran -> IO Ran
-unlessDead d workers entry act = do
+runKnown d workers entry trace = do
   alive <- isAlive (driverWorld d) (entryTcb entry)
-  if alive then act else GaveWay <$ bury d workers (entryWorker entry) (entryTcb entry)
-{-# INLINE unlessDead #-}
-
-runAlive :: Driver -> Workers -> Entry -> Trace -> IO Ran
-runAlive d workers entry trace = do
-  for_ (driverInterrupts d) $ \i -> strikeBefore d workers i entry trace
-  tired <- begin d (entryTcb entry) trace
-  slice d (indexArray (workerSchedulers workers) (entryWorker entry)) (entryTcb entry) trace tired
-  readIORef (driverNext d) >>= \case
-    Just other -> writeIORef (driverNext d) Nothing >> runThread d workers other
-    Nothing -> runPaused d workers entry
-{-# OPAQUE runAlive #-}
+  if not alive
+    then GaveWay <$ bury d workers (entryWorker entry) (entryTcb entry)
+    else do
+      for_ (driverInterrupts d) $ \i -> strikeBefore d workers i entry trace
+      tired <- begin d (entryTcb entry) trace
+      slice d (indexArray (workerSchedulers workers) (entryWorker entry)) (entryTcb entry) trace tired
+      readIORef (driverNext d) >>= \case
+        Just other -> writeIORef (driverNext d) Nothing >> runThread d workers other
+        Nothing -> runPaused d workers entry
+{-# OPAQUE runKnown #-}
 
 runPaused :: Driver -> Workers -> Entry -> IO Ran
 runPaused d workers entry = do

@@ -9,6 +9,7 @@ module Weft.Sim.Internal.Network.Line
     blocked,
     success,
     refusal,
+    andThen,
     Line,
     newLine,
     isDeserted,
@@ -44,6 +45,14 @@ success a = pure (Just (Right a))
 -- | It cannot be done: the operation's name and the reason.
 refusal :: String -> Errno -> Attempt a
 refusal what e = pure (Just (Left (failure what Nothing e)))
+
+-- | Go on with the result, if there is one.
+andThen :: Attempt a -> (a -> Attempt b) -> Attempt b
+andThen attempt use =
+  attempt >>= \case
+    Just (Right a) -> use a
+    Just (Left e) -> pure (Just (Left e))
+    Nothing -> blocked
 
 newtype Line = Line (IORef Queue)
 

@@ -46,28 +46,22 @@ import Weft.Sim.Internal.Disk.Names (findSocket, nameSocket)
 import Weft.Sim.Internal.Network.Types
 import Weft.Sim.Internal.World
 
--- | The machine that has this address, as one machine sees it.
-ownerOf :: Network -> Machine -> IP -> IO (Maybe Machine)
-ownerOf net here ip = case ip of
-  _ | isLoopback ip || isAny ip -> pure (Just here)
-  V6 _ -> pure Nothing
-  V4 host
-    | host `elem` machineAddresses here -> pure (Just here)
-    | otherwise -> IntMap.lookup (fromIntegral host) <$> readIORef (worldOwners (netWorld net))
-
 data Destination
   = ToMachine !Machine
   | -- | It could be a machine's of the same network, but is no machine's.
     ToNobody
   | NoRoute
 
+-- | Where an address leads, as one machine sees it.
 destination :: Network -> Machine -> IP -> IO Destination
-destination net here ip =
-  ownerOf net here ip >>= \case
-    Just machine -> pure (ToMachine machine)
-    Nothing -> pure $ case ip of
-      V4 host | any (sameNetwork host) (machineAddresses here) -> ToNobody
-      _ -> NoRoute
+destination net here ip = case ip of
+  _ | isLoopback ip || isAny ip -> pure (ToMachine here)
+  V6 _ -> pure NoRoute
+  V4 host
+    | host `elem` machineAddresses here -> pure (ToMachine here)
+    | otherwise -> maybe (nobody host) ToMachine . IntMap.lookup (fromIntegral host) <$> readIORef (worldOwners (netWorld net))
+  where
+    nobody host = if any (sameNetwork host) (machineAddresses here) then ToNobody else NoRoute
 
 -- | The address from which a machine sends to another one.
 sourceFor :: Machine -> IP -> IP

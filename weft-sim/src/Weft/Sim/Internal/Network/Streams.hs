@@ -66,27 +66,25 @@ isOver end = do
   phase <- readIORef (endPhase end)
   pure (isGone phase || ended || shut)
 
--- | Whether an end can send: an error, or that it is too early, or the room that there is.
-data Sending = Refused !Errno | TooEarly | Room !Int
-
-sending :: End -> IO Sending
-sending end =
+-- | How many bytes an end can send, in a call of this name.
+roomToSend :: End -> String -> Attempt Int
+roomToSend end what =
   takeError (endError end) >>= \case
-    Just e -> pure (Refused e)
+    Just e -> refusal what e
     Nothing -> do
       shut <- isSet (endFlags end) OutShut
       phase <- readIORef (endPhase end)
       case phase of
-        _ | isGone phase || shut -> pure (Refused ePIPE)
-        Connecting -> pure TooEarly
+        _ | isGone phase || shut -> refusal what ePIPE
+        Connecting -> blocked
         _ -> do
           unread <- peerWillNotRead
           if unread
-            then pure (Refused ePIPE)
+            then refusal what ePIPE
             else do
               limit <- wordOf (flowWords (endOut end)) Capacity
               held <- wordOf (flowWords (endOut end)) Held
-              pure $! Room (limit - held)
+              success $! limit - held
   where
     -- On one machine that is known at once.
     peerWillNotRead = case flowPath (endOut end) of
@@ -98,14 +96,13 @@ sending end =
 
 -- | Send as many of the bytes as there is room for, or as it pleases the world.
 sendToEnd :: Network -> End -> String -> [ByteString] -> Attempt Int
-sendToEnd net end what pieces =
-  sending end >>= \case
-    Refused e -> refusal what e
-    TooEarly -> blocked
-    Room room
-      | total == 0 -> success 0
-      | room <= 0 -> blocked
-      | otherwise -> do
+sendToEnd net end what pieces = roomToSend end what `andThen` send
+  where
+    !total = sum (map ByteString.length pieces)
+    send room
+      | total == 0 = success 0
+      | room <= 0 = blocked
+      | otherwise = do
           let !most = min room total
           !n <- shortened net most
           -- A copy: the caller may write to this memory as soon as it is answered.
@@ -113,28 +110,21 @@ sendToEnd net end what pieces =
             [bytes] -> ByteString.copy (ByteString.take n bytes)
             _ -> ByteString.copy (ByteString.take n (ByteString.concat pieces))
           success n
-  where
-    !total = sum (map ByteString.length pieces)
 
 -- | Send bytes of a file, given how to get at most a number of them from an offset.
 sendFileToEnd :: Network -> End -> (Int64 -> Int -> IO (Either Errno ByteString)) -> Int64 -> Int -> Attempt Int
 sendFileToEnd net end contents offset count =
-  sending end >>= \case
-    Refused e -> refusal what e
-    TooEarly -> blocked
-    Room room ->
-      -- The file is asked even if there is no room: its end is known then.
-      contents offset (min count (max 1 room)) >>= \case
-        Left e -> refusal what e
-        Right bytes
-          | ByteString.null bytes -> success 0
-          | room <= 0 -> blocked
-          | otherwise -> do
-              n <- shortened net (ByteString.length bytes)
-              pushBytes net end (ByteString.take n bytes)
-              success n
-  where
-    what = "send file"
+  roomToSend end "send file" `andThen` \room ->
+    -- The file is asked even if there is no room: its end is known then.
+    contents offset (min count (max 1 room)) >>= \case
+      Left e -> refusal "send file" e
+      Right bytes
+        | ByteString.null bytes -> success 0
+        | room <= 0 -> blocked
+        | otherwise -> do
+            n <- shortened net (ByteString.length bytes)
+            pushBytes net end (ByteString.take n bytes)
+            success n
 
 -- | Would receiving not have to wait?
 endReadable :: End -> Attempt ()
@@ -151,9 +141,9 @@ endWritable end = do
   case failed of
     Just _ -> success ()
     Nothing ->
-      sending end >>= \case
-        TooEarly -> blocked
-        Room room | room <= 0 -> blocked
+      roomToSend end "wait" >>= \case
+        Nothing -> blocked
+        Just (Right room) | room <= 0 -> blocked
         _ -> success ()
 
 -- | End one direction, or both. A connection of TCP whose ends have both heard that the other one has ended is there no more.
@@ -222,13 +212,8 @@ writeToEnd :: Network -> End -> ByteString -> Attempt Int
 writeToEnd net end bytes
   | size > 4_096 = sendToEnd net end "write" [bytes]
   | otherwise =
-      sending end >>= \case
-        Refused e -> refusal "write" e
-        Room room | size <= max 0 room -> do
-          -- A copy: the caller may write to this memory as soon as it is answered.
-          when (size > 0) (pushBytes net end (ByteString.copy bytes))
-          success size
-        _ -> blocked
+      roomToSend end "write" `andThen` \room ->
+        if size <= max 0 room then success size <* when (size > 0) (pushBytes net end (ByteString.copy bytes)) else blocked
   where
     size = ByteString.length bytes
 

@@ -116,7 +116,6 @@ data Sock = Sock
 instance Eq Sock where
   a == b = sockDescriptor a == sockDescriptor b
 
--- | The local address of a socket.
 data Bound
   = Unbound
   | BoundInet !IP !Port
@@ -132,7 +131,6 @@ data Bound
 data SocketPath = InFile !Int !Int | Abstract !Int !String
   deriving stock (Eq, Ord)
 
--- | The use of a socket.
 data Role
   = -- | A stream socket that does nothing yet.
     Fresh
@@ -214,7 +212,6 @@ data FlowWord
     Pumping
   deriving stock (Enum, Bounded)
 
--- | A segment, and when it arrives.
 data Flying = Flying !Int64 !Segment
 
 data Segment
