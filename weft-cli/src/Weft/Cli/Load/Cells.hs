@@ -3,9 +3,9 @@
 
 -- | Counters of a load, a flat array of machine words, which allocates nothing. A thread may move
 -- between workers, so shared cells are updated atomically, which costs a few nanoseconds.
-module Weft.Cli.Load.Cells (Cells, newCells, peekCell, pokeCell, addCell, changeCell) where
+module Weft.Cli.Load.Cells (Cells, newCells, peekCell, pokeCell, addCell, maxCell, minCell) where
 
-import Control.Monad (unless)
+import Control.Monad (unless, when)
 import Control.Monad.Primitive (RealWorld)
 import Data.Primitive.ByteArray
 import GHC.Exts (Int (..), casIntArray#, fetchAddIntArray#, isTrue#, (==#))
@@ -34,12 +34,18 @@ addCell :: Cells -> Int -> Int -> IO Int
 addCell (Cells (MutableByteArray memory)) (I# i) (I# n) = IO $ \s -> case fetchAddIntArray# memory i n s of
   (# s', before #) -> (# s', I# before #)
 
--- | Change a cell atomically.
-changeCell :: Cells -> Int -> (Int -> Int) -> IO ()
-changeCell cells@(Cells (MutableByteArray memory)) i@(I# i#) change = do
+-- | Raise a cell to at least this value.
+maxCell :: Cells -> Int -> Int -> IO ()
+maxCell cells i n = peekCell cells i >>= \before -> when (n > before) (replaceIf cells i (< n) n)
+
+-- | Lower a cell to at most this value.
+minCell :: Cells -> Int -> Int -> IO ()
+minCell cells i n = peekCell cells i >>= \before -> when (n < before) (replaceIf cells i (> n) n)
+
+replaceIf :: Cells -> Int -> (Int -> Bool) -> Int -> IO ()
+replaceIf cells@(Cells (MutableByteArray memory)) i@(I# i#) wanted n@(I# n#) = do
   before@(I# before#) <- peekCell cells i
-  let !now@(I# now#) = change before
-  unless (now == before) $ do
-    swapped <- IO $ \s -> case casIntArray# memory i# before# now# s of
+  when (wanted before) $ do
+    swapped <- IO $ \s -> case casIntArray# memory i# before# n# s of
       (# s', found #) -> (# s', isTrue# (found ==# before#) #)
-    unless swapped (changeCell cells i change)
+    unless swapped (replaceIf cells i wanted n)

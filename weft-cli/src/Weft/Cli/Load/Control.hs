@@ -50,7 +50,7 @@ windowStart (Control _ cells) = peekCell cells cellFrom
 windowEnd (Control _ cells) = peekCell cells cellUntil
 
 endNow :: Control -> Int -> IO ()
-endNow (Control _ cells) t = changeCell cells cellUntil (min t)
+endNow (Control _ cells) = minCell cells cellUntil
 
 -- | How many of a number of requests may be sent now. Those before the window are free.
 claim :: Control -> Int -> Int -> IO Int

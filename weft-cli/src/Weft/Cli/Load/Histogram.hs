@@ -77,8 +77,8 @@ record (Histogram cells) given = do
   let v = max 0 (min largestValue given)
   void (addCell cells (firstBucket + bucketOf v) 1)
   void (addCell cells sumCell v)
-  changeCell cells leastCell (min v)
-  changeCell cells largestCell (max v)
+  minCell cells leastCell v
+  maxCell cells largestCell v
 
 -- | A snapshot of a histogram.
 data Distribution = Distribution

@@ -42,9 +42,9 @@ scanHead cells statusCell lengthCell bare p from to
     byte = peekByteOff p
     digit i = (\w -> fromIntegral w - 0x30) <$> byte i :: IO Int
 
-    -- Are these eight bytes there? Letters in lower case, and what that bit does not change.
-    eight :: Word64 -> Int -> IO Bool
-    eight text i = (\there -> there .|. 0x2020202020202020 == text) <$> peekByteOff p i
+    -- The eight bytes there, letters in lower case.
+    eight :: Int -> IO Word64
+    eight i = (.|. 0x2020202020202020) <$> peekByteOff p i
 
     -- The length before it is known, and when there is no content.
     unknown = -1
@@ -65,18 +65,20 @@ scanHead cells statusCell lengthCell bare p from to
         -- "Transfer-Encoding" begins with "tr", and so does "trailer", which needs no distinction.
         | w .|. 0x20 == 0x74 -> byte (i + 1) >>= \second -> if second .|. 0x20 == 0x72 then pure unusual else line (end + 1) size
         | w .|. 0x20 == 0x63 && end - i >= 11 -> do
+            front <- eight i
+            back <- eight (i + 3)
             -- "connecti" and "nection:".
-            connects <- (&&) <$> eight 0x697463656e6e6f63 i <*> eight 0x3a6e6f697463656e (i + 3)
-            if connects then connection end size =<< blank (i + 11) else fieldC end i size
+            if front == 0x697463656e6e6f63 && back == 0x3a6e6f697463656e then connection end size =<< blank (i + 11) else fieldC end i size
         | otherwise -> line (end + 1) size
 
     fieldC !end !i !size
       | end - i < 15 = line (end + 1) size
       | otherwise = do
-          -- "content-" and "-length:".
-          counts <- (&&) <$> eight 0x2d746e65746e6f63 i <*> eight 0x3a6874676e656c2d (i + 7)
+          front <- eight i
+          back <- eight (i + 7)
           if
-            | not counts -> line (end + 1) size
+            -- "content-" and "-length:".
+            | front /= 0x2d746e65746e6f63 || back /= 0x3a6874676e656c2d -> line (end + 1) size
             | size >= 0 -> pure unusual
             | otherwise -> blank (i + 15) >>= \start -> digits end size start start 0
 
@@ -94,6 +96,7 @@ scanHead cells statusCell lengthCell bare p from to
     connection !end !size !i
       | end /= i + 11 = pure unusual
       | otherwise = do
-          keeps <- (&&) <$> eight 0x696c612d7065656b i <*> eight 0x6576696c612d7065 (i + 2)
+          front <- eight i
+          back <- eight (i + 2)
           w <- byte (i + 10)
-          if keeps && w == 0x0d then line (end + 1) size else pure unusual
+          if front == 0x696c612d7065656b && back == 0x6576696c612d7065 && w == 0x0d then line (end + 1) size else pure unusual
