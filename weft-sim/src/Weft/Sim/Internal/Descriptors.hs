@@ -72,23 +72,23 @@ giveDescriptor machine number = do
 perMachine :: Int
 perMachine = 100_000
 
-newtype Table a = Table (IORef (IntMap (Entry a)))
+newtype Table a = Table (IORef (IntMap (Listed a)))
 
-data Entry a = Entry !Word32 !Machine !a
+data Listed a = Listed !Word32 !Machine !a
 
 newTable :: IO (Table a)
 newTable = Table <$> newIORef IntMap.empty
 
 enlist :: Table a -> Machine -> Descriptor -> a -> IO ()
 enlist (Table ref) machine d a =
-  modifyIORef' ref (IntMap.insert (fromIntegral (descriptorNumber d)) (Entry (descriptorSerial d) machine a))
+  modifyIORef' ref (IntMap.insert (fromIntegral (descriptorNumber d)) (Listed (descriptorSerial d) machine a))
 
 -- | Close a descriptor. What it stood for; 'Nothing' if it was closed before.
 strike :: Table a -> Descriptor -> IO (Maybe a)
 strike table@(Table ref) d =
   lookUp table d >>= \case
     Nothing -> pure Nothing
-    Just (Entry _ machine a) -> do
+    Just (Listed _ machine a) -> do
       modifyIORef' ref (IntMap.delete (fromIntegral (descriptorNumber d)))
       Just a <$ giveDescriptor machine (descriptorNumber d)
 
@@ -96,25 +96,25 @@ strikeAll :: Table a -> Machine -> IO [a]
 strikeAll (Table ref) machine = do
   (gone, left) <- IntMap.partition (isOf machine) <$> readIORef ref
   writeIORef ref left
-  forM (IntMap.toList gone) $ \(number, Entry _ _ a) -> a <$ giveDescriptor machine (fromIntegral number)
+  forM (IntMap.toList gone) $ \(number, Listed _ _ a) -> a <$ giveDescriptor machine (fromIntegral number)
 
 entriesOf :: Table a -> Machine -> IO [a]
-entriesOf (Table ref) machine = (\entries -> [a | e@(Entry _ _ a) <- IntMap.elems entries, isOf machine e]) <$> readIORef ref
+entriesOf (Table ref) machine = (\entries -> [a | e@(Listed _ _ a) <- IntMap.elems entries, isOf machine e]) <$> readIORef ref
 
-isOf :: Machine -> Entry a -> Bool
-isOf machine (Entry _ m _) = m == machine
+isOf :: Machine -> Listed a -> Bool
+isOf machine (Listed _ m _) = m == machine
 
-lookUp :: Table a -> Descriptor -> IO (Maybe (Entry a))
+lookUp :: Table a -> Descriptor -> IO (Maybe (Listed a))
 lookUp (Table ref) d = do
   entries <- readIORef ref
   pure $! case IntMap.lookup (fromIntegral (descriptorNumber d)) entries of
-    Just entry@(Entry serial _ _) | serial == descriptorSerial d -> Just entry
+    Just entry@(Listed serial _ _) | serial == descriptorSerial d -> Just entry
     _ -> Nothing
 {-# OPAQUE lookUp #-}
 
 -- | What a descriptor stands for, on any machine; 'Nothing' if it is closed.
 entryAt :: Table a -> Descriptor -> IO (Maybe a)
-entryAt table d = fmap (\(Entry _ _ a) -> a) <$> lookUp table d
+entryAt table d = fmap (\(Listed _ _ a) -> a) <$> lookUp table d
 
 -- | Use what a descriptor stands for, in a call of this name. Fails with @EBADF@ if it is closed, or
 -- is of another world or machine.
@@ -123,7 +123,7 @@ withEntry world table what d ask use
   | descriptorNumber d < firstDescriptor = Throw <$> refuseReal world what d
   | otherwise =
       lookUp table d >>= \case
-        Just (Entry _ machine a)
+        Just (Listed _ machine a)
           | machine == askMachine ask -> use a
           | otherwise -> Throw <$> foreigner world what d ("of machine " <> show machine <> "; a thread on " <> show (askMachine ask) <> " cannot use it")
         Nothing -> pure (Throw (failure what Nothing eBADF))
