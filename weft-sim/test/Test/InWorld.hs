@@ -36,10 +36,8 @@ import Test.Tasty.HUnit
 import Weft
 import Weft.Conformance.Check ((===>))
 import Weft.Internal.Core.Trace (changeContext)
-import Weft.Sim.Internal.Conditions
 import Weft.Sim.Internal.Disk.Device (crashDisk)
 import Weft.Sim.Internal.Kernel
-import Weft.Sim.Internal.Random
 import Weft.Sim.Internal.Ticket
 import Weft.Sim.Internal.World
 

@@ -35,11 +35,8 @@ import Weft.Internal.Core.Trace (Trace)
 import Weft.Internal.Kernel
 import Weft.Internal.Kernel.Peer (socketOf)
 import Weft.Internal.Os.Descriptor (wasClosed)
-import Weft.Sim.Internal.Conditions
 import Weft.Sim.Internal.Config
-import Weft.Sim.Internal.Events (clock)
 import Weft.Sim.Internal.Kernel
-import Weft.Sim.Internal.Random
 import Weft.Sim.Internal.World
 import Weft.Tcp.Device
 import Weft.Tcp.Device.Ethernet (overFramesBy)
