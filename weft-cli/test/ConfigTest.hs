@@ -20,7 +20,7 @@ import Weft.Cli.Serve (settingsOf)
 import Weft.Cli.Serve.Config
 import Weft.Cli.Serve.File
 import Weft.Cli.Serve.Keys
-import Weft.Cli.Serve.Reader hiding (key)
+import Weft.Cli.Serve.Reader
 import Weft.Cli.Serve.Toml
 import Weft.Http.AccessLog (LogFormat (..))
 import Weft.Http.Compress
@@ -234,7 +234,7 @@ manual = do
     assertBool flag (C.pack ("`" <> flag) `B.isInfixOf` page)
   where
     row :: Key a -> String
-    row key = "| `" <> keyName key <> "` | " <> keyWants key <> " | " <> keyDefault key <> " | " <> keyHelp key <> " |"
+    row key@Key {keyKind = kind} = "| `" <> keyName key <> "` | " <> kindWants kind <> " | " <> keyDefault key <> " | " <> keyHelp key <> " |"
 
 -- | The block of TOML in the manual, as it stands there.
 manualExample :: Assertion

@@ -55,7 +55,7 @@ prop_percentiles = forAll (listOf1 genValue) $ \values -> forAll (elements [0, 0
   let exact = sort values !! max 0 (ceiling (p * fromIntegral (length values) - 1e-9) - 1) :: Int
       got = percentile p d
   monitor (counterexample (show (exact, got)))
-  assertWith (got >= exact && fromIntegral (got - exact) <= precision * fromIntegral exact) "the percentile"
+  assertWith (got >= exact && (got - exact) * 1024 <= exact) "the percentile"
   assertWith (distributionCount d == length values) "the number"
   assertWith (abs (mean d - fromIntegral (sum values) / fromIntegral (length values)) <= 1e-6 * (1 + mean d)) "the mean"
   assertWith (distributionLeast d == minimum values && distributionLargest d == maximum values) "the extremes"
@@ -74,7 +74,7 @@ prop_buckets = forAll genValue $ \v ->
           bucketOf (bucketLow i) === i,
           bucketOf (bucketHigh i) === i,
           bucketHigh i + 1 === bucketLow (i + 1),
-          property (fromIntegral (bucketHigh i - bucketLow i) <= precision * fromIntegral v)
+          property ((bucketHigh i - bucketLow i) * 1024 <= v)
         ]
 
 -- | If the quick scanner judges a head, then as the parser does; and if it waits for more, then

@@ -30,6 +30,8 @@ import Weft
 import Weft.Http.AccessLog
 import Weft.Http.AccessLog.Line (Stamp, render, stampOf)
 import Weft.Http.AccessLog.Writer
+import Weft.Http.Server
+import Weft.Http.Status
 import Weft.Socket (SockAddr (..))
 
 tests :: TestTree
@@ -48,10 +50,10 @@ tests =
                 @?= "{\"time\":\"2026-11-21T08:53:34Z\",\"client\":\"192.0.2.7\",\"method\":\"GET\",\"target\":\"/a?b=c\",\"version\":\"HTTP/1.1\",\"host\":\"h:1\",\
                     \\"referer\":\"http://from/\",\"user_agent\":\"curl/8\",\"status\":200,\"bytes\":305,\"duration_us\":1500,\"tls\":\"TLSv1.3\"}\n",
             testCase "what is not known is a dash, or is left out" $ do
-              let bare = line {lineRequest = Nothing, lineDuration = Nothing, lineTls = Nothing, lineStatus = 400}
-              renderLine Common bare @?= "192.0.2.7 - - [21/Nov/2026:08:53:34 +0000] \"-\" 400 305 -\n"
-              renderLine Combined bare @?= "192.0.2.7 - - [21/Nov/2026:08:53:34 +0000] \"-\" 400 305 \"-\" \"-\" -\n"
-              renderLine Json bare @?= "{\"time\":\"2026-11-21T08:53:34Z\",\"client\":\"192.0.2.7\",\"status\":400,\"bytes\":305}\n",
+              let bare = line {entryRequest = Nothing, entryDuration = 0, entryStatus = badRequest400}
+              renderLine Common bare @?= "192.0.2.7 - - [21/Nov/2026:08:53:34 +0000] \"-\" 400 305 0\n"
+              renderLine Combined bare @?= "192.0.2.7 - - [21/Nov/2026:08:53:34 +0000] \"-\" 400 305 \"-\" \"-\" 0\n"
+              renderLine Json bare @?= "{\"time\":\"2026-11-21T08:53:34Z\",\"client\":\"192.0.2.7\",\"status\":400,\"bytes\":305,\"duration_us\":0}\n",
             testCase "clients of every family" $
               forM_
                 [ (SockAddrInet6 9 0 (tupleToHostAddress6 (0, 0, 0, 0, 0, 0xffff, 0xc000, 0x0207)) 0, "192.0.2.7"),
@@ -60,7 +62,7 @@ tests =
                   (SockAddrInet6 9 0 (tupleToHostAddress6 (1, 0, 2, 0, 3, 0, 4, 0)) 0, "1:0:2:0:3:0:4:0"),
                   (SockAddrUnix "/run/s", "unix:")
                 ]
-                (\(address, text) -> C.takeWhile (/= ' ') (renderLine Common line {lineClient = address}) @?= text),
+                (\(address, text) -> C.takeWhile (/= ' ') (renderLine Common line {entryPeer = address}) @?= text),
             testProperty "whatever a client sends: one line of visible ASCII, and the quotes pair" prop_quoted,
             testProperty "whatever a client sends: JSON on one line, with what it has sent" prop_json
           ],
@@ -80,24 +82,32 @@ tests =
         testCase "a line that was written in part does not swallow the next one" torn
       ]
 
-line :: Line
+line :: Entry
 line =
-  Line
-    { lineClient = SockAddrInet 4711 (tupleToHostAddress (192, 0, 2, 7)),
-      lineTime = 1795251214,
-      lineRequest = Just (LineRequest "GET" "/a?b=c" "HTTP/1.1" (Just "h:1") (Just "http://from/") (Just "curl/8")),
-      lineStatus = 200,
-      lineBytes = 305,
-      lineDuration = Just 1_500_000,
-      lineTls = Just "TLSv1.3"
+  Entry
+    { entryPeer = clientAddress client,
+      entryTime = 1795251214,
+      entryRequest = Just (asked "/a?b=c" (Just "h:1") "http://from/" "curl/8"),
+      entryStatus = ok200,
+      entryBytes = 305,
+      entryReceived = 0,
+      entryDuration = 1_500_000
     }
+
+client :: ClientInfo
+client = ClientInfo (SockAddrInet 4711 (tupleToHostAddress (192, 0, 2, 7))) (SockAddrUnix "") (Just (Security "TLSv1.3" "" Nothing Nothing Nothing))
+
+-- | A GET, with these two fields.
+asked :: ByteString -> Maybe ByteString -> ByteString -> ByteString -> Request
+asked target host referer agent =
+  Request (RequestHead Get Http11 target target "" host [Field "Referer" referer, Field "User-Agent" agent] NoBody False False NoExpectation noConditions) EmptyBody client
 
 -- | Mostly what no client should send.
 genBytes :: Gen ByteString
 genBytes = B.pack <$> listOf (frequency [(4, elements (B.unpack "ab /\"\\\n\r\t\0{}:,")), (2, choose (0x80, 0xff)), (1, elements [0xc2, 0x85, 0xc3, 0xa9]), (2, arbitrary)])
 
-from :: ByteString -> ByteString -> ByteString -> Line
-from target referer agent = line {lineRequest = Just (LineRequest "GET" target "HTTP/1.1" Nothing (Just referer) (Just agent))}
+from :: ByteString -> ByteString -> ByteString -> Entry
+from target referer agent = line {entryRequest = Just (asked target Nothing referer agent)}
 
 prop_quoted :: Property
 prop_quoted = forAll ((,,) <$> genBytes <*> genBytes <*> genBytes) $ \(a, b, c) ->
@@ -148,19 +158,19 @@ allocates format bound = do
   where
     runs = 1000 :: Int
     act :: Int -> IO ByteString
-    act n = evaluate (rendered format typical {lineBytes = fromIntegral (300 + n `rem` 2)})
+    act n = evaluate (rendered format typical {entryBytes = fromIntegral (300 + n `rem` 2)})
 
 -- | Not inlined, so that no part of it is shared between calls.
-rendered :: LogFormat -> Line -> ByteString
+rendered :: LogFormat -> Entry -> ByteString
 rendered format = render format stamp
 {-# NOINLINE rendered #-}
 
 -- | Lines of one second share it.
 stamp :: Stamp
-stamp = stampOf (lineTime line)
+stamp = stampOf (entryTime line)
 
-typical :: Line
-typical = line {lineRequest = Just (LineRequest "GET" "/assets/css/site.css?v=17" "HTTP/1.1" (Just "www.example.org") (Just "https://www.example.org/") (Just "Mozilla/5.0 (X11; Linux x86_64; rv:128.0)"))}
+typical :: Entry
+typical = line {entryRequest = Just (asked "/assets/css/site.css?v=17" (Just "www.example.org") "https://www.example.org/" "Mozilla/5.0 (X11; Linux x86_64; rv:128.0)")}
 
 -- | A run with a log in a new directory, and what the operator was told.
 logging :: (AccessLogSettings -> AccessLogSettings) -> (FilePath -> AccessLog -> Thread ()) -> (FilePath -> [String] -> IO ()) -> IO ()
@@ -180,7 +190,7 @@ logging change body afterwards = withSystemTempDirectory "weft-log" $ \dir -> do
   readIORef told >>= afterwards dir . reverse
 
 -- | A line that says this number.
-numbered :: Int -> Line
+numbered :: Int -> Entry
 numbered n = from (C.pack ("/" <> show n)) "-" "-"
 
 numbersIn :: FilePath -> IO [Int]
@@ -191,7 +201,7 @@ numbersIn path = do
     _ -> assertFailure (show l)
 
 inOrder :: IO ()
-inOrder = logging id (\_ l -> forM_ [1 .. 5000] $ \n -> liftIO (logLine l (numbered n)) >> yield) $ \dir told -> do
+inOrder = logging id (\_ l -> forM_ [1 .. 5000] $ \n -> liftIO (logEntry l (numbered n)) >> yield) $ \dir told -> do
   numbersIn (dir </> "log") >>= (@?= [1 .. 5000])
   told @?= []
 
@@ -216,7 +226,7 @@ rotated = logging roomy body $ \dir told -> do
       forM_ [0 .. 3] $ \t -> fork_ $
         forM_ [0 .. rotations] $ \n -> do
           reaches begun (n + 1)
-          forM_ [1 .. portion] $ \i -> liftIO (logLine l (numbered (t * each + n * portion + i))) >> yield
+          forM_ [1 .. portion] $ \i -> liftIO (logEntry l (numbered (t * each + n * portion + i))) >> yield
           liftIO (modifyIORef' done (+ 1))
       forM_ [0 .. rotations - 1] $ \n -> do
         begin n
@@ -233,10 +243,10 @@ oldAndNew = logging id body $ \dir told -> do
   told @?= []
   where
     body dir l = do
-      liftIO (forM_ [1 .. 100] (logLine l . numbered))
+      liftIO (forM_ [1 .. 100] (logEntry l . numbered))
       liftIO (renameFile (dir </> "log") (dir </> "old"))
       _ <- reopenAccessLog l
-      liftIO (forM_ [101 .. 200] (logLine l . numbered))
+      liftIO (forM_ [101 .. 200] (logEntry l . numbered))
 
 keptOld :: IO ()
 keptOld = withSystemTempDirectory "weft-log" $ \other -> do
@@ -248,23 +258,23 @@ keptOld = withSystemTempDirectory "weft-log" $ \other -> do
     assertBool (show told) (all ("old file is kept" `isInfixOf`) told)
   where
     body other path l = do
-      liftIO (logLine l (numbered 1))
+      liftIO (logEntry l (numbered 1))
       liftIO (removeFile path >> createFileLink (other </> "no" </> "such") path)
-      liftIO (logLine l (numbered 2))
+      liftIO (logEntry l (numbered 2))
       ok <- reopenAccessLog l
       liftIO (ok @?= False)
-      liftIO (logLine l (numbered 3))
+      liftIO (logEntry l (numbered 3))
 
 closedLog :: IO ()
 closedLog = logging id body (\dir told -> (told @?= []) >> (numbersIn (dir </> "log") >>= (@?= [1])))
   where
     body _ l = do
-      liftIO (logLine l (numbered 1))
+      liftIO (logEntry l (numbered 1))
       closeAccessLog l
       ok <- reopenAccessLog l
       liftIO $ do
         ok @?= False
-        logLine l (numbered 2)
+        logEntry l (numbered 2)
         entriesDropped l >>= (@?= 1)
 
 noRoom :: IO ()
@@ -301,11 +311,11 @@ fullDisk = withSystemTempDirectory "weft-log" $ \other -> do
   where
     body path l = do
       forM_ [0, 10, 20] $ \n -> do
-        liftIO (forM_ [n + 1 .. n + 10] (logLine l . numbered))
+        liftIO (forM_ [n + 1 .. n + 10] (logEntry l . numbered))
         reopenAccessLog l
       liftIO (removeFile path)
       _ <- reopenAccessLog l
-      liftIO (forM_ [31 .. 40] (logLine l . numbered))
+      liftIO (forM_ [31 .. 40] (logEntry l . numbered))
       liftIO (entriesDropped l >>= (@?= 30))
 
 torn :: IO ()
@@ -327,9 +337,9 @@ torn = do
     body limits restore dir l = do
       liftIO (doesFileExist (dir </> "log") >>= assertBool "it is there")
       liftIO (setResourceLimit ResourceFileSize limits {softLimit = ResourceLimit (fromIntegral (2 * size + size `div` 2))})
-      liftIO (forM_ [1 .. 5] (logLine l . numbered))
+      liftIO (forM_ [1 .. 5] (logEntry l . numbered))
       _ <- reopenAccessLog l
       liftIO restore
-      liftIO (logLine l (numbered 6))
+      liftIO (logEntry l (numbered 6))
       _ <- reopenAccessLog l
       liftIO (entriesDropped l >>= (@?= 3))

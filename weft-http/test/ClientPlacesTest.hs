@@ -105,10 +105,16 @@ follow orders w = List.foldl' grant (List.foldl' closed w (ordersClosing orders)
 sound :: World -> Bool
 sound w =
   worldFine w
-    && isSound bounds (worldPlaces w)
-    && openCount (worldPlaces w) == length (worldHeld w) + length (worldIdle w)
-    && idleCount (worldPlaces w) == length (worldIdle w)
-    && waitingCount (worldPlaces w) == length (worldWaiting w)
+    && placesOpen places == sum (map hostOpen hosts)
+    && placesOpen places <= boundTotal bounds
+    && all (\h -> hostOpen h <= boundEach bounds && length (hostIdle h) <= hostOpen h) hosts
+    && null (candidates bounds places)
+    && placesOpen places == length (worldHeld w) + length (worldIdle w)
+    && idleCount places == length (worldIdle w)
+    && sum (map (length . hostWaiting) hosts) == length (worldWaiting w)
+  where
+    places = worldPlaces w
+    hosts = Map.elems (placesHosts places)
 
 prop_sound :: Property
 prop_sound = forAll (resize 60 (listOf arbitrary)) $ \acts ->

@@ -104,6 +104,12 @@ secret = Secret 0x2545f4914f6cdd1d 0xbf58476d1ce4e5b9
 nothing :: Int -> Parsed -> IO ()
 nothing _ _ = pure ()
 
+-- | Does it refer to no memory but a copy?
+readingIsCopied :: Reading k -> Bool
+readingIsCopied = \case
+  Fresh _ -> False
+  Known _ _ -> True
+
 isCopied :: Heads k -> ByteString -> IO Bool
 isCopied heads bytes = readingIsCopied <$> evaluate (readHead heads 0 bytes)
 

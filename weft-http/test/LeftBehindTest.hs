@@ -18,7 +18,7 @@ import Test.Tasty.HUnit
 import Weft
 import Weft.Event qualified as Event
 import Weft.Http.Server hiding (Server)
-import Weft.Http.Server.Phase (currentPhase, expire, shutdownQuietly)
+import Weft.Http.Server.Phase (currentPhase, endPhase)
 import Weft.Http.Server.State (Open (..), Phase (..), Server (..))
 import Weft.Http.Status
 import Weft.Socket hiding (Raw)
@@ -256,7 +256,7 @@ bodyTooLate = do
             forM_ (openConnections members) $ \m -> do
               (_, word, deadline) <- liftIO (currentPhase m)
               -- Not where the piece was received before.
-              liftIO (expire m word deadline) >>= maybe tooLate (const (shutdownQuietly m ShutdownReceive))
+              endPhase m word deadline (\_ -> pure ()) >>= \did -> unless did tooLate
       tooLate
       toEnd client
   statuses answer @?= ["408"]

@@ -225,7 +225,9 @@ prop_histogram = forAll ((,) <$> listOf (choose (-20, 20)) <*> listOf (choose (-
 frugal :: IO ()
 frugal = do
   metrics <- newRegistry >>= newHttpMetrics
-  let one = countRequest metrics (Answer (Just Get) ok200 150_000 10 305)
+  let nobody = SockAddrUnix ""
+      request = Request (RequestHead Get Http11 "/" "/" "" (Just "a") [] NoBody False False NoExpectation noConditions) EmptyBody (ClientInfo nobody nobody Nothing)
+      one = countEntry metrics (Entry nobody 0 (Just request) ok200 305 10 150_000)
   one
   start <- getAllocationCounter
   replicateM_ 10_000 one

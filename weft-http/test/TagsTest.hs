@@ -33,7 +33,7 @@ import Weft.Http.Static
 import Weft.Http.Static.Cache
 import Weft.Http.Static.Codings (othersOf)
 import Weft.Http.Static.Send (known)
-import Weft.Http.Static.Types (Cached (..), Content (..), Held (..), Meta (..), Others (..), Static (..))
+import Weft.Http.Static.Types (Cached (..), Content (..), Meta (..), Others (..), Static (..))
 import Weft.Test.Message (Reply (..), header)
 
 tests :: TestTree
@@ -179,7 +179,7 @@ unseenCodings = withSiteAt present fill settings $ \site -> do
     misread site key = do
       Just cached <- liftIO (lookupCache (openCache (opened site)) key)
       let tag = contentETag other
-          meta = (heldMeta (cachedHeld cached)) {metaTag = tag, metaSize = 1_000}
+          meta = (cachedMeta cached) {metaTag = tag, metaSize = 1_000}
       liftIO $ do
         others <- case cachedOthers cached of
           Alone -> pure Alone

@@ -43,10 +43,9 @@ import Weft (Settings (..), Thread, defaultSettings, liftIO, runWith)
 import Weft qualified
 import Weft.Attempt (attempts)
 import Weft.Internal.Core.Cancel (interruptible, orInterrupted)
-import Weft.Internal.Core.Context (rootContext)
 import Weft.Internal.Core.Home (Home (..), Why (Woken))
 import Weft.Internal.Core.SystemCall
-import Weft.Internal.Core.Tcb (Identity (Nobody), Resume, Tcb, newTcb)
+import Weft.Internal.Core.Tcb (Resume, Tcb, newTcb, nobody, rootContext)
 import Weft.Internal.Core.Trace (Trace (..), toTrace)
 import Weft.Internal.Data.Time qualified as Time
 import Weft.Internal.Data.Timers (Timers)
@@ -208,7 +207,7 @@ perform :: Machine -> Thread Int -> IO (Either Int Int)
 perform m call' = do
   n <- atomicModifyIORef' (machineNext m) (\n -> (n + 1, n))
   let ending = call' >>= \r -> liftIO (modifyIORef' (machineResults m) (I.insert n r))
-  step m (homeStart home (newTcb Nobody rootContext) (\_ -> toTrace ending))
+  step m (homeStart home (newTcb nobody rootContext) (\_ -> toTrace ending))
   maybe (Left n) Right <$> resultOf m n
   where
     home = hostHome (machineHost m)

@@ -121,7 +121,6 @@ import Data.Text.Encoding (encodeUtf8)
 import Weft.Internal.Backend.Choose (BackendChoice (..))
 import Weft.Internal.Core.Cancel (Cancelled (..), condemnFrom)
 import Weft.Internal.Core.Scheduler (ThreadExit (..))
-import Weft.Internal.Core.Self
 import Weft.Internal.Core.SystemCall (SystemCall (Blocking, RandomBytes, WorkerCount))
 import Weft.Internal.Core.Trace
 import Weft.Internal.Kernel.System
@@ -140,8 +139,7 @@ run = runWith defaultSettings
 defaultSettings :: Settings
 defaultSettings = Runtime.defaultSettings (systemKernel defaultSystemSettings)
 
--- | Start a thread and go on; it runs not before this one yields or waits, and inherits the label, the
--- priority and the masking state.
+-- | Start a thread, which inherits label, priority and masking state, and runs once this one yields or waits.
 --
 -- >>> run $ do { _ <- fork (liftIO (putStrLn "child")); liftIO (putStrLn "parent"); yield }
 -- parent
@@ -150,8 +148,7 @@ fork :: Thread () -> Thread ThreadId
 fork = forkWith defaultForkOptions
 {-# INLINE fork #-}
 
--- | Start an anonymous thread, lighter than 'fork' by 64 bytes: it gets a number only when it is asked
--- for ('myThreadId', a report), or when it waits for another thread.
+-- | 'fork' an anonymous thread, lighter by 64 bytes. It has a number once it is asked, or waits for another.
 fork_ :: Thread () -> Thread ()
 fork_ child = Thread (\k -> Fork Nothing (\_ -> toTrace child) (\_ -> k ()))
 {-# INLINE fork_ #-}

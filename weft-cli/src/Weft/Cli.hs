@@ -1,7 +1,4 @@
--- |
--- Description : The program @weft@ and its commands
---
--- Chooses the command. Each command is a module of its own.
+-- | The program @weft@ and its commands, each of which is a module of its own.
 module Weft.Cli (main) where
 
 import Control.Monad (join)
@@ -18,8 +15,8 @@ import Weft.Cli.Serve (serveCommand)
 import Weft.Cli.Tcp.Command (tcpCommand)
 import Weft.Internal.Os.Report (reportToStderr)
 
--- | Parse the command line and run the command. A wrong command line is one line on standard
--- error, and status 2.
+-- | Parse the command line and run the command. A wrong one is one line on standard error, and
+-- status 2.
 main :: IO ()
 main = do
   -- A closed pipe is an error of the write, not the end of the process. The GHC run-time leaves

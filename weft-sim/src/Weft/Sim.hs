@@ -1,5 +1,4 @@
--- |
--- Runs the same threads in a simulated world.
+-- | Runs the same threads in a simulated world.
 --
 -- A seed answers every system call: time is virtual, the network and the disks exist in memory
 -- only, and dice or a script choose at each step which thread runs. The program does not change.
@@ -141,14 +140,12 @@ import Network.Socket (HostAddress)
 import Weft.Internal.Core.Trace (Thread)
 import Weft.Internal.Kernel (Kernel (..))
 import Weft.Sim.Internal.Choices
-import Weft.Sim.Internal.Conditions
 import Weft.Sim.Internal.Config
 import Weft.Sim.Internal.Driver.State
 import Weft.Sim.Internal.Faults
 import Weft.Sim.Internal.Interrupts
 import Weft.Sim.Internal.Kernel
 import Weft.Sim.Internal.Race
-import Weft.Sim.Internal.Random
 import Weft.Sim.Internal.Run
 import Weft.Sim.Internal.Search
 import Weft.Sim.Internal.Steering

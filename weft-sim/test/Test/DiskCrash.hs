@@ -23,7 +23,7 @@ import Weft
 import Weft.File
 import Weft.Scope
 import Weft.Sim.Internal.Conditions
-import Weft.Sim.Internal.Disk.Device (crashDisk, setDiskCapacity, setDiskErrors)
+import Weft.Sim.Internal.Disk.Device (Disk (..), crashDisk, setDisk)
 import Weft.Sim.Internal.Kernel (Sim (..))
 import Weft.Time
 
@@ -215,7 +215,7 @@ failedSync :: Assertion
 failedSync = do
   outcomes <- forM (manySeeds 100) $ \seed -> do
     told <- inWorld' calm seed $ do
-      let rates r = homeSteer (\sim m -> setDiskErrors (simDisks sim) m r)
+      let rates r = homeSteer (\sim m -> setDisk (simDisks sim) m diskErrors r)
       withFile "/tmp/f" ReadWrite $ \f -> do
         writeAt f 0 "old"
         sync f
@@ -283,7 +283,7 @@ comesBack = do
     crashHome
     there <- names "/tmp"
     when ("f" `elem` there) (readWhole 10_000 "/tmp/f" ===> page 'x')
-    homeSteer (\sim m -> setDiskCapacity (simDisks sim) m 4096)
+    homeSteer (\sim m -> setDisk (simDisks sim) m diskRoom 4096)
     room <- errnoOf (withFile "/tmp/h" WriteOnly (\f -> writeAt f 0 "x"))
     let Errno full = eNOSPC
     -- The rest of the other file takes room, too.

@@ -24,7 +24,7 @@ import Weft.Internal.Core.SystemCall (File (..))
 import Weft.Internal.Os.Descriptor (newDescriptor)
 import Weft.Scope
 import Weft.Sim.Internal.Conditions
-import Weft.Sim.Internal.Disk.Device (setDiskCapacity, setDiskErrors, setDiskSlowness)
+import Weft.Sim.Internal.Disk.Device (Disk (..), setDisk)
 import Weft.Sim.Internal.Disk.Transfer (contentsFrom)
 import Weft.Sim.Internal.Kernel (Sim (..))
 import Weft.Time
@@ -58,7 +58,7 @@ times = inWorld calm 1 $ do
   takes (microseconds 20) (readAtIntoOnce f)
   takes (milliseconds 1) (sync f)
   takes (microseconds 20) (makeDirectory "/tmp/d")
-  homeSteer (\sim m -> setDiskSlowness (simDisks sim) m 10)
+  homeSteer (\sim m -> setDisk (simDisks sim) m diskSlowness 10)
   takes (microseconds 200) (pathStatus "/tmp/d")
   takes (milliseconds 10) (syncData f)
   where
@@ -82,11 +82,11 @@ fullDisk = do
       -- The room is free when no descriptor for it is open any more.
       withFile "/tmp/g" WriteOnly (\g -> failsWith eNOSPC (writeAt g 0 (ByteString.replicate 20_000 1)))
     withFile "/tmp/g" WriteOnly (\g -> writeAt g 0 (ByteString.replicate 20_000 1))
-    homeSteer (\sim m -> setDiskCapacity (simDisks sim) m 4096)
+    homeSteer (\sim m -> setDisk (simDisks sim) m diskRoom 4096)
     withFile "/tmp/g" WriteOnly $ \g -> do
       writeAt g 0 "x"
       failsWith eNOSPC (writeAt g 20_480 "x")
-    homeSteer (\sim m -> setDiskCapacity (simDisks sim) m maxBound)
+    homeSteer (\sim m -> setDisk (simDisks sim) m diskRoom maxBound)
     withFile "/tmp/g" WriteOnly (\g -> writeAt g 20_480 "x")
   length (filter ("full" `isInfixOf`) (toldNotes told)) @?= 3
 
@@ -94,7 +94,7 @@ broken :: Assertion
 broken = do
   told <- inWorld' calm 1 $ do
     put "/tmp/f" "abc"
-    let rates r = homeSteer (\sim m -> setDiskErrors (simDisks sim) m r)
+    let rates r = homeSteer (\sim m -> setDisk (simDisks sim) m diskErrors r)
     withFile "/tmp/f" ReadWrite $ \f -> do
       rates (1, 0)
       failsWith eIO (readAt f 0 1)
@@ -150,8 +150,8 @@ foreigners = do
     onMachine other (closeFile there)
     void (homeSteer (\sim _ -> contentsFrom (simDisks sim) real 0 10))
     pure [a, b, c, d]
-  let real = "fd 5 is a real file, which a simulated kernel does not know"
-      there = "fd 1100000 is a file of the machine other, used on home"
+  let real = "fd 5 is of the operating system; inside a simulation only those work that were opened there"
+      there = "fd 1100000 is of machine other; a thread on home cannot use it"
   toldResult told @?= [real, real, real, there]
   toldWarnings told @?= ["read: " <> real, "close: " <> real, "open: " <> real, "read: " <> real, "close: " <> there, "send a file: " <> real]
 

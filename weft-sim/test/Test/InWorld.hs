@@ -35,11 +35,9 @@ import Test.Tasty (TestName, TestTree)
 import Test.Tasty.HUnit
 import Weft
 import Weft.Conformance.Check ((===>))
-import Weft.Internal.Core.Self (changeContext)
-import Weft.Sim.Internal.Conditions
+import Weft.Internal.Core.Trace (changeContext)
 import Weft.Sim.Internal.Disk.Device (crashDisk)
 import Weft.Sim.Internal.Kernel
-import Weft.Sim.Internal.Random
 import Weft.Sim.Internal.Ticket
 import Weft.Sim.Internal.World
 

@@ -13,9 +13,8 @@
 -- of one import. An executable needs @-threaded@.
 --
 -- An application begins as a direct thread ("Weft.IO"): waiting for its client suspends it without
--- blocking others. Applications that block otherwise (in an 'Control.Concurrent.MVar.MVar', in
--- @threadDelay@, in a database client) are detected and then run on GHC threads, as under Warp: see
--- 'ApplicationStyle'.
+-- blocking others. Those that block otherwise (in an 'Control.Concurrent.MVar.MVar', @threadDelay@, a
+-- database client) are detected, and then run on GHC threads, as under Warp: see 'ApplicationStyle'.
 module Weft.Wai
   ( -- * Running
     run,
@@ -204,8 +203,7 @@ setMaximumRequestBody most = setServer (\server -> server {serverMaxBody = maybe
 setBeforeMainLoop :: IO () -> Settings -> Settings
 setBeforeMainLoop action settings = settings {settingsBeforeMainLoop = action}
 
--- | Receives an action that ends the service gracefully, callable from any thread, such as a signal
--- handler; then 'runSettings' returns.
+-- | Receives an action that ends the service gracefully, so that 'runSettings' returns; for any thread.
 setInstallShutdownHandler :: (IO () -> IO ()) -> Settings -> Settings
 setInstallShutdownHandler install settings = settings {settingsInstallShutdownHandler = install}
 
@@ -293,8 +291,7 @@ setProxyProtocolOptional = setProxyLayer (proxyLayerOfAnybody HeaderOptional)
 setSlowlorisSize :: Int -> Settings -> Settings
 setSlowlorisSize size settings = settings {settingsSlowlorisSize = size}
 
--- | Without effect: files stay open and are checked on each request; a closing connection has two
--- seconds.
+-- | Without effect: files are checked on each request, a closing connection has two seconds.
 setFdCacheDuration, setFileInfoCacheDuration, setGracefulCloseTimeout1, setGracefulCloseTimeout2 :: Int -> Settings -> Settings
 setFdCacheDuration _ = id
 setFileInfoCacheDuration _ = id

@@ -66,9 +66,9 @@ struct weft_monitor {
   /* The monitor's thread only. */
   struct seen {
     int64_t line;  /* that of the carrier that owns the worker */
-    int64_t user;  /* what it said */
+    int64_t user;  /* what in_user said of it */
     int64_t since; /* since when */
-    int64_t number; /* of the last dispatch in which it was seen in user code */
+    int64_t number; /* the last dispatch in which it was seen in user code */
   } *seen;
   int64_t reviewed;   /* when the monitor last looked what the carriers do */
   int told;           /* has the operator been told that there is no carrier left? */
@@ -88,6 +88,12 @@ static int carrier_lines(weft_monitor *m) { return m->workers + m->most; }
 
 static word *carrier_word(weft_monitor *m, int64_t line, int which) {
   return &m->words[line * WEFT_LINE + which];
+}
+
+/* The number of the dispatch whose user code the carrier of this line is in, or 0. In this order:
+   Note [Takeover] in Weft.Internal.Os.Control. */
+static int64_t in_user(weft_monitor *m, int64_t line) {
+  return atomic_load(carrier_word(m, line, WEFT_USER)) ? atomic_load(carrier_word(m, line, WEFT_NUMBER)) : 0;
 }
 
 static word *worker_word(weft_monitor *m, int worker, int which) {
@@ -272,7 +278,7 @@ static int take_over(weft_monitor *m, int worker) {
     if (atomic_compare_exchange_strong(mark, &held, proposed)) {
       barrier();
       /* If it is back, it may have cleared the mark itself. */
-      int stuck = atomic_load(carrier_word(m, s->line, WEFT_USER)) == s->user;
+      int stuck = in_user(m, s->line) == s->user;
       if (atomic_compare_exchange_strong(mark, &proposed, stuck ? WEFT_LOST : held) && stuck) {
         s->line = m->workers + (p - m->places);
         s->user = 0;
@@ -363,7 +369,7 @@ static int pause_until(weft_monitor *m, int64_t until) {
    BRISK dispatches in a millisecond, or none since the last look: it is stuck, or its threads
    compute for long and its slices are to be ended early (ATTEND).
 
-   A stuck worker is not missed. Its USER keeps one number n from some moment S on, and the
+   A stuck worker is not missed. in_user says one number n of it from some moment S on, and the
    monitor does not sleep (below). The first look after S, at A, is at most the longest pause
    later, finds n, and notes A. Each look after that finds n again, so the worker is slow, and
    is given away by the first that is at least the patience after A. The next look is at most
@@ -389,7 +395,7 @@ static void *monitor_main(void *argument) {
     int awake = 0, slow = 0, failure = 0, for_long = 0;
     for (int w = 0; w < m->workers; w++) {
       struct seen *s = &m->seen[w];
-      int64_t user = atomic_load(carrier_word(m, s->line, WEFT_USER));
+      int64_t user = in_user(m, s->line);
       awake |= atomic_load(worker_word(m, w, WEFT_AWAKE)) != 0;
       if (user == 0 || user != s->user) {
         s->user = user;

@@ -11,7 +11,7 @@
    what may be used in addition when the run is to end), then one for each worker, then one for the
    monitor (whether it sleeps, how many carriers there are, and how many of them were
    blocked at the last look). */
-enum { WEFT_LINE = 8, WEFT_USER = 0, WEFT_MARK = 1, WEFT_AWAKE = 0, WEFT_CARRIERS = 1, WEFT_BLOCKED = 2 };
+enum { WEFT_LINE = 8, WEFT_USER = 0, WEFT_MARK = 1, WEFT_NUMBER = 2, WEFT_AWAKE = 0, WEFT_CARRIERS = 1, WEFT_BLOCKED = 2 };
 
 /* The carriers beyond the limit while the threads of a run are being ended; then one for each
    worker. */

@@ -1,17 +1,16 @@
 -- |
 -- Sending and receiving at once or not at all, in plain 'IO'.
 --
--- An operation of "Weft.Socket" may wait, and so only a thread can perform it. An attempt does not:
--- what a socket takes, or has, in this moment is the whole answer, and plain 'IO' on any OS thread can
--- make it. A server tries first and waits for the rest:
+-- An operation of "Weft.Socket" may wait, and so only a thread can perform it. An attempt, which plain 'IO'
+-- on any OS thread can make, does not: what a socket takes, or has, in this moment is the whole answer. A
+-- server tries first and waits for the rest:
 --
 -- > sendQuickly :: Attempts -> Socket -> ByteString -> Thread ()
 -- > sendQuickly tries socket bytes = do
 -- >   n <- liftIO (trySend tries socket bytes)
 -- >   sendAll socket (ByteString.drop n bytes)
 --
--- The kernel of the run answers: a simulated one, too, and there an attempt may take less than it
--- could, or nothing.
+-- The kernel of the run answers: a simulated one, too, where an attempt may take less than it could.
 module Weft.Attempt (Attempts, attempts, trySend, trySendMore, trySendFile, tryReceive) where
 
 import Data.ByteString (ByteString)

@@ -1,8 +1,7 @@
 {-# OPTIONS_GHC -O2 #-}
 
 -- |
--- Broadcasts: every subscriber gets every message, for news, changes of configuration,
--- chat rooms.
+-- Broadcasts: every subscriber gets every message, for news, changes of configuration, chat rooms.
 --
 -- >>> import Weft
 -- >>> :{
@@ -18,14 +17,11 @@
 -- :}
 -- (Just (Message "one"),Just (Missed 1),Just (Message "three"))
 --
--- == Slow subscribers
+-- Publishing never waits, and memory is bounded: the last messages are kept, as many as 'newBroadcast' says,
+-- with or without listeners, and a subscriber that is further back misses the oldest and is told how many
+-- ('Missed'). Where none may miss anything, use a 'Weft.Channel.Channel' for each.
 --
--- Publishing never waits, and memory is bounded: the last messages are kept, as many as 'newBroadcast'
--- says, and a subscriber that is further back misses the oldest and is told how many ('Missed'). Where
--- none may miss anything, use a channel for each:
--- @mapM_ (\`'Weft.Channel.send'\` message) subscribers@.
---
--- Messages are kept with or without listeners. A subscription costs a word. A broadcast belongs to one run.
+-- A subscription costs a word. A broadcast belongs to one run.
 module Weft.Broadcast
   ( Broadcast,
     newBroadcast,
@@ -52,17 +48,12 @@ import Data.Primitive.PrimVar
 import Data.Sequence (Seq, ViewL (..), viewl, (|>))
 import Data.Sequence qualified as Seq
 import Data.Text (Text)
-import Weft.Internal.Core.Atomic hiding (publish)
-import Weft.Internal.Core.Park
 import Weft.Internal.Core.Trace
-import Weft.Internal.Data.Conditional
-import Weft.Internal.Sync
+import Weft.Internal.Sync hiding (publish)
 import Weft.Internal.Sync.Channel (ChannelClosed (..))
 import Weft.Internal.Sync.Choice
-import Weft.Internal.Sync.WaitQueue
 
--- A broadcast does not know its subscribers: a subscription is the number of its next message, so
--- dropping one needs no clean-up.
+-- A subscription is the number of its next message: a broadcast does not know it, and it needs no clean-up.
 
 -- | Sends every message to all that have subscribed.
 data Broadcast a = Broadcast
@@ -81,8 +72,7 @@ data BroadcastState a
   = Open !Int !(Seq a) !(WaitQueue () (NextMessage a))
   | Closed !Int !(Seq a)
 
--- | The next message of a subscriber, 'Nothing' within for the end; 'Nothing' for "look again", which
--- is what waiters are told.
+-- | A subscriber's next message; 'Nothing' within for the end, 'Nothing' for "look again", as waiters do.
 type NextMessage a = Maybe (Maybe (Message a))
 
 -- | The number of the message that comes next.

@@ -1,6 +1,5 @@
 -- |
--- Several things at once, as one call: both of two, the first of two, one for each
--- element.
+-- Several things at once, as one call: both of two, the first of two, one for each element.
 --
 -- Everything here is made of scopes ("Weft.Scope"): when a call returns or raises, no thread of it is left,
 -- finalizers included. The first exception of a part cancels the other parts and is raised as it was. Parts
@@ -74,12 +73,9 @@ concurrently_ left right = asOneCall $ \scope -> do
   forkIn_ scope (void left)
   forkIn_ scope (void right)
 
--- | Run both until one of them has ended; cancel the other, and wait for its end.
--- The one that ends first decides, by its result or by its exception.
---
--- The result of the other one is dropped, even if it had ended, too: a race of two
--- 'Weft.Channel.receive's may lose a value. For the first of several operations there is "Weft.Select",
--- and for a time limit "Weft.Timeout", which lose nothing.
+-- | Run both until one of them has ended, by a result or an exception; cancel the other, and wait for its
+-- end. Its result is dropped, even if it had ended, too: a race of two 'Weft.Channel.receive's may lose a
+-- value. For the first of several operations there is "Weft.Select", for a time limit "Weft.Timeout".
 race :: Thread a -> Thread b -> Thread (Either a b)
 race left right = asOneCall $ \scope -> do
   first <- effect newResultVar
@@ -114,9 +110,8 @@ forConcurrently_ = flip mapConcurrently_
 mapConcurrentlyN :: (Traversable t) => Int -> (a -> Thread b) -> t a -> Thread (t b)
 mapConcurrentlyN n f xs = forConcurrentlyN n xs f
 
--- | Run the function on every element, on at most the given number at a time (at least 1); the results
--- are in the order of the elements. There are never more threads than that, and what is not taken yet
--- is not evaluated.
+-- | Run the function on every element, by at most the given number of threads (at least 1); the results are
+-- in the order of the elements. What is not taken yet is not evaluated.
 forConcurrentlyN :: (Traversable t) => Int -> t a -> (a -> Thread b) -> Thread (t b)
 forConcurrentlyN n xs f = do
   feed <- effect (newShared (Feed 0 (toList xs)))
@@ -138,16 +133,13 @@ forConcurrentlyN_ n xs f = do
     let consume = nextOf feed >>= maybe (pure ()) (\(_, x) -> f x >> consume)
     replicateM_ (atMost n xs) (forkIn_ scope consume)
 
--- | A thread that is combined with others by running them at once: '<*>' is
--- 'concurrently', '<|>' is 'race', and 'empty' waits for ever.
+-- | A thread that is combined with others by running them at once: '<*>' is 'concurrently', '<|>' is 'race',
+-- and 'empty' waits for ever. It is no monad, because the second part would have to wait for the first.
 --
 -- >>> import Weft
 -- >>> import Control.Applicative
 -- >>> run (runConcurrently (liftA2 (,) (Concurrently (pure 1)) (Concurrently (yield >> pure 'x'))))
 -- (1,'x')
---
--- Results, exceptions and cancellation are as there. It is no monad, because the second part would have
--- to wait for the first.
 newtype Concurrently a = Concurrently {runConcurrently :: Thread a}
   deriving newtype (Functor)
 
@@ -178,8 +170,7 @@ nextOf feed = effect . atomicModifyMutVar' feed $ \case
   Feed i (x : rest) -> (Feed (i + 1) rest, Just (i, x))
   done -> (done, Nothing)
 
--- | A scope whose failures are raised as they were, but for one that would end this thread as if it was
--- cancelled or had left.
+-- | A scope whose failures are raised as they were, but for one that would end this thread silently.
 asOneCall :: (Scope -> Thread a) -> Thread a
 asOneCall body =
   withScope body `catch` \failure -> case failedWith failure of

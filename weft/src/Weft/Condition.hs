@@ -1,6 +1,5 @@
 -- |
--- Condition variables: wait, holding a mutex, until another thread has changed what
--- the mutex protects.
+-- Condition variables: wait, holding a mutex, until another thread has changed what the mutex protects.
 --
 -- @
 -- 'Weft.Mutex.withMutex' m $ do

@@ -1,8 +1,8 @@
 -- |
 -- The counters of a run: threads, dispatches, polls, sleeps, timers, operations.
 --
--- The workers count anyway, once for each slice or poll. Reading takes no lock and stops no thread, and
--- works while a worker is stuck. The numbers of one reading are from nearly the same moment.
+-- Reading takes no lock and stops no thread, and works while a worker is stuck. The numbers of one reading
+-- are from nearly the same moment.
 --
 -- >>> import Weft
 -- >>> run (threadsAlive . total <$> counters)

@@ -1,9 +1,7 @@
--- | Waiting for descriptors that Weft does not own: an eventfd, a terminal, inotify, an inherited pipe,
--- a socket of another library. The program reads, writes and closes them by itself; a worker waits for
--- them with its own event source, and no OS thread is occupied (as
--- @threadWaitRead@ in GHC's event manager, O'Sullivan & Tibell 2010).
---
--- For descriptors that Weft has opened there is 'Weft.Socket.awaitReadable', which is seldom needed.
+-- | Waiting for descriptors that Weft does not own: an eventfd, a terminal, inotify, an inherited pipe, a
+-- socket of another library. The program reads, writes and closes them by itself; a worker waits for them
+-- with its own event source (as @threadWaitRead@ in GHC's event manager, O'Sullivan & Tibell 2010). For
+-- descriptors that Weft has opened there is 'Weft.Socket.awaitReadable', which is seldom needed.
 module Weft.Descriptor (awaitReadableFd, awaitWritableFd, closeFdWith, Fd (..)) where
 
 import System.Posix.Types (Fd (..))
@@ -29,7 +27,6 @@ awaitWritableFd (Fd number) = call (AwaitWritableFd number)
 
 -- | Close a descriptor that threads of Weft's may wait for, by the action given: their waits fail with
 -- @EBADF@. While the action runs no thread begins to wait for the number. For any thread, and in plain
--- 'IO' as well; does not wait for the others. What the action throws is thrown, and the waits have
--- ended all the same.
+-- 'IO' as well; does not wait for the others. When the action throws, the waits have ended all the same.
 closeFdWith :: (Fd -> IO ()) -> Fd -> IO ()
 closeFdWith close fd@(Fd number) = closing number (close fd)

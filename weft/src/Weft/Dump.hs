@@ -22,8 +22,7 @@ import Weft.Internal.Core.Trace
 import Weft.Internal.Observe.Dump
 
 -- | All threads, for people to read; the format is not stable. Takes some microseconds for each thread,
--- in parts between two slices of each worker; one that does not answer within a second is named as
--- missing. Cancellable.
+-- between two slices of its worker; one that does not answer within a second is named. Cancellable.
 dumpThreads :: Thread Text
 dumpThreads = do
   homes <- internal (\home _ -> pure (toList (homePeers home)))

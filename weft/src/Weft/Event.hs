@@ -1,8 +1,6 @@
 -- |
--- Events: a flag that threads wait for.
---
--- Threads that wait for an event go on when it is set, all at once; as long as it stays set none waits.
--- An event belongs to one run.
+-- Events: a flag that threads wait for. They go on when it is set, all at once; as long as it stays set none
+-- waits. An event belongs to one run.
 module Weft.Event (Event, newEvent, newEventNamed, set, clear, isSet, wait) where
 
 import Weft.Internal.Sync.Event

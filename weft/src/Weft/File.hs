@@ -1,3 +1,4 @@
+-- |
 -- Files and directories. No operation holds up a worker: io_uring carries it out where the worker has
 -- one, a bounded pool of OS threads elsewhere. Paths are bytes, as the system has them, without NUL
 -- ('Data.ByteString.Char8.pack' or a better-suited encoder). A refusal of the system is an 'IOError'
@@ -109,8 +110,7 @@ writeAt file at bytes
       n <- call (WriteFile file bytes at)
       writeAt file (at + fromIntegral n) (ByteString.drop n bytes)
 
--- | One write of a part of a buffer at an offset of the file: how many bytes. For direct I/O all is in
--- multiples of the block size.
+-- | One write of a part of a buffer: how many bytes. For direct I/O all is in multiples of the block size.
 writeBufferAt :: File -> Int64 -> Buffer -> Int -> Int -> Thread Int
 writeBufferAt file at buffer offset count = call (WriteBuffer file buffer offset count at)
 

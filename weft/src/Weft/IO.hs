@@ -30,9 +30,8 @@
 -- other operation is one word longer: @await ('Weft.Channel.receive' jobs)@. One that takes a thread as
 -- argument is two words longer: @await ('Weft.Semaphore.withPermit' s (direct body))@.
 --
--- The styles mix: 'await' may perform a thread that uses 'direct', and so on. The monadic one is
--- lighter: its continuation is a closure, and not a copy of a piece of stack (50 nanoseconds when
--- 'await' lies near 'direct', 10 microseconds under a thousand calls).
+-- The styles mix. The monadic one is lighter: its continuation is a closure, and not a copy of a piece of
+-- stack (50 nanoseconds when 'await' lies near 'direct', 10 microseconds under a thousand calls).
 --
 -- == What to observe
 --
@@ -41,11 +40,10 @@
 -- * GHC's masking state is the thread's, and exceptions pass in both directions: that of an operation
 --   is raised at its 'await', that of the action ends the thread.
 -- * What GHC must finish in one go cannot be suspended: @unsafePerformIO@ and everything evaluated
---   lazily, @atomically@, a callback from foreign code. There, and outside of 'direct', as in threads
---   of 'Control.Concurrent.forkIO', 'await' raises 'CannotSuspend'.
--- * GHC's 'Control.Concurrent.myThreadId' is that of the worker, and may be another one after each
---   operation: nothing that throws to it ('Control.Concurrent.throwTo', 'System.Timeout.timeout') or is
---   keyed by it (OS thread local state) works here.
+--   lazily, @atomically@, a callback from foreign code. There, and outside of 'direct', 'await' raises
+--   'CannotSuspend'.
+-- * GHC's 'Control.Concurrent.myThreadId' is that of the worker, and may change at each operation: what
+--   throws to it ('Control.Concurrent.throwTo', 'System.Timeout.timeout') or is keyed by it fails here.
 module Weft.IO
   ( -- * Between the styles
     direct,

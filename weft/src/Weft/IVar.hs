@@ -11,8 +11,7 @@
 -- :}
 -- "forty-two"
 --
--- If the result is that of a whole thread, 'Weft.Scope.forkIn' and
--- 'Weft.Scope.awaitChild' need no variable.
+-- The result of a whole thread needs no variable ('Weft.Scope.forkIn', 'Weft.Scope.awaitChild').
 --
 -- A thread that waits for an 'IVar' that is never filled waits for ever. 'fillWithin' makes the end of a part
 -- the latest time: then the readers of an empty variable fail with 'Abandoned'. An 'IVar' belongs to one run.
@@ -77,16 +76,13 @@ fill_ var a = void (fill var a)
 failIVar :: (Exception e) => IVar a -> e -> Thread Bool
 failIVar (IVar var) e = mask_ (tryPutMVar var (Left (toException e)))
 
--- | Run a part of a thread which is to fill the variable. However the part ends: if the variable is
--- empty then, it fails with 'Abandoned'.
---
--- In a thread that is forked into a scope this is the whole body. A child that was cancelled before it
--- began runs no body: for that, too, there is 'Weft.Scope.awaitChild'.
+-- | Run a part of a thread which is to fill the variable. However the part ends: if the variable is empty
+-- then, it fails with 'Abandoned'. A child that was cancelled before it began runs no part: for that, too,
+-- there is 'Weft.Scope.awaitChild'.
 fillWithin :: IVar a -> Thread b -> Thread b
 fillWithin var body = body `finally` failIVar var Abandoned
 
--- | The value; wait until there is one. Raises the exception if it was filled with one.
--- Cancellable while it waits.
+-- | The value, or its exception, which is raised; wait until there is one. Cancellable while it waits.
 readIVar :: IVar a -> Thread a
 readIVar (IVar var) = readMVar var >>= either throwM pure
 

@@ -50,8 +50,7 @@ import Weft.Internal.Kernel
 import Weft.Internal.Kernel.System
 import Weft.Internal.Os.Pool
 
--- | Make an application's own system call. A kernel that was not extended for requests of this type
--- fails it with an 'IOError'.
+-- | Make an application's own call. A kernel that was not extended for its type fails it with an 'IOError'.
 request :: (Typeable e, Show (e a)) => e a -> Thread a
 request = call . Extend
 

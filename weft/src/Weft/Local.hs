@@ -10,9 +10,8 @@
 -- :}
 -- "alice"
 --
--- Reading and writing take constant time (logarithmic in the number of keys that a thread has set), and
--- no other thread can see or change the value. What a child inherits it inherits when it is forked;
--- later changes in either are not seen by the other.
+-- Reading and writing take time logarithmic in the number of keys that a thread has set. What a child
+-- inherits it inherits when it is forked; later changes in either are not seen by the other.
 module Weft.Local
   ( Local,
     newLocal,
@@ -32,7 +31,6 @@ import Data.Primitive.PrimVar
 import GHC.Exts (Any)
 import System.IO.Unsafe (unsafePerformIO)
 import Unsafe.Coerce (unsafeCoerce)
-import Weft.Internal.Core.Self
 import Weft.Internal.Core.Trace
 
 -- | A key for values of one type, with the value of threads that have set none.
@@ -86,8 +84,7 @@ withLocal key a body = bracket exchange (put key) (const body)
 found :: Local a -> Context -> Maybe Any
 found key context = IntMap.lookup (localNumber key) (contextLocals context)
 
--- The change is made outside user code, so it must be short: the map is lazy in its values, which are
--- evaluated already.
+-- Outside user code, so it must be short: the map is lazy in its values, which are evaluated already.
 put :: Local a -> Maybe Any -> Thread ()
 put key value = changeContext $ \context ->
   context

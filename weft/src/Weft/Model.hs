@@ -1,11 +1,10 @@
 -- |
 -- The scheduler on a page: what running threads means. Read this first.
 --
--- A thread is a value, the lazy tree of its system calls ('Trace'), as in Claessen's
--- /A Poor Man's Concurrency Monad/ (1999). So a scheduler is a program that walks over such
--- trees: it forces the first node of a tree, which runs the pure code of that thread up to its
--- next system call and no further; does what the node says; and walks on, in this tree or in
--- another (Li & Zdancewic 2007, section 3).
+-- A thread is a value, the lazy tree of its system calls ('Trace'; Claessen 1999). So a scheduler is a
+-- program that walks over such trees: it forces the first node of a tree, which runs the pure code of
+-- that thread up to its next system call and no further; does what the node says; and walks on, in this
+-- tree or in another (Li & Zdancewic 2007, section 3).
 --
 -- 'runModel' is that walk and nothing else. It takes turns: a thread runs until it yields, waits
 -- or ends. The scheduler that programs run on ("Weft.Internal.Core.Scheduler") does the same under its
@@ -57,8 +56,7 @@ runOn home answer program = do
   main <- identify 1
   schedule 2 (Seq.singleton (newTcb main rootContext, toTrace program))
   where
-    -- The number of the next thread, and the threads that are ready, each a control block and a
-    -- trace. A step of the first one.
+    -- A step of the first thread: the number of the next new one, and the ready ones, each with its trace.
     schedule :: Int -> Seq (Tcb, Trace) -> IO [(Int, SomeException)]
     schedule _ Empty = pure []
     schedule new ((tcb@(Tcb me state), trace) :<| others) =
@@ -82,7 +80,7 @@ runOn home answer program = do
         Leave rest a -> goOnAs (leaveFrame state) (rest a)
         Throw e -> case stateFrames state of
           HandlerFrame handler outside outer ->
-            goOnAs state {stateFrames = MaskFrame outside outer, stateMasking = max MaskedInterruptible (stateMasking state)} (handler e)
+            goOnAs state {stateFrames = MaskFrame outside outer, stateMasking = handlerMasking (stateMasking state)} (handler e)
           MaskFrame outside outer -> goOnAs state {stateFrames = outer, stateMasking = outside} (Throw e)
           NoFrames -> ((identityNumber me, e) :) <$> schedule new others
         -- Questions and changes of the thread's own control block, masks among them.
@@ -101,13 +99,11 @@ runOn home answer program = do
         goOn = goOnAs state
         goOnAs changed rest = schedule new ((Tcb me changed, rest) :<| others)
 
--- | Perform what leads to a trace, and run the thread's pure code up to the first node. What
--- fails on the way is an exception of the thread.
+-- | Run a thread up to its first node. What fails on the way is an exception of the thread.
 firstNode :: IO Trace -> IO Trace
 firstNode action = either Throw id <$> try (action >>= evaluate)
 
--- | The identity with this number. A request to one that has ended is not done: no thread can
--- cancel a thread of the model.
+-- | An identity that cannot be cancelled, as of a thread that has ended.
 identify :: Int -> IO Identity
 identify n = Identity n <$> newCell Ended
 

@@ -8,8 +8,7 @@
 --
 -- A thread that waits holds up no worker. The mutex is fair: a thread that unlocks it while others wait
 -- hands it to the one that has waited longest. The price: a mutex that is always wanted makes a switch
--- of threads at every turn, as 'Control.Concurrent.MVar' does; do more under one lock, or less often. A
--- mutex belongs to one run ('Weft.run').
+-- of threads at every turn, as 'Control.Concurrent.MVar' does. A mutex belongs to one run ('Weft.run').
 module Weft.Mutex
   ( Mutex,
     newMutex,
@@ -38,8 +37,7 @@ newMutex = newMutexNamed mempty
 newMutexNamed :: Text -> Thread Mutex
 newMutexNamed text = internal (\home _ -> createMutex home text)
 
--- | Hold the mutex while a thread runs; it is free again however that ends. Waits as
--- 'lock' does.
+-- | Hold the mutex while a thread runs; then it is free, however that ends. Waits as 'lock' does.
 withMutex :: Mutex -> Thread a -> Thread a
 withMutex m body = lock m *> andFinally body (unlock m)
 {-# INLINE withMutex #-}

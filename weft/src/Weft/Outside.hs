@@ -30,7 +30,6 @@ where
 
 import Control.Concurrent.MVar
 import Control.Exception (Exception (..), SomeException, catch, getMaskingState, mask, onException, throwIO)
-import Control.Exception qualified as Ghc (MaskingState (..))
 import Control.Monad (void, when)
 import Control.Monad.Catch qualified as Catch
 import Data.Foldable (sequenceA_)
@@ -42,12 +41,11 @@ import Weft.Internal.Core.Cancel
 import Weft.Internal.Core.Direct.Hosted (Performer (..), hosted)
 import Weft.Internal.Core.Guests (engage, expect)
 import Weft.Internal.Core.Interrupt
-import Weft.Internal.Core.Self
 import Weft.Internal.Core.SystemCall
 import Weft.Internal.Core.Trace
 import Weft.Internal.Os.AtEnd (closeDoor, forget, openDoor, register)
 import Weft.Internal.Os.Masked (pendAgain, uninterruptiblyMasked)
-import Weft.Internal.Sync
+import Weft.Internal.Sync (andFinally, immediate)
 
 -- | A run that takes in threads from outside.
 data Runner = Runner !Home !(IORef Calls)
@@ -100,7 +98,7 @@ shut (Runner _ calls) =
 -- Throws 'RunnerClosed'. Blocks the calling OS or GHC thread: not for use on a worker.
 runThread :: Runner -> Thread a -> IO a
 runThread (Runner home calls) body = mask $ \restore -> do
-  masking <- maskingOf <$> restore getMaskingState
+  masking <- restore getMaskingState
   result <- newEmptyMVar
   stage <- newIORef NotStarted
   let answer = void . tryPutMVar result
@@ -142,10 +140,6 @@ runThread (Runner home calls) body = mask $ \restore -> do
     patiently = \case
       Unmasked -> id
       _ -> uninterruptiblyMasked
-    maskingOf = \case
-      Ghc.Unmasked -> Unmasked
-      Ghc.MaskedInterruptible -> MaskedInterruptible
-      Ghc.MaskedUninterruptible -> MaskedUninterruptible
 
 -- | Where the thread of a call is.
 data OutsideStage = NotStarted | Running !ThreadId | Dropped
@@ -159,10 +153,9 @@ startThread (Runner home calls) body =
     Closed -> throwIO RunnerClosed
 
 begin :: Home -> Thread () -> IO ()
-begin home body = homePost home (homeStart home (newTcb Nobody rootContext) (\_ -> toTrace body))
+begin home body = homePost home (homeStart home (newTcb nobody rootContext) (\_ -> toTrace body))
 
--- | Send a value to a channel; wait while there is no room. Throws as 'send' and
--- 'runThread' do.
+-- | Send a value to a channel; wait while there is no room. Throws as 'send' and 'runThread' do.
 sendFrom :: Runner -> Channel a -> a -> IO ()
 sendFrom runner channel = runThread runner . send channel
 
@@ -173,11 +166,10 @@ receiveFrom runner = runThread runner . receive
 
 -- | Perform plain 'IO' on a thread of GHC's own, and wait for its end. There it may do whatever GHC's threads
 -- may: block, be thrown to, be cancelled by @System.Timeout.timeout@, ask for its
--- 'Control.Concurrent.myThreadId'. The thread is the action's until that ends; the next action
--- may be given another one. It takes no OS thread while it
--- blocks, and costs about a kilobyte and, where the worker is busy, a microsecond; for what blocks in a
--- foreign call it is no better than 'Weft.blocking'. The function that it is given performs operations of
--- threads, as 'runThread' with this runner does, on this thread's worker, and so does 'Weft.IO.await' there.
+-- 'Control.Concurrent.myThreadId'. The thread is the action's until that ends; the next action may be given
+-- another one. It takes no OS thread while it blocks, and costs about a kilobyte and, where the worker is
+-- busy, a microsecond; for what blocks in a foreign call it is no better than 'Weft.blocking'. The function
+-- that it is given performs operations as 'runThread' does, on this thread's worker, as does 'Weft.IO.await'.
 --
 -- It runs in the masking state of this thread, and its exceptions are raised here. What interrupts this
 -- thread is thrown to the action, and its end is awaited: a result is delivered; if the action has

@@ -34,9 +34,8 @@ openPipe = call OpenPipe
 openFifo :: FilePath -> OpenMode -> Thread Pipe
 openFifo path mode = Thread (\k -> foldr seq (unThread (call (OpenFifo path mode)) k) path)
 
--- | Wait for bytes and read at most the given number; empty at the end of the stream. Fails with
--- @EINVAL@ if that is none. Allocates as many bytes as it is asked for: for a hot path use
--- 'readPipeInto'.
+-- | Wait for bytes and read at most the given number; empty at the end of the stream. @EINVAL@ if that is
+-- none. Allocates as many bytes as it is asked for; 'readPipeInto' does not.
 readPipe :: Pipe -> Int -> Thread ByteString
 readPipe pipe count = do
   buffer <- liftIO (newBuffer count)
@@ -58,16 +57,14 @@ writePipe pipe bytes
       n <- call (WritePipe pipe bytes)
       writePipe pipe (ByteString.drop n bytes)
 
--- | How many bytes the pipe holds before a writer has to wait (on Linux 65,536). Does not wait.
--- @ENOSYS@ on systems that do not tell.
+-- | How many bytes the pipe holds (on Linux 65,536). Does not wait. @ENOSYS@ where the system does not tell.
 pipeCapacity :: Pipe -> Thread Int
 pipeCapacity pipe = call (PipeCapacity pipe Nothing)
 
 -- | Change how many bytes the pipe holds, from either end, and answer how many these are now: at least
 -- as many as were asked for. Does not wait; a writer that waits goes on when there is room. Fails with
 -- @EBUSY@ if more bytes are in it, with @EPERM@ above the limit of the system
--- (@\/proc\/sys\/fs\/pipe-max-size@), with @EINVAL@ for less than one byte, and with @ENOSYS@ where
--- that cannot be chosen.
+-- (@\/proc\/sys\/fs\/pipe-max-size@), with @EINVAL@ below one byte, with @ENOSYS@ where it is fixed.
 setPipeCapacity :: Pipe -> Int -> Thread Int
 setPipeCapacity pipe count = call (PipeCapacity pipe (Just count))
 

@@ -20,12 +20,11 @@
 -- (Just "HELLO alice",Just "DATA 5","abcde",Nothing)
 --
 -- [Bounds] 'readLine' and 'readUntil' have a bound: a peer that sends no end of line must not fill the
---          memory.
--- [What is given out] Every 'ByteString' is a copy that is never written to, and keeps no more memory
---                     than it has bytes.
--- [Nothing is lost] A read that fails, is cancelled or meets a time limit has taken nothing: what was
---                   received stays in
---   the reader, and the next read begins with it.
+--   memory.
+-- [What is given out] Every 'ByteString' is a copy that is never written to, and keeps no more memory than it
+--   has bytes.
+-- [Nothing is lost] A read that fails, is cancelled or meets a time limit has taken nothing: the next read
+--   begins with what was received.
 -- [Threads] One reads at a time. Receiving from the socket past its reader takes bytes out of the middle.
 --
 -- All that waits here waits as 'Weft.Socket.receive' does, and fails as that does.
@@ -124,8 +123,7 @@ readLine reader bound = delimited reader Line bound 2 $ \bytes searched -> do
   pure (if i > 0 && Char8.index bytes (i - 1) == '\r' then (i - 1, i + 1) else (i, i + 1))
 
 -- | The bytes before the delimiter, at most the given number. The delimiter, which may be empty, is taken too.
--- 'Nothing' at the end of the stream; 'EndedEarly' when it ends without a delimiter, 'TooLong' when
--- there is none where it should be.
+-- 'Nothing' at the end of the stream; 'EndedEarly' when it ends without one, 'TooLong' beyond the bound.
 readUntil :: Reader -> ByteString -> Int -> Thread (Maybe ByteString)
 readUntil reader delimiter bound = delimited reader (UpTo delimiter) bound size $ \bytes searched ->
   -- The delimiter may have begun in what was searched.
@@ -165,15 +163,13 @@ delimited reader wanted bound ending find = go 0
         Just _ -> pure (Left most)
         Nothing -> pure (Left (to - from))
 
--- | The given number of bytes (none, if it is not positive). When the stream has fewer it raises 'EndedEarly'. Memory is taken as
--- bytes come.
+-- | This number of bytes (0 or less: none); raises 'EndedEarly' if there are fewer. Takes memory as needed.
 readExactly :: Reader -> Int -> Thread ByteString
 readExactly reader n = do
   have <- awaitBytes reader n
   if have < n then throwM (EndedEarly (Bytes n) have) else liftIO (takeBytes reader n)
 
--- | At least one byte and at most the given number (at least 1), as soon as there are any; none at the end
--- of the stream.
+-- | At least one byte and at most the given number, as soon as there are any; none at the end of the stream.
 readSome :: Reader -> Int -> Thread ByteString
 readSome reader n = awaitBytes reader 1 *> liftIO (takeBytes reader (max 1 n))
 
@@ -199,8 +195,7 @@ awaitBytes reader n = do
       more <- receiveMore reader
       if more == 0 then pure have else awaitBytes reader n
 
--- A buffer, which grows on demand and returns to its first size when empty. Bytes are copied out: it is
--- reused.
+-- A buffer grows on demand and returns to its first size when empty. Bytes are copied out of it.
 
 -- | A stream, and what was received of it and not read.
 data Reader = Reader

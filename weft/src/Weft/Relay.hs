@@ -6,9 +6,8 @@
 --   'relay' client server
 -- @
 --
--- [Memory] A direction has one buffer of 16 KB and receives again when all of that was sent: a slow
---          reader slows its
---   writer down, and nothing piles up in the program.
+-- [Memory] A direction has one buffer of 16 KB and receives again when all of that was sent: a slow reader
+--   slows its writer down, and nothing piles up in the program.
 -- [Half-close] An end of stream is passed on as one: the other socket is shut down for sending.
 module Weft.Relay (relay, forward) where
 
@@ -25,16 +24,14 @@ import Weft.Internal.Core.Buffer (unsafeSlice)
 import Weft.Internal.Core.Trace (Thread)
 import Weft.Socket
 
--- | Move bytes in both directions until both have ended: how many went from the first socket to the
--- second, and back.
+-- | Move bytes in both directions until both have ended: how many went from the first socket, and back.
 --
 -- An error in one direction, or a cancellation, ends the other, too, and is raised. Neither socket is
 -- closed here, and after an error bytes may be missing at its other end. It takes two threads.
 relay :: Socket -> Socket -> Thread (Int64, Int64)
 relay one other = concurrently (forward one other) (forward other one)
 
--- | Move bytes from one socket to another until the first has no more; then shut the second down for
--- sending. How many.
+-- | Move bytes until the first socket has no more; then shut the second down for sending. How many.
 forward :: Socket -> Socket -> Thread Int64
 forward from to = do
   buffer <- liftIO (newBuffer 16_384)

@@ -31,11 +31,9 @@ import Data.IORef
 import Data.Primitive.MutVar
 import GHC.Stack (CallStack, HasCallStack, callStack)
 import System.Mem.Weak (deRefWeak)
-import Weft.Internal.Core.BackOff (transactionally)
 import Weft.Internal.Core.Cancel
 import Weft.Internal.Core.Park (answer, blockedOnNumber, stillWaits, waitFor)
 import Weft.Internal.Core.Retries
-import Weft.Internal.Core.Self
 import Weft.Internal.Core.SystemCall
 import Weft.Internal.Core.Trace
 import Weft.Internal.Os.AtEnd (forget, register)
@@ -46,15 +44,14 @@ import Weft.Internal.Os.Masked (interruptiblyMasked)
 -- A transaction is first tried where the thread runs, as an effect, with an alternative that answers instead
 -- of blocking, and says what was read. If it must wait, it waits twice: first with its worker, then with GHC.
 --
--- With the worker ("Weft.Internal.Core.Retries"). The thread is parked, and runs the transaction again
--- when a variable holds another value than it had read. The worker looks after each transaction of its
--- own that commits, and after each slice of ready threads, so most waits for threads of the same worker
--- end here, at the price of a switch. Others do not tell this worker of their commits, so it must not
--- sleep, nor look for ever:
+-- With the worker ("Weft.Internal.Core.Retries"). The thread is parked, and runs the transaction again when a
+-- variable holds another value than it had read. The worker looks after each transaction of its own that
+-- commits, and after each slice of ready threads, so most waits for threads of the same worker end here, at
+-- the price of a switch. Others do not tell this worker of their commits, so it must not sleep, nor look for
+-- ever:
 --
 --   A worker that sleeps has no transaction that waits with it. Before it sleeps, and when one call of
---   `atomically` has cost it what a thread of GHC's costs, by looks and by tries that were in vain, it sends the
---   thread on to wait with GHC.
+--   `atomically` has cost it what a thread of GHC's costs, it sends the thread on to wait with GHC.
 --
 -- No change is lost in between, since the transaction begins anew there. A look may miss a commit
 -- that another processor makes at that moment; the next look, or GHC, finds it.
@@ -75,17 +72,14 @@ import Weft.Internal.Os.Masked (interruptiblyMasked)
 --
 -- Simulated worlds have no GHC threads, and the transactions of all their workers wait together, until
 -- any commits, or an effect has run and nothing else can. There, to commit and to tell of it are one
--- node, and so are to fail and to ask to be told: a thread that came in between would not know what it
--- had learned, or its commit would wake no thread.
+-- node, and so are to fail and to ask to be told: the commit of a thread in between would wake no thread.
 
 -- | Run a transaction. When it calls 'retry', the thread waits until a variable that it has read has
--- changed. Cancellable then; when the transaction had committed, its result is returned, and the
--- cancellation comes at the next system call.
+-- changed. Cancellable then, unless the transaction has committed, whose result is returned.
 --
--- The first try runs on the worker, as any effect does. A thread that waits is woken by transactions of
--- threads on its worker, while the worker has something else to do. Otherwise the wait costs a GHC
--- thread (about a kilobyte), and is over when GHC's scheduler gets to run that: at once when a
--- capability is idle, within its time slice (20 milliseconds) when the workers are busy.
+-- A thread that waits is woken by transactions of threads on its worker, while the worker has something else
+-- to do. Otherwise the wait costs a GHC thread (about a kilobyte), and is over when GHC's scheduler gets to
+-- run that: at once when a capability is idle, or else within its time slice (20 milliseconds).
 --
 -- Throws what the transaction throws, and 'Control.Exception.BlockedIndefinitelyOnSTM' when nothing can
 -- ever change a variable it waits for.

@@ -15,11 +15,10 @@
 --
 -- == Failures
 --
--- An exception that ends a thread of a scope cancels the others and is raised in the owner as
--- 'ChildFailed', which says which thread it was. It is wrapped, because the owner did not make the call
--- that failed: a handler for 'IOError' around a scope would otherwise take it for that of its own call.
--- Where a failure is a result that the owner expects, 'forkTryIn' makes it one. The functions of
--- "Weft.Concurrently", which look like one call, raise exceptions as they were.
+-- An exception that ends a thread of a scope cancels the others and is raised in the owner as 'ChildFailed',
+-- which says which thread it was. It is wrapped, because the owner did not make the call that failed: a
+-- handler for 'IOError' around a scope would take it for that of its own call. 'forkTryIn' makes an expected
+-- failure a result. "Weft.Concurrently", whose functions look like one call, raises exceptions as they were.
 --
 -- A thread that was cancelled ('Weft.Cancelled'), or left with 'Weft.exit', has not failed.
 module Weft.Scope
@@ -100,8 +99,7 @@ forkTryIn scope body = do
       | otherwise -> failedIn var e
   pure (Child t var)
 
--- | Fork a thread that the scope does not wait for: it is cancelled when the body and all children have
--- ended.
+-- | Fork a thread that is cancelled when the body and all children of the scope have ended.
 forkDaemonIn :: Scope -> Thread a -> Thread (Child a)
 forkDaemonIn scope = forkDaemonInWith scope defaultForkOptions
 
@@ -141,7 +139,7 @@ awaitAny children = select [(child,) <$> onChild child | child <- children]
 
 -- | To find a child ended, as 'awaitChild' does: for "Weft.Select".
 onChild :: Child a -> Choice a
-onChild (Child t result) = onResult (endOf t) result `andThen` either throwM pure
+onChild (Child t result) = onResult (endOf t) "" result `andThen` either throwM pure
 
 awaitOutcome :: Child a -> Thread (Either ChildFailed a)
 awaitOutcome (Child t result) = readResult (endOf t) result

@@ -14,9 +14,7 @@
 -- (Nothing,2)
 --
 -- This is what @select@ is in Go and @choose@ in Concurrent ML. In contrast to 'Weft.Concurrently.race'
--- it starts no threads, and loses nothing.
---
--- The action after a choice is joined to it by 'fmap', and done after the choice:
+-- it starts no threads, and loses nothing. The action after a choice is joined to it by 'fmap':
 --
 -- @
 -- 'Control.Monad.join' ('select' [serve '<$>' 'onReceive' jobs, shutDown '<$' 'onSet' stop])
@@ -24,8 +22,6 @@
 --
 -- There is no choice for the passing of time: 'Weft.Timeout.timeout' around 'select' does the same. For
 -- variables of 'Weft.STM.STM' there is 'Weft.STM.orElse'.
---
--- == Order
 --
 -- If several things are there, the first in the list is taken: so put what is to end a loop first. Or
 -- let them take turns:

@@ -1,8 +1,7 @@
 -- |
 -- Semaphores: a number of permits, and threads that wait for some of them.
 --
--- Fair: permits go to the thread that has waited longest, even if it wants many. A semaphore belongs to
--- one run.
+-- Fair: permits go to the thread that has waited longest, even if it wants many. It belongs to one run.
 module Weft.Semaphore
   ( Semaphore,
     newSemaphore,

@@ -14,17 +14,13 @@
 --   unless (ByteString.null bytes) $ 'Weft.Socket.sendAll' client bytes >> echo client
 -- @
 --
--- [Sessions] They are threads of a scope ("Weft.Scope") that ends with the server, spread over the
---            workers in turn. A session's
---   socket is closed when it ends, however it ends.
--- [Failures] A session that fails disturbs no other. Connections that were aborted before they were
---            accepted are passed over; when
---   there is no descriptor left, accepting goes on when one is free, and the operator is told once
+-- [Sessions] They are threads of a scope ("Weft.Scope") that ends with the server, spread over the workers in
+--   turn. A session's socket is closed when it ends, however it ends.
+-- [Failures] A session that fails disturbs no other. Connections that were aborted before they were accepted
+--   are passed over; when there is no descriptor left, accepting goes on when one is free
 --   ('Weft.Socket.accept').
 -- [The end] When 'serveUntil' has ended, the listening socket is closed; the sessions go on for at most
---           'serveGrace', and those that
---   are left are cancelled, as all are when the server itself is cancelled. It ends after their
---   finalizers.
+--   'serveGrace', and are cancelled then, as all are when the server is. It ends after their finalizers.
 module Weft.Serve
   ( serveTcp,
     serveOn,
@@ -66,11 +62,9 @@ data ServeSettings = ServeSettings
     serveBacklog :: !Int,
     -- | Options of the listening socket, set before it has its address ('listenTcpWith'). Default none.
     serveOptions :: ![(SocketOption, Int)],
-    -- | Switch off TCP's waiting for more bytes to send together, but for sockets of the Unix domain.
-    -- Default true.
+    -- | Send at once what is written to a TCP socket (@TCP_NODELAY@). Default true.
     serveNoDelay :: !Bool,
-    -- | How many sessions there may be at a time, at least 1. Default 10,000. At the limit clients wait
-    -- in the backlog.
+    -- | How many sessions there may be at a time, at least 1; others wait in the backlog. Default 10,000.
     serveMaxConnections :: !Int,
     -- | Performed whenever that limit keeps the server from accepting. It should not block. Default: nothing.
     serveAtLimit :: !(Thread ()),
@@ -138,9 +132,8 @@ serveOn settings listener session = flip finally (closeSocket listener) $ do
       | Just ThreadExit <- fromException e = pure ()
       | otherwise = interruptible (serveFailed settings peer e)
 
--- | Report an exception of a session as that of a thread that no other waits for
--- ('Weft.settingUncaught'), with the address of the client, unless that has gone away
--- ('isDisconnection').
+-- | Report an exception of a session as that of any thread ('Weft.settingUncaught'), with the address of the
+-- client, unless that has gone away ('isDisconnection').
 reportFailure :: SockAddr -> SomeException -> Thread ()
 reportFailure peer e
   | isDisconnection e = pure ()

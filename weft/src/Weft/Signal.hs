@@ -25,8 +25,7 @@ withSignals wanted = bracket (openSignals wanted) closeSignals
 openSignals :: [SignalNumber] -> Thread Signals
 openSignals wanted = Thread (\k -> foldr seq (unThread (call (OpenSignals wanted)) k) wanted)
 
--- | Take the oldest signal that has arrived, or wait for the next one. An earlier thread that waits
--- fails with an 'IOError'.
+-- | Take the oldest signal, or wait for the next. An earlier thread that waits fails with an 'IOError'.
 nextSignal :: Signals -> Thread SignalNumber
 nextSignal = call . NextSignal
 

@@ -1,5 +1,5 @@
--- TCP, UDP and Unix-domain sockets for threads. Addresses, families and options are those of the
--- package @network@.
+-- |
+-- TCP, UDP and Unix-domain sockets. Addresses, families and options are those of the package @network@.
 --
 -- An operation that would block parks the thread. A closed socket fails with @EBADF@, and one that is
 -- closed while a thread waits on it with @ECANCELED@. Two threads may use one socket at a time, one to
@@ -114,8 +114,7 @@ adoptSocket = call . AdoptSocket
 withSocket :: Thread Socket -> (Socket -> Thread a) -> Thread a
 withSocket open = bracket open closeSocket
 
--- | Close a socket. Threads that wait on it fail with @ECANCELED@, unless they had succeeded. Again it
--- does nothing.
+-- | Close a socket; again does nothing. Threads that wait on it fail with @ECANCELED@, unless they succeeded.
 closeSocket :: Socket -> Thread ()
 closeSocket = call . CloseSocket
 
@@ -129,9 +128,8 @@ shutdown s how = call (Shutdown s how)
 listenTcp :: Maybe HostName -> ServiceName -> Int -> Thread Socket
 listenTcp = listenTcpWith []
 
--- | 'listenTcp' with further options, set before the socket has its address. With @(ReusePort, 1)@
--- several sockets, also of several processes of one user, can have the same address: the system spreads
--- new connections over them.
+-- | 'listenTcp' with further options, set before the socket has its address. With @(ReusePort, 1)@ the system
+-- spreads new connections over several sockets with one address, also of several processes of one user.
 listenTcpWith :: [(SocketOption, Int)] -> Maybe HostName -> ServiceName -> Int -> Thread Socket
 listenTcpWith options host port backlog = do
   addresses <- resolve (Just defaultHints {addrFlags = [AI_PASSIVE], addrSocketType = Stream}) host (Just port)
@@ -186,13 +184,11 @@ acceptBefore limit s = do
   where
     Errno timedOut = eTIMEDOUT
 
--- | Connect, or set the peer of a datagram socket. Waits for as long as the system tries (about two
--- minutes for TCP).
+-- | Connect, or set the peer of a datagram socket. Waits as long as the system tries (some two minutes).
 connect :: Socket -> SockAddr -> Thread ()
 connect s address = call (Connect s address Nothing)
 
--- | 'connect' with a time limit, after which it fails with @ETIMEDOUT@. The socket is of no use then:
--- close it.
+-- | 'connect' with a time limit, after which it fails with @ETIMEDOUT@: the socket is then to be closed.
 connectBefore :: Duration -> Socket -> SockAddr -> Thread ()
 connectBefore limit s address = do
   t <- now
@@ -230,8 +226,7 @@ receiveInto s buffer offset count = callAt callStack (Receive s buffer offset co
 {-# INLINE receiveInto #-}
 
 -- | Receive at most the given number of bytes again and again, and do something with them, until that has a result.
--- At the end of the stream there are none. The loop of a session: it makes one buffer, and a thread
--- that waits in it again makes nothing at all.
+-- At the end of the stream there are none. It makes one buffer, and to wait again makes nothing at all.
 --
 -- > echo client = receiveEach client 4096 $ \bytes ->
 -- >   if ByteString.null bytes then pure (Just ()) else Nothing <$ sendAll client bytes
@@ -314,8 +309,7 @@ awaitReadable s = call (AwaitReadable s)
 awaitWritable :: Socket -> Thread ()
 awaitWritable s = call (AwaitWritable s)
 
--- | Wait for a datagram and receive it, cut off at the given number of bytes, one at least; with its
--- sender.
+-- | Wait for a datagram: it, cut off at the given number of bytes (at least one), and its sender.
 receiveFrom :: (HasCallStack) => Socket -> Int -> Thread (ByteString, SockAddr)
 receiveFrom s count = do
   buffer <- liftIO (newBuffer count)
@@ -327,8 +321,7 @@ receiveFrom s count = do
 sendTo :: (HasCallStack) => Socket -> ByteString -> SockAddr -> Thread ()
 sendTo s bytes address = void (callAt callStack (SendTo s bytes address))
 
--- | The value of an option that is a number, or of one of 'setOption'. A name of more than seven bytes
--- fails with @EOVERFLOW@.
+-- | The value of an option, as for 'setOption'. A name of more than seven bytes fails with @EOVERFLOW@.
 getOption :: Socket -> SocketOption -> Thread Int
 getOption s option = call (GetOption s option)
 

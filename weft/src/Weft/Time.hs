@@ -42,8 +42,7 @@ sleep d
   | durationNanoseconds d <= 0 = Thread Yield
   | otherwise = now >>= sleepUntil . after d
 
--- | Wait until an instant has come. Periodic work that computes each instant from the one before does
--- not drift:
+-- | Wait until an instant has come. Work that computes each instant from the one before does not drift:
 --
 -- @
 -- every period act = now >>= go where

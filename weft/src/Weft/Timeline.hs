@@ -6,14 +6,12 @@
 -- 'Weft.runWith' 'Weft.defaultSettings' {'Weft.settingTrace' = Just ('timelineTo' \"run.json\")} program
 -- @
 --
--- Each worker has a track: its slices and in them each thread that ran, named by its label; its polls
--- and sleeps; takeovers; the length of its ready queue. Counters are beside them. The repository's
--- @docs\/observing.md@ lists the events.
+-- Each worker has a track: its slices and in them each thread that ran, named by its label; its polls and
+-- sleeps; takeovers; the length of its ready queue. @docs\/observing.md@ lists the events and counters.
 --
--- Without a timeline a worker runs a loop that knows nothing of it. With one, each dispatch costs a
--- look at the clock and a record in memory; the file is written by a thread of GHC that no worker waits
--- for. When it cannot be written any more ('Weft.settingReport' is told once), recording ends and the
--- program goes on.
+-- Without a timeline a worker runs a loop that knows nothing of it. With one, each dispatch costs a look at
+-- the clock and a record in memory, and a thread of GHC writes the file. When it cannot be written any more
+-- ('Weft.settingReport' is told once), recording ends and the program goes on.
 module Weft.Timeline (Timeline (..), timelineTo) where
 
 import Weft.Internal.Observe.Timeline.Writer

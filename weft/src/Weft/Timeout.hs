@@ -7,16 +7,14 @@
 -- >>> run (timeout (seconds 10) (pure 1))
 -- Just 1
 --
--- The limit interrupts like a cancellation: at a system call, where the masking state allows; an
--- operation that had succeeded returns. Limits nest in any way. Each ends its own body only, and
--- nothing that comes later.
+-- The limit interrupts like a cancellation: at a system call, where the masking state allows; an operation
+-- that had succeeded returns. Limits nest in any way, and each ends its own body only.
 module Weft.Timeout (timeout, timeoutAt, deadline) where
 
 import Control.Exception (Exception (..), asyncExceptionFromException, asyncExceptionToException)
 import Control.Monad.Catch (mask, throwM, try)
 import Data.IORef
 import Weft.Internal.Core.Cancel
-import Weft.Internal.Core.Self
 import Weft.Internal.Core.Trace
 import Weft.Internal.Data.Time
 import Weft.Time (now, sleepUntil)
@@ -76,7 +74,7 @@ limited t body = mask $ \restore -> do
   outcome <- try (restore body)
   internal $ \home _ -> do
     writeIORef valid False
-    condemnFrom home alarm (Cancellation (toException Cancelled) Nothing)
+    cancelFrom home alarm
   case outcome of
     Right a -> pure (Just a)
     Left e

@@ -89,8 +89,7 @@ outline = outlineWith noAnswers
 outlineWith :: Answers -> Int -> Trace -> String
 outlineWith answers limit = unlines . snd . go limit []
   where
-    -- The nodes that are left, and the lines. The frames are the handlers and
-    -- masks that are open: an exception goes on in its handler.
+    -- The nodes that are left; the handlers and masks that are open: an exception goes on in its handler.
     go :: Int -> [SomeException -> Trace] -> Trace -> (Int, [String])
     go n handlers t
       | n <= 0 = (0, ["..."])
@@ -110,7 +109,7 @@ outlineWith answers limit = unlines . snd . go limit []
             Yields -> (n - 1, ["yield", "..."])
           Enter _ -> (n - 1, ["direct", "..."])
           Yield k -> line "yield" (k ())
-          Fork _ child k -> forked child (k (ThreadId Nobody))
+          Fork _ child k -> forked child (k (ThreadId nobody))
           Throw e -> case handlers of
             h : rest -> lineWith rest ("throw " <> show e) (h e)
             [] -> (n - 1, ["throw " <> show e])

@@ -1,3 +1,5 @@
+{-# LANGUAGE DefaultSignatures #-}
+
 -- | Threads in monads that are built on them: an application in 'ReaderT' over 'Thread' or 'IO' uses
 -- scopes, time limits and all that takes threads as arguments without unwrapping its monad.
 --
@@ -20,16 +22,12 @@
 -- locked m body = 'withRunInThread' (\\run -> 'Weft.Mutex.withMutex' m (run body))
 -- @
 --
--- 'Control.Monad.Catch.bracket' and its relatives need neither: 'ReaderT' has the instances of
--- the package @exceptions@.
+-- 'Control.Monad.Catch.bracket' and its relatives need neither: 'ReaderT' has their instances.
 --
--- == Why a class, and not MonadUnliftIO
---
--- @MonadUnliftIO@ promises to run an action of the monad from any 'IO', and libraries use this in threads
--- of @forkIO@. An action of 'Thread' has its masking state, its local state and its cancellation from the
--- thread that it is a part of. So the promise made here is another one: to run it in a thread of Weft.
--- Monads with a state of their own ('StateT', 'ExceptT', 'WriterT') can be lifted to, but not run
--- elsewhere: of two parts at once, whose state would be the one that counts?
+-- It is not @MonadUnliftIO@, which promises to run an action of the monad from any 'IO', also in threads of
+-- @forkIO@: an action of 'Thread' has its masking state, its local state and its cancellation from the thread
+-- that it is a part of. Monads with a state of their own ('StateT', 'ExceptT', 'WriterT') can be lifted to,
+-- but not run elsewhere: of two parts at once, whose state would be the one that counts?
 module Weft.Unlift
   ( -- * Monads on threads
     MonadThread (..),
@@ -70,7 +68,7 @@ where
 
 import Control.Exception (Exception, SomeException)
 import Control.Monad.IO.Class (MonadIO)
-import Control.Monad.Trans.Class (lift)
+import Control.Monad.Trans.Class (MonadTrans, lift)
 import Control.Monad.Trans.Except (ExceptT)
 import Control.Monad.Trans.Identity (IdentityT (..))
 import Control.Monad.Trans.Maybe (MaybeT)
@@ -86,21 +84,19 @@ import Weft.Scope qualified as Scope
 import Weft.Time (Duration, Instant)
 import Weft.Timeout qualified as Timeout
 
--- | Monads in which operations of threads can be performed.
---
--- Laws: 'liftThread' is a monad morphism.
+-- | Monads in which operations of threads can be performed. 'liftThread' is a monad morphism:
 --
 -- @
 -- liftThread (pure a) = pure a
 -- liftThread (m >>= f) = liftThread m >>= liftThread . f
 -- @
 class (MonadIO m) => MonadThread m where
-  -- | Perform an operation.
+  -- | Perform an operation. For a monad transformer it need not be defined.
   liftThread :: Thread a -> m a
+  default liftThread :: (MonadTrans t, MonadThread n, m ~ t n) => Thread a -> m a
+  liftThread = lift . liftThread
 
--- | Monads whose actions can be run as threads.
---
--- Laws:
+-- | Monads whose actions can be run as threads, with the laws
 --
 -- @
 -- withRunInThread (\\run -> run m) = m
@@ -126,32 +122,25 @@ instance MonadThread IO where
 instance MonadUnliftThread IO where
   withRunInThread body = await (body direct)
 
-instance (MonadThread m) => MonadThread (ReaderT r m) where
-  liftThread = lift . liftThread
+instance (MonadThread m) => MonadThread (ReaderT r m)
 
 instance (MonadUnliftThread m) => MonadUnliftThread (ReaderT r m) where
   withRunInThread body = ReaderT (\r -> withRunInThread (\run -> body (\m -> run (runReaderT m r))))
 
-instance (MonadThread m) => MonadThread (IdentityT m) where
-  liftThread = lift . liftThread
+instance (MonadThread m) => MonadThread (IdentityT m)
 
 instance (MonadUnliftThread m) => MonadUnliftThread (IdentityT m) where
   withRunInThread body = IdentityT (withRunInThread (\run -> body (run . runIdentityT)))
 
-instance (MonadThread m) => MonadThread (MaybeT m) where
-  liftThread = lift . liftThread
+instance (MonadThread m) => MonadThread (MaybeT m)
 
-instance (MonadThread m) => MonadThread (ExceptT e m) where
-  liftThread = lift . liftThread
+instance (MonadThread m) => MonadThread (ExceptT e m)
 
-instance (MonadThread m) => MonadThread (Lazy.StateT s m) where
-  liftThread = lift . liftThread
+instance (MonadThread m) => MonadThread (Lazy.StateT s m)
 
-instance (MonadThread m) => MonadThread (Strict.StateT s m) where
-  liftThread = lift . liftThread
+instance (MonadThread m) => MonadThread (Strict.StateT s m)
 
-instance (MonadThread m) => MonadThread (Cps.WriterT w m) where
-  liftThread = lift . liftThread
+instance (MonadThread m) => MonadThread (Cps.WriterT w m)
 
 -- | 'Scope.withScope'.
 withScope :: (MonadUnliftThread m) => (Scope -> m a) -> m a
@@ -162,9 +151,10 @@ awaitAll, cancelScope :: (MonadThread m) => Scope -> m ()
 awaitAll = liftThread . Scope.awaitAll
 cancelScope = liftThread . Scope.cancelScope
 
--- | 'Scope.forkIn'.
-forkIn :: (MonadUnliftThread m) => Scope -> m a -> m (Child a)
+-- | 'Scope.forkIn' and 'Scope.forkDaemonIn'.
+forkIn, forkDaemonIn :: (MonadUnliftThread m) => Scope -> m a -> m (Child a)
 forkIn scope body = withRunInThread (\run -> Scope.forkIn scope (run body))
+forkDaemonIn scope body = withRunInThread (\run -> Scope.forkDaemonIn scope (run body))
 
 -- | 'Scope.forkIn_'.
 forkIn_ :: (MonadUnliftThread m) => Scope -> m () -> m ()
@@ -179,10 +169,6 @@ forkDaemonInWith scope options body = withRunInThread (\run -> Scope.forkDaemonI
 forkTryIn :: (MonadUnliftThread m, Exception e) => Scope -> m a -> m (Child (Either e a))
 forkTryIn scope body = withRunInThread (\run -> Scope.forkTryIn scope (run body))
 
--- | 'Scope.forkDaemonIn'.
-forkDaemonIn :: (MonadUnliftThread m) => Scope -> m a -> m (Child a)
-forkDaemonIn scope body = withRunInThread (\run -> Scope.forkDaemonIn scope (run body))
-
 -- | 'Scope.awaitChild'.
 awaitChild :: (MonadThread m) => Child a -> m a
 awaitChild = liftThread . Scope.awaitChild
@@ -195,17 +181,14 @@ resultOf = liftThread . Scope.resultOf
 concurrently :: (MonadUnliftThread m) => m a -> m b -> m (a, b)
 concurrently a b = withRunInThread (\run -> Concurrently.concurrently (run a) (run b))
 
--- | 'Concurrently.concurrently_'.
-concurrently_ :: (MonadUnliftThread m) => m a -> m b -> m ()
+-- | 'Concurrently.concurrently_' and 'Concurrently.race_'.
+concurrently_, race_ :: (MonadUnliftThread m) => m a -> m b -> m ()
 concurrently_ a b = withRunInThread (\run -> Concurrently.concurrently_ (run a) (run b))
+race_ a b = withRunInThread (\run -> Concurrently.race_ (run a) (run b))
 
 -- | 'Concurrently.race'.
 race :: (MonadUnliftThread m) => m a -> m b -> m (Either a b)
 race a b = withRunInThread (\run -> Concurrently.race (run a) (run b))
-
--- | 'Concurrently.race_'.
-race_ :: (MonadUnliftThread m) => m a -> m b -> m ()
-race_ a b = withRunInThread (\run -> Concurrently.race_ (run a) (run b))
 
 -- | 'Concurrently.mapConcurrently'.
 mapConcurrently :: (MonadUnliftThread m, Traversable t) => (a -> m b) -> t a -> m (t b)

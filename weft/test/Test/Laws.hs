@@ -31,7 +31,7 @@ import Test.Tasty.HUnit
 import Test.Tasty.QuickCheck hiding (label)
 import Weft hiding (run)
 import Weft.Internal.Core.Scheduler (ThreadExit)
-import Weft.Internal.Core.Trace (Masking (..))
+import Weft.Internal.Core.Trace (MaskingState (..))
 import Weft.Kernel (request)
 import Weft.Model (runModel)
 import Weft.Policy (bands)

@@ -23,7 +23,7 @@ import Weft.IO (direct)
 import Weft.Internal.Core.Policy (fifo)
 import Weft.Internal.Core.Scheduler hiding (Uncaught)
 import Weft.Internal.Core.SystemCall (SystemCall (Now, WorkerCount))
-import Weft.Internal.Core.Trace (Identity (Nobody), newTcb, rootContext, toTrace)
+import Weft.Internal.Core.Trace (newTcb, nobody, rootContext, toTrace)
 import Weft.Internal.Os.Control (carrierFor, newWords)
 import Weft.Internal.Run.Door (Door (..), newDoors)
 import Weft.Semaphore (acquire, newSemaphore, release, tryAcquire)
@@ -130,10 +130,10 @@ driven slices = ioProperty $ do
   reached <- newIORef 0
   door <- (`indexArray` 0) <$> newDoors fifo (\_ -> pure ()) 1
   control <- newWords 1 0
-  let nobody = AnswerCall (\_ _ _ -> fail "no call was expected")
+  let noCalls = AnswerCall (\_ _ _ -> fail "no call was expected")
   carrier <- carrierFor control 1 0 0 0
-  scheduler <- newScheduler (doorQueue door) carrier (doorHome door) 1000 nobody (\_ _ -> pure ()) (\_ -> pure ())
-  startThread scheduler (newTcb Nobody rootContext) (\_ -> toTrace (counting reached))
+  scheduler <- newScheduler (doorQueue door) carrier (doorHome door) 1000 noCalls (\_ _ -> pure ()) (\_ -> pure ())
+  startThread scheduler (newTcb nobody rootContext) (\_ -> toTrace (counting reached))
   before <- readIORef reached
   results <- newIORef []
   forM_ slices $ \(Positive n) -> do

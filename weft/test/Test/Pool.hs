@@ -9,7 +9,7 @@ where
 
 import Control.Concurrent (yield)
 import Control.Concurrent.MVar
-import Control.Exception hiding (MaskingState (..))
+import Control.Exception
 import Control.Monad
 import Data.Foldable (for_)
 import Data.IORef
@@ -19,7 +19,7 @@ import Test.Rig (withPool)
 import Test.Tasty
 import Test.Tasty.HUnit
 import Weft.Internal.Core.Interrupt
-import Weft.Internal.Os.Masked (Masking (..), inMasking)
+import Weft.Internal.Os.Masked (inMasking)
 import Weft.Internal.Os.Pool
 import Weft.Test.Waiting (eventuallyIO)
 import Weft.Time (microseconds, milliseconds)

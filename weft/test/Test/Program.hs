@@ -39,7 +39,7 @@ import Test.QuickCheck
 import Test.Support (maskingNow)
 import Type.Reflection (eqTypeRep, typeRep)
 import Weft
-import Weft.Internal.Core.Trace (Masking (..), Trace (..))
+import Weft.Internal.Core.Trace (MaskingState (..), Trace (..))
 import Weft.Kernel (AnswerCall (..), Instance (..), Kernel (..), Opened (..), SystemCall (..), describe, request)
 
 -- | Statements, one after the other.

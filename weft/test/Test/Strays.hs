@@ -2,7 +2,7 @@
 -- Description : Exceptions of GHC's that are thrown at a worker
 --
 -- A worker is one thread of GHC's that runs many of Weft's. What a program throws at it
--- (Note [Strays] in "Weft.Internal.Core.Scheduler.Strays") must neither end the run nor hurt a thread
+-- (Note [Strays] in "Weft.Internal.Core.Scheduler.Takeover") must neither end the run nor hurt a thread
 -- that does not run, must still do its work inside one effect, and must never be lost.
 module Test.Strays (tests) where
 

@@ -47,7 +47,7 @@ import Weft
 import Weft.Conformance.Check (failsWith)
 import Weft.Conformance.Waiting
 import Weft.Internal.Core.SystemCall (Socket (..))
-import Weft.Internal.Core.Trace (Masking, Tcb (..), ThreadState (..), self)
+import Weft.Internal.Core.Trace (MaskingState, Tcb (..), ThreadState (..), self)
 import Weft.Internal.Os.Descriptor (newDescriptor)
 import Weft.Socket
 
@@ -113,7 +113,7 @@ boundPort listener =
     _ -> pure 0
 
 -- | The masking state of this thread.
-maskingNow :: Thread Masking
+maskingNow :: Thread MaskingState
 maskingNow = stateMasking . tcbState <$> self
 
 -- | How many descriptors this process has open.

@@ -59,7 +59,6 @@ computeUntil over = go 1
 
 busy :: Int -> Integer
 busy n = sum [fromIntegral (x * x `mod` 7) | x <- [1 .. n]]
-{-# NOINLINE busy #-}
 
 -- | One row for each way to be stuck, number of capabilities, and kind of thread.
 stallRows :: StallSettings -> IO [Row]

@@ -70,7 +70,6 @@ converse get put = go ""
       unless (Bytes.null new) $ do
         let all' = if Bytes.null have then new else have <> new
         if "\r\n\r\n" `Bytes.isInfixOf` all' then put else unless (Bytes.length all' >= most) (go all')
-{-# INLINE converse #-}
 
 answer :: ByteString
 answer =

@@ -1,7 +1,4 @@
--- |
--- Description : @weft load URL@
---
--- Puts an HTTP server under load and reports how it performs.
+-- | @weft load URL@. Puts an HTTP server under load and reports how it performs.
 module Weft.Cli.Load (loadCommand) where
 
 import Control.Monad (unless, when)
@@ -55,14 +52,14 @@ putUnderLoad o = do
       address <- reach plan secure
       progress <- liftIO (progressOn o)
       runLoad o plan secure address progress
-  report <- either (failing 1 . explain) (pure . reportOf) outcome
+  result <- either (failing 1 . explain) pure outcome
   terminal <- hIsTerminalDevice stderr
   when (terminal || loadProgress o) (writeStderr (if terminal then "\r\ESC[K" else ""))
   hSetEncoding stdout utf8
-  if loadJson o then Lazy.putStrLn (encode (jsonReport report)) else mapM_ putStrLn (textReport report)
+  if loadJson o then Lazy.putStrLn (encode (jsonReport result)) else mapM_ putStrLn (textReport result)
   hFlush stdout
-  for_ (loadReport o) $ \path -> writing path (writePage path report)
-  when (succeeded (resultTotals (reportResult report)) == 0) (failing 1 "no request has succeeded")
+  for_ (loadReport o) $ \path -> writing path (writePage path result)
+  when (succeeded (resultTotals result) == 0) (failing 1 "no request has succeeded")
   where
     failing code text = reportToStderr text >> exitWith (ExitFailure code)
     writing path act = act `catch` \e -> failing 1 (path <> ": " <> ioe_description (e :: IOException))
@@ -81,8 +78,8 @@ putUnderLoad o = do
       socket <- connectTcp (loadTimeout o) (C.unpack (targetHost target)) (show (targetPort target)) `catch` failed
       ((securedWithin (loadTimeout o) secure socket `catch` failed) >> peerAddress socket) `finally` closeSocket socket
 
--- | Shows progress: on a terminal one line, rewritten ten times a second; else a line a second, or
--- nothing.
+-- | Show progress: a line that is rewritten ten times a second on a terminal, else a line a second,
+-- or none.
 progressOn :: LoadOptions -> IO (Point -> IO ())
 progressOn o = do
   terminal <- hIsTerminalDevice stderr

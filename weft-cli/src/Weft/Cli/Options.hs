@@ -1,9 +1,6 @@
--- |
--- Description : Values of options, and messages
---
--- The values of the command line and of configuration files. An error says what is wrong and what
--- is expected. Names of files are bytes for the system; a command line has characters in the encoding
--- of the locale, a configuration file has Unicode.
+-- | The values of the command line and of configuration files. An error says what is wrong and what
+-- is expected. Names of files are bytes for the system; a command line has characters in the
+-- encoding of the locale, a configuration file has Unicode.
 module Weft.Cli.Options
   ( argumentBytes,
     pathFromText,
@@ -15,7 +12,6 @@ module Weft.Cli.Options
     parseSeconds,
     number,
     secondsOf,
-    backend,
     explain,
   )
 where
@@ -30,8 +26,7 @@ import GHC.Foreign qualified as Foreign
 import GHC.IO.Encoding (getFileSystemEncoding)
 import GHC.IO.Exception (IOException (..))
 import Options.Applicative
-import Weft (BackendChoice, Duration)
-import Weft.Kernel (parseBackend)
+import Weft (Duration)
 import Weft.Time (nanoseconds)
 
 -- | The bytes of an argument, whatever the locale.
@@ -109,10 +104,6 @@ number low high = eitherReader (parseNumber low high)
 -- | A number of seconds: 'parseSeconds'.
 secondsOf :: ReadM Duration
 secondsOf = eitherReader parseSeconds
-
--- | The name of an event source.
-backend :: ReadM BackendChoice
-backend = eitherReader parseBackend
 
 -- | An 'IOError' on one line, without the parts that say nothing to an operator.
 explain :: IOException -> String

@@ -1,7 +1,4 @@
--- |
--- Description : @weft serve@
---
--- Serves the files of directories until a signal stops it, then drains.
+-- | @weft serve@. Serves the files of directories until a signal stops it, then drains.
 module Weft.Cli.Serve (serveCommand, settingsOf) where
 
 import Control.Exception (fromException)

@@ -1,8 +1,6 @@
--- |
--- Description : One process after another on the same device
---
--- Two processes talk over a socket of the Unix domain, whose path both have as an option: one that
--- serves over a TCP of its own, and one that is to take its place. In turn:
+-- | One process after another on the same device. They talk over a socket of the Unix domain, whose
+-- path both have as an option. The new one sends what it is and gets the device and the secret of
+-- the stack; when it is ready it gets the connections, confirms them, and hears that they are its.
 module Weft.Cli.Succession
   ( Predecessor,
     askPredecessor,
@@ -56,9 +54,8 @@ data Succession = Succession
     successionPredecessor :: !(Maybe Predecessor)
   }
 
--- | Ask the process that listens at the path, if there is one, for its device. The first argument
--- names this process's device and address, which are to be those of the other. Throws an 'IOError'
--- that says why it refuses.
+-- | Ask the process that listens at the path, if there is one, for its device, which is to be this
+-- one, with this address. Throws an 'IOError' that says why it refuses.
 askPredecessor :: String -> FilePath -> Thread (Maybe Predecessor)
 askPredecessor place path = do
   s <- openSocket AF_UNIX Stream
@@ -98,9 +95,8 @@ successionTcp one attach over settings = movable (successionStack one) . setting
 release :: Succession -> Socket -> Thread Bool
 release = Handover.release . successionStack
 
--- | Take over from the process before, if there is one; this one listens. Answers how many
--- connections there were. Throws an 'IOError' if the other does not hand over, and goes on; and
--- when the action ends before it does.
+-- | Take over from the process before, if there is one: how many connections there were. Throws an
+-- 'IOError' if the other does not hand over, and goes on, and when the action ends before it does.
 takeFromPredecessor :: Thread () -> Succession -> Thread (Maybe Int)
 takeFromPredecessor stop one = case successionPredecessor one of
   Nothing -> pure Nothing
@@ -152,8 +148,8 @@ removed :: FilePath -> Thread ()
 removed path = void (try @_ @IOException (liftIO (removeLink path)))
 
 -- | Wait for processes that want to take the place of this one, until one has. They ask at the path
--- from now on. Given how connections are let go of, and how to go on when that was in vain; both
--- are in turns. The text is for operators.
+-- from now on. Given how connections are let go of, and how to go on when that was in vain, in
+-- turns.
 withSuccessors :: Door -> (String -> Thread ()) -> Thread () -> Thread () -> Thread ()
 withSuccessors (Door one door) say letGo goOn = do
   liftIO (rename (besideOf one) (successionPath one))

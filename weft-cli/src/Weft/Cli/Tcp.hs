@@ -1,10 +1,7 @@
--- |
--- Description : TCP of our own, for commands
---
--- The option @--tcp DEVICE,ADDRESS\/PREFIX[\@ROUTER][,ADDRESS\/PREFIX[\@ROUTER]][,FILE]@: sockets
--- belong to a stack in this process with one address, or one of each version of IP, and what passes
--- its device is written to the file. The device is an interface of Ethernet if there is one with
--- this name, and else a TUN device.
+-- | The option @--tcp DEVICE,ADDRESS\/PREFIX[\@ROUTER][,ADDRESS\/PREFIX[\@ROUTER]][,FILE]@: sockets
+-- belong to a stack in this process with these addresses, and what passes its device is written to
+-- the file. The device is an interface of Ethernet if there is one with this name, and else a TUN
+-- device.
 module Weft.Cli.Tcp (OwnTcp (..), parseOwnTcp, ownTcp, overOwnTcp, overOwnTcpAfter, checkOwnTcp, sharedPart, answeringTcp) where
 
 import Control.Exception (throwIO)

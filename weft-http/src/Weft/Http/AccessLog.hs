@@ -4,14 +4,12 @@
 -- A log that cannot be written (a full disk) does not stop the service: the log reports that once,
 -- drops and counts entries, and tries again with each batch.
 --
--- To rotate, rename the file and call 'reopenAccessLog', as on @SIGHUP@: no entry is lost or written
--- twice.
+-- To rotate, rename the file and call 'reopenAccessLog', as on @SIGHUP@: no entry is lost or doubled.
 module Weft.Http.AccessLog
   ( -- * Logs
     AccessLog,
     openAccessLogWith,
     logEntry,
-    logLine,
     reopenAccessLog,
     closeAccessLog,
     entriesDropped,
@@ -23,11 +21,7 @@ module Weft.Http.AccessLog
     LogFormat (..),
 
     -- * Lines
-    Line (..),
-    LineRequest (..),
-    lineOf,
     renderLine,
-    combined,
   )
 where
 
@@ -80,22 +74,17 @@ openAccessLogWith settings = do
 
 -- | Enqueue an entry for the writer. Does not block.
 logEntry :: AccessLog -> Entry -> IO ()
-logEntry accessLog = logLine accessLog . lineOf
-
--- | 'logEntry' with a line of the caller's own. Does not block.
-logLine :: AccessLog -> Line -> IO ()
-logLine accessLog line = do
+logEntry accessLog entry = do
   known <- readIORef (logStamp accessLog)
   stamp <-
-    if stampSecond known == lineTime line
+    if stampSecond known == entryTime entry
       then pure known
-      else let new = stampOf (lineTime line) in new <$ writeIORef (logStamp accessLog) new
-  -- Rendered now: the line's strings would keep all bytes that were received with the request.
-  evaluate (render (logFormat accessLog) stamp line) >>= enqueue (logQueue accessLog) (logMost accessLog)
+      else let new = stampOf (entryTime entry) in new <$ writeIORef (logStamp accessLog) new
+  -- Rendered now: the entry's strings would keep all bytes that were received with the request.
+  evaluate (render (logFormat accessLog) stamp entry) >>= enqueue (logQueue accessLog) (logMost accessLog)
 
--- | After the log's file was renamed, reopen it by its name, and wait for that: later entries go to the
--- new file. 'False' if it cannot be opened: the log reports that and keeps the old one. 'True' for
--- standard output.
+-- | Reopen the log's file by its name after it was renamed, and wait for that: later entries go to the
+-- new file. 'False' if it cannot be opened: the log reports that, and keeps the old one.
 reopenAccessLog :: AccessLog -> Thread Bool
 reopenAccessLog = askReopen . logQueue
 
@@ -107,33 +96,6 @@ closeAccessLog = askClose . logQueue
 entriesDropped :: AccessLog -> IO Int
 entriesDropped = droppedSoFar . logQueue
 
--- | The line of an entry.
-lineOf :: Entry -> Line
-lineOf entry =
-  Line
-    { lineClient = entryPeer entry,
-      lineTime = entryTime entry,
-      lineRequest = request <$> entryRequest entry,
-      lineStatus = statusCode (entryStatus entry),
-      lineBytes = entryBytes entry,
-      lineDuration = Just (entryDuration entry),
-      lineTls = securityVersion <$> (entryRequest entry >>= clientSecurity . requestClient)
-    }
-  where
-    request r =
-      LineRequest
-        { lineMethod = methodName (requestMethod r),
-          lineTarget = requestTarget r,
-          lineVersion = case requestVersion r of Http10 -> "HTTP/1.0"; Http11 -> "HTTP/1.1",
-          lineHost = requestHost r,
-          lineReferer = lookupField "referer" (requestFields r),
-          lineUserAgent = lookupField "user-agent" (requestFields r)
-        }
-
--- | Render one line, with its line end.
-renderLine :: LogFormat -> Line -> ByteString
-renderLine format line = render format (stampOf (lineTime line)) line
-
--- | Render an entry in the combined format.
-combined :: Entry -> ByteString
-combined = renderLine Combined . lineOf
+-- | Render the line of an entry, with its line end.
+renderLine :: LogFormat -> Entry -> ByteString
+renderLine format entry = render format (stampOf (entryTime entry)) entry

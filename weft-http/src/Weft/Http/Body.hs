@@ -8,7 +8,8 @@ module Weft.Http.Body
     Step (..),
     gather,
 
-    -- * Skipping
+    -- * Whole bodies
+    collect,
     skip,
 
     -- * What is left
@@ -37,30 +38,24 @@ data Decoder
 
 -- | The position in a chunked body, by what the next byte belongs to.
 data ChunkPlace
-  = -- | The first digit of a chunk size.
-    SizeStart
+  = SizeStart
   | -- | Another digit of a size, or what follows it.
     SizeDigits !Int64
-  | -- | The blanks between a size and the @;@ of its extensions.
+  | -- | Between a size and the @;@ of its extensions.
     SizeBlanks !Int64
-  | -- | The extensions of a chunk of this size.
-    Extensions !Int64
+  | Extensions !Int64
   | -- | The LF after a size; its CR was seen.
     SizeEnd !Int64
   | -- | Octets to come of a chunk's data.
     Octets !Int64
-  | -- | The CR after the data of a chunk.
+  | -- | The CR, and then the LF after the data of a chunk.
     DataReturn
-  | -- | The LF after the data of a chunk.
-    DataFeed
+  | DataFeed
   | -- | A trailer field, or the empty line that ends the body.
     TrailerStart
-  | -- | The name of a trailer field, after its first byte.
-    TrailerName
-  | -- | The value of a trailer field.
-    TrailerValue
-  | -- | The LF after a trailer field.
-    TrailerFeed
+  | TrailerName
+  | TrailerValue
+  | TrailerFeed
   | -- | The LF of the empty line that ends the body.
     LastFeed
   deriving stock (Eq, Show)
@@ -77,8 +72,7 @@ data Step
     Broken !Fault
   deriving stock (Eq, Show)
 
--- | A decoder at the start of a body. 'limitFields' bounds the trailer fields: subtract those of the
--- head.
+-- | A decoder at the start of a body. 'limitFields' bounds the trailer fields, less those of the head.
 bodyDecoder :: Limits -> Framing -> Decoder
 bodyDecoder limits = \case
   NoBody -> Fixed 0
@@ -176,7 +170,7 @@ decode decoder@(Chunks start allowance fields trailers) input
             | otherwise -> Broken BadChunk
           LastFeed
             | w /= LF -> Broken BadChunk
-            | any (isFraming . fieldName) received -> Broken FramingInTrailer
+            | any isFraming received -> Broken FramingInTrailer
             | otherwise -> End (filter (isTrailer . fieldName) received) (U.unsafeDrop next input)
           _ -> Broken BadChunk
       where
@@ -196,8 +190,7 @@ trailerFields section = case B.elemIndex CR section of
       let (name, value) = B.break (== colon) line
        in Field (B.copy name) (B.copy (trim (B.drop 1 value)))
 
--- | 'decode', with small chunks gathered into pieces of up to 16 KiB. A piece of one chunk is not
--- copied.
+-- | 'decode', with small chunks gathered into pieces of up to 16 KiB. One chunk alone is not copied.
 gather :: Decoder -> ByteString -> Step
 gather = go [] 0
   where
@@ -212,6 +205,22 @@ gather = go [] 0
         | otherwise -> Piece (joined pieces) input decoder
     joined = B.concat . reverse
     enough = 16_384 :: Int
+
+-- | All pieces that an action returns before an empty one; 'Nothing' if they exceed this number of octets.
+collect :: (Monad m) => Int -> m ByteString -> m (Maybe ByteString)
+collect limit receive = go 0 []
+  where
+    go size pieces = do
+      piece <- receive
+      let size' = size + B.length piece
+      if
+        | B.null piece -> pure (Just (B.concat (reverse pieces)))
+        | size' > limit -> pure Nothing
+        | otherwise -> go size' $! joined piece pieces
+    -- A peer can make pieces arbitrarily small, and each costs a hundred bytes.
+    joined piece = \case
+      before : others | B.length before + B.length piece <= 4_096, together <- before <> piece -> together `seq` (together : others)
+      pieces -> piece : pieces
 
 -- | 'decode' that skips data: never a 'Piece'. The caller counts its input to decide when to give up.
 skip :: Decoder -> ByteString -> Step

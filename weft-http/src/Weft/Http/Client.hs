@@ -27,8 +27,7 @@
 -- reuses the most recent one first. Requests wait for a connection in turn. An idle connection that the
 -- server closes is closed. If that crosses a request, the client repeats it once on a new connection,
 -- provided that its method is idempotent, its body is not a stream and no byte of a response has
--- arrived; otherwise it fails with 'ConnectionLost'. A request that takes too long ('TimedOut') is not
--- repeated.
+-- arrived; otherwise it fails with 'ConnectionLost'. A 'TimedOut' request is not repeated.
 module Weft.Http.Client
   ( -- * Clients
     Client,
@@ -82,25 +81,23 @@ module Weft.Http.Client
   )
 where
 
+import Control.Monad (unless, when)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.Foldable (traverse_)
 import Data.Maybe (isNothing)
 import Weft
+import Weft.Http.Body (collect)
 import Weft.Http.Client.Exchange
-import Weft.Http.Client.Pool (Lease (..), Pool, connectPlain, withConnection, withPool)
-import Weft.Http.Client.Pool qualified as Pool
+import Weft.Http.Client.Pool
 import Weft.Http.Client.Types
 import Weft.Http.Client.Url
 import Weft.Http.Internal.Ascii
-import Weft.Http.Internal.Types (Field (..), Method (..), defaultLimits, lookupField, methodName)
+import Weft.Http.Internal.Types (Field (..), Method (..), defaultLimits, isOneOf, lookupField, methodName)
 import Weft.Http.Response (BadField (..), renderFields)
 import Weft.Http.Status
 import Weft.Http.Transport (Transport (..))
 import Weft.Time (after, now)
-
--- | A pool of connections with its settings.
-data Client = Client !ClientSettings !Pool
 
 -- | The defaults named at each field.
 defaultClientSettings :: ClientSettings
@@ -117,18 +114,6 @@ defaultClientSettings =
       clientMostContent = 16 * 1024 * 1024,
       clientFields = []
     }
-
--- | A client for the duration of the body, whose idle connections are closed afterwards.
-withClient :: ClientSettings -> (Client -> Thread a) -> Thread a
-withClient settings body = withPool settings (body . Client settings)
-
--- | Connections open or being opened, idle ones included.
-openConnections :: Client -> Thread Int
-openConnections (Client _ pool) = Pool.openConnections pool
-
--- | Idle connections.
-idleConnections :: Client -> Thread Int
-idleConnections (Client _ pool) = Pool.idleConnections pool
 
 -- | A request without fields or body.
 requestTo :: Method -> Url -> ClientRequest
@@ -155,28 +140,22 @@ get client text = url text >>= request client . requestTo Get
 
 -- | Send a request and wait for the whole response, with the errors of 'get'.
 request :: Client -> ClientRequest -> Thread Reply
-request client@(Client settings _) asked = withResponse client asked $ \response -> do
-  content <- readResponseBody (clientMostContent settings) response
+request client asked = withResponse client asked $ \response -> do
+  content <- readResponseBody (clientMostContent (poolSettings client)) response
   pure (Reply (responseStatus response) (responseFields response) content (responseUrl response))
 
 -- | The rest of the content; throws 'ContentTooLong' if it exceeds the given number of octets.
 readResponseBody :: Int -> ClientResponse -> Thread ByteString
-readResponseBody limit response = go 0 []
-  where
-    go size pieces = do
-      piece <- receivePiece response
-      let size' = size + B.length piece
-      if B.null piece
-        then pure (B.concat (reverse pieces))
-        else if size' > limit then throwM (ContentTooLong limit) else go size' (piece : pieces)
+readResponseBody limit response = collect limit (receivePiece response) >>= maybe (throwM (ContentTooLong limit)) pure
 
 -- | Send a request and use the response while its content arrives ('receivePiece'). Content that has
 -- not ended with the body closes the connection.
 withResponse :: Client -> ClientRequest -> (ClientResponse -> Thread a) -> Thread a
-withResponse (Client settings pool) asked use = do
+withResponse client asked use = do
   end <- traverse (\d -> after d <$> now) (timeoutWhole timeouts)
   follow (TimeLimits timeouts end) (clientRedirects settings) asked
   where
+    settings = poolSettings client
     timeouts = clientTimeouts settings
     follow clock left this = do
       outcome <- attempt clock this $ \response -> case redirection left this response of
@@ -188,11 +167,11 @@ withResponse (Client settings pool) asked use = do
     -- The server may have closed an old connection while the request was on its way.
     attempt clock this body = do
       h <- either (throwM . InvalidField) pure (renderRequest (clientFields settings) this)
-      let once new = withConnection pool new (within clock) (urlTarget (requestUrl this)) $ \lease ->
+      let once new = withConnection client new (within clock) (urlTarget (requestUrl this)) $ \lease ->
             try (exchange (clientLimits settings) clock lease this h body) >>= \case
               Right (a, verdict) -> pure (Right a, verdict)
               Left (Unanswered e)
-                | leaseUsed lease && not new && isIdempotent (requestMethod this) && isReplayable (requestBody this) -> pure (Left (), Pool.Discard)
+                | leaseUsed lease && not new && isIdempotent (requestMethod this) && isReplayable (requestBody this) -> pure (Left (), Discard)
                 | otherwise -> throwM e
       once False >>= \case
         Right a -> pure a
@@ -231,15 +210,13 @@ redirect status location this
           requestFields = filter (not . (`isOneOf` ofContent)) (requestFields r)
         }
     ofContent = ["content-encoding", "content-language", "content-location", "content-type", "digest", "last-modified"]
-    isOneOf f = any (`eqCaseless` fieldName f)
 
--- | Render a head, with the standard fields that the request lacks. A value must not become another
--- field.
+-- | Render a head, with the standard fields that the request lacks.
 renderRequest :: [Field] -> ClientRequest -> Either BadField ByteString
 renderRequest standard asked = do
   rendered <- renderFields (B.concat [method, " ", path, " HTTP/1.1\r\n"]) fields
   traverse_ reserved (standard <> own)
-  if isToken method then Right () else Left (BadName method)
+  unless (isToken method) (Left (BadName method))
   if "/" `B.isPrefixOf` path && B.all isTargetByte path then Right rendered else Left (BadValue "the path of the request")
   where
     method = methodName (requestMethod asked)
@@ -254,6 +231,4 @@ renderRequest standard asked = do
       Streamed Nothing _ -> Field "Transfer-Encoding" "chunked" : expect
     expect = [Field "Expect" "100-continue" | requestExpectContinue asked]
     -- The client alone sends the framing fields.
-    reserved (Field name _)
-      | any (`eqCaseless` name) ["content-length", "transfer-encoding", "expect"] = Left (BadName name)
-      | otherwise = Right ()
+    reserved field = when (field `isOneOf` ["content-length", "transfer-encoding", "expect"]) (Left (BadName (fieldName field)))

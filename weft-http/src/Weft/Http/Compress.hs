@@ -1,5 +1,4 @@
--- | Compresses content in memory with gzip. Static files have forms of their own
--- ("Weft.Http.Static").
+-- | Compresses content in memory with gzip. For files: "Weft.Http.Static".
 module Weft.Http.Compress
   ( -- * For handlers
     compress,
@@ -83,8 +82,7 @@ compressesType settings contentType = any (`elem` compressTypes settings) [kind,
 
 -- | Compress a handler's content if the client accepts it, and its type and size are in bounds. Files,
 -- streams, content with a @Content-Encoding@ or @no-transform@, and parts (206) stay as they are. A
--- strong entity tag becomes weak: it no longer names the bytes, but preconditions made from it hold for
--- the handler.
+-- strong entity tag becomes weak: it no longer names the bytes, but the handler's preconditions hold.
 compress :: CompressSettings -> Handler -> Handler
 compress settings handler request = do
   response <- handler request

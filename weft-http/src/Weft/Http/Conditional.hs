@@ -1,5 +1,4 @@
--- | Evaluates preconditions against the validators of a representation (RFC 9110, section 13.2.2).
--- Pure.
+-- | Evaluates preconditions (RFC 9110, section 13.2.2) against the validators of a representation. Pure.
 module Weft.Http.Conditional (Validators (..), Outcome (..), evaluatePreconditions) where
 
 import Data.ByteString (ByteString)
@@ -11,8 +10,7 @@ import Weft.Http.Internal.Types
 data Validators = Validators
   { validatorETag :: !(Maybe ETag),
     validatorModified :: !(Maybe HttpTime),
-    -- | Is 'validatorModified' the second of the last change, and not set by a tool? Else @If-Range@
-    -- fails.
+    -- | Is 'validatorModified' the last change, and not set by a tool? Else @If-Range@ fails.
     validatorExact :: !Bool,
     -- | The @Date@ of the response. Another modification in its second or the one before may be unseen,
     -- so such a date is no strong validator yet (RFC 9110, section 8.8.2.2).

@@ -1,5 +1,4 @@
--- | The comparison and syntax of entity tags (RFC 9110, section 8.8.3), and the tags of static
--- files.
+-- | The comparison and syntax of entity tags (RFC 9110, section 8.8.3), and the tags of files.
 module Weft.Http.ETag
   ( -- * Tags
     ETag (..),
@@ -32,7 +31,7 @@ import Data.ByteString qualified as B
 import Data.ByteString.Builder qualified as Builder
 import Data.ByteString.Char8 qualified as C
 import Data.Int (Int64)
-import Data.Word (Word64, Word8)
+import Data.Word (Word64)
 import Weft.Http.Internal.Ascii (build, isBlank)
 
 -- | An entity tag: the string between the quotes.
@@ -93,7 +92,6 @@ parseTagList given = Tags (list (separators given))
           next = B.dropWhile isBlank rest
     separators = B.dropWhile (\w -> isBlank w || w == 0x2c)
 
--- | The tag at the front, and the rest.
 oneTag :: ByteString -> Maybe (ETag, ByteString)
 oneTag b
   | "W/\"" `B.isPrefixOf` b = quoted Weak (B.drop 3 b)
@@ -101,12 +99,9 @@ oneTag b
   | otherwise = Nothing
   where
     quoted make inside =
-      let (opaque, rest) = B.span isOpaqueByte inside
+      -- @etagc@: visible, and not a quote.
+      let (opaque, rest) = B.span (\w -> w == 0x21 || (w >= 0x23 && w /= 0x7f)) inside
        in if "\"" `B.isPrefixOf` rest then Just (make opaque, B.drop 1 rest) else Nothing
-
--- | @etagc@: visible, and not a quote.
-isOpaqueByte :: Word8 -> Bool
-isOpaqueByte w = w == 0x21 || (w >= 0x23 && w /= 0x7f)
 
 -- | Identifies a version of a file, the same on every copy of it; therefore without the inode.
 data FileIdentity = FileIdentity
@@ -117,8 +112,7 @@ data FileIdentity = FileIdentity
   }
   deriving stock (Eq, Show)
 
--- | The weak tag of a file of unknown content: two versions may have one time (RFC 9110, section
--- 8.8.1).
+-- | The tag of a file of unknown content. Weak: two versions may have one time (RFC 9110, 8.8.1).
 --
 -- >>> renderETag (fileETag (FileIdentity 305 1000))
 -- "W/\"131-3e8\""

@@ -53,26 +53,22 @@ becomeReady (Health ref) = atomicModifyIORef' ref (\now' -> (if now' == Starting
 becomeStopping :: Health -> IO ()
 becomeStopping (Health ref) = atomicModifyIORef' ref (const (Stopping, ()))
 
--- | Become 'Stopping', then sleep so that load balancers, which poll, notice; drain afterwards. Can be
--- cancelled.
+-- | Become 'Stopping', then sleep until load balancers, which poll, have noticed. Can be cancelled.
 stopAfter :: Health -> Duration -> Thread ()
 stopAfter health delay = liftIO (becomeStopping health) >> sleep delay
 
 -- | Answer @\/healthz@ and @\/readyz@; 404 for other paths.
 healthHandler :: Health -> Handler
 healthHandler health request = case requestPath request of
-  "/healthz" -> asked (pure (answer ok200 "ok\n"))
-  "/readyz" ->
-    asked $
-      liftIO (readiness health) >>= \now' -> pure $ case now' of
-        Starting -> answer serviceUnavailable503 "starting\n"
-        Ready -> answer ok200 "ready\n"
-        Stopping -> answer serviceUnavailable503 "stopping\n"
-  _ -> pure (answer notFound404 "not found\n")
-  where
-    asked respond
-      | requestMethod request `elem` [Get, Head] = respond
-      | otherwise = pure (plain methodNotAllowed405 [Field "Allow" "GET, HEAD"] "")
+  path
+    | path `notElem` ["/healthz", "/readyz"] -> pure (answer notFound404 "not found\n")
+    | requestMethod request `notElem` [Get, Head] -> pure (plain methodNotAllowed405 [Field "Allow" "GET, HEAD"] "")
+  "/healthz" -> pure (answer ok200 "ok\n")
+  _ ->
+    liftIO (readiness health) >>= \now' -> pure $ case now' of
+      Starting -> answer serviceUnavailable503 "starting\n"
+      Ready -> answer ok200 "ready\n"
+      Stopping -> answer serviceUnavailable503 "stopping\n"
 
 answer :: Status -> ByteString -> Response
 answer status = plain status [Field "Content-Type" "text/plain; charset=utf-8", Field "Cache-Control" "no-store"]

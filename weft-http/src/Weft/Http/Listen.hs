@@ -20,8 +20,7 @@ module Weft.Http.Listen
   )
 where
 
-import Control.Monad (forM)
-import Data.List (find)
+import Control.Monad (forM, join)
 import System.Posix.Env.ByteString (getEnv, unsetEnv)
 import System.Posix.Process (getProcessID)
 import Weft
@@ -46,9 +45,9 @@ activatedSockets :: Thread [Activated]
 activatedSockets = do
   parsed <- liftIO $ do
     me <- getProcessID
-    given <- forM variables (\name -> (,) name <$> getEnv name)
+    given <- forM variables (\name -> (name,) <$> getEnv name)
     mapM_ unsetEnv variables
-    pure (parseActivation me (\name -> find ((== name) . fst) given >>= snd))
+    pure (parseActivation me (\name -> join (lookup name given)))
   either (throwM . userError) adoptListening parsed
 
 -- | The inherited sockets, or else the one that the action opens.

@@ -1,5 +1,4 @@
--- | The @Content-Type@ of a file by its name: the table of @mime-types@, a few more, and the
--- charset.
+-- | The @Content-Type@ of a file by its name: the table of @mime-types@, a few more, the charset.
 module Weft.Http.Mime (contentTypeFor, defaultContentType) where
 
 import Data.ByteString (ByteString)

@@ -46,8 +46,7 @@ data Multipart = Multipart
   }
   deriving stock (Eq, Show)
 
--- | Frame ranges, given the boundary, the type (a valid field value) and the size of the
--- representation.
+-- | Frame ranges, given the boundary, and type (a valid field value) and size of the representation.
 multipart :: ByteString -> ByteString -> Int64 -> [ByteRange] -> Multipart
 multipart text contentType size ranges =
   Multipart

@@ -1,6 +1,5 @@
 -- | The weighted lists of @Accept-Encoding@ and @Accept@ (RFC 9110, sections 12.4.2, 12.5.1 and
--- 12.5.3), and the choice among what is available. Pure. Not http-media: it reads @gzip;Q=0@ and
--- @gzip;q=0;a=b@ as gzip of weight 1.
+-- 12.5.3), and the choice among what is available. Pure. Not http-media: it takes @gzip;Q=0@ as gzip.
 module Weft.Http.Negotiation
   ( -- * Content codings
     Coding (..),
@@ -102,8 +101,7 @@ qvalue q = do
   thousandths <$ guard (thousandths <= 1000)
 
 -- | The coding to send, given the lines of @Accept-Encoding@ and the codings in the server's order of
--- preference: the first of the highest weight, if that is at least the weight of 'Identity', or
--- 'Identity'.
+-- preference: the first of the highest weight, if that is no less than that of 'Identity'.
 --
 -- >>> chooseCoding ["gzip, deflate, br"] [Brotli, Gzip]
 -- Brotli

@@ -1,5 +1,4 @@
--- | Notifies a service manager (@sd_notify(3)@): ready, reloading, stopping, alive. Without one:
--- nothing.
+-- | Notifies a service manager (@sd_notify(3)@), if there is one: ready, reloading, stopping, alive.
 --
 -- @
 -- notifier <- 'openNotifier' report
@@ -147,6 +146,4 @@ watchOver notifier check = for_ (notifierWatch notifier) $ \interval ->
   void . mask_ . forkWith defaultForkOptions {forkLabel = "watchdog"} . forever $ do
     good <- check
     when good (notify notifier ["WATCHDOG=1"])
-    sleep (half interval)
-  where
-    half interval = nanoseconds (fromIntegral (durationNanoseconds interval `div` 2))
+    sleep (nanoseconds (fromIntegral (durationNanoseconds interval `div` 2)))

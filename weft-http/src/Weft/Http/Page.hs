@@ -1,5 +1,4 @@
--- | Complete HTML documents that load nothing and contain no unescaped byte of a request or file
--- name.
+-- | Complete HTML documents that load nothing, with all bytes of requests and file names escaped.
 module Weft.Http.Page
   ( -- * Directory listings
     listingPage,

@@ -1,6 +1,5 @@
--- | Splits a request's path into components that never leave a directory. Refuses everything
--- doubtful: a client that sends it is broken or probing. Symbolic links concern the code that opens
--- the file.
+-- | Splits a request's path into components that never leave a directory, but for symbolic links.
+-- Refuses everything doubtful: a client that sends it is broken or probing.
 module Weft.Http.Path
   ( -- * Safe paths
     SafePath,

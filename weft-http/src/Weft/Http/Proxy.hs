@@ -1,5 +1,5 @@
--- | The PROXY protocol, versions 1 and 2 (HAProxy's @proxy-protocol.txt@): a proxy in front sends the
--- client's address before its first byte.
+-- | The PROXY protocol, versions 1 and 2 (HAProxy's @proxy-protocol.txt@): a proxy sends the client's
+-- address first.
 --
 -- Anyone can write such a header. So read it only from trusted networks ('isTrusted'), and require it
 -- from them: otherwise a client could choose its address. Refuse all other peers.
@@ -55,8 +55,7 @@ import Weft.Http.Proxy.Header
 import Weft.Http.Server.Types
 import Weft.Socket (SockAddr (..), showAddress)
 
--- | Parse the beginning of a connection. The number bounds what follows the first 16 bytes of version
--- 2.
+-- | Parse the beginning of a connection. The number bounds what follows the 16 bytes of version 2.
 --
 -- Monotonic in the input: further bytes change neither a refusal nor a header.
 --
@@ -105,9 +104,8 @@ instance Show ProxyRefused where
 
 instance Exception ProxyRefused
 
--- | Receive a header: its contents, and the client's bytes after it. The limit is that of
--- 'parseProxyHeader'; the action returns more bytes, none at the end. Throws 'ProxyRefused'. Sets no
--- time limit.
+-- | Receive a header, with the limit of 'parseProxyHeader': its contents, and the client's bytes after
+-- it. The action returns more bytes, none at the end. Throws 'ProxyRefused'. Sets no time limit.
 receiveProxyHeader :: Int -> Thread ByteString -> Thread (ProxyHeader, ByteString)
 receiveProxyHeader limit next = go B.empty
   where
@@ -136,11 +134,10 @@ data Presence
 -- | 'proxyLayer' for an address that only proxies can reach: any other peer could forge its address.
 proxyLayerOfAnybody :: Presence -> Layer
 proxyLayerOfAnybody presence _ transport client = do
-  buffer <- liftIO (newBuffer roomForBoth)
   seen <- liftIO (newIORef B.empty)
   let next = do
-        n <- transportReceive transport buffer 0 roomForBoth
-        more <- liftIO (copyBuffer buffer 0 n)
+        -- Usually enough for the header and a request.
+        more <- receiveBytes transport 2048
         more <$ liftIO (modifyIORef' seen (<> more))
       plainly = \case
         refused | presence == HeaderOptional, isNone refused -> (,) Local <$> liftIO (readIORef seen)
@@ -150,8 +147,6 @@ proxyLayerOfAnybody presence _ transport client = do
   above <- liftIO (bytesBefore rest transport)
   pure (above, client {clientAddress = address, clientLocal = local})
   where
-    -- Usually enough for the header and a request.
-    roomForBoth = 2048
     -- The received bytes neither are nor begin a malformed header.
     isNone = \case
       ProxyRefused NoSignature -> True
@@ -223,7 +218,6 @@ widthOf = \case
   IPv4 _ -> 32
   IPv6 {} -> 128
 
--- | Keep only the first bits.
 masked :: Int -> Address -> Address
 masked size = \case
   IPv4 n -> IPv4 (n .&. ones size)

@@ -1,6 +1,5 @@
--- | From a @Range@ field to the parts that are sent (RFC 9110, section 14). Many small ranges cost
--- a server more than a client: their number is bounded, and those that nearly touch are sent as
--- one.
+-- | From a @Range@ field to the parts that are sent (RFC 9110, section 14). Many small ranges cost a
+-- server more than a client: their number is bounded, and those that nearly touch are joined.
 module Weft.Http.Range
   ( -- * Resolving a @Range@
     resolveRange,
@@ -101,8 +100,7 @@ resolveRange limits size field = case parseRanges (limitRanges limits) field of
       Suffix n -> n > 0
       _ -> False
 
--- | Read @bytes=@ and ranges, at most the given number. Too large positions are the largest 'Int64'.
--- 'Nothing': ignore the field.
+-- | Read @bytes=@ and at most this number of ranges, up to the largest 'Int64'. 'Nothing': ignore it.
 parseRanges :: Int -> ByteString -> Maybe [RangeSpec]
 parseRanges most field
   | not (eqCaseless "bytes" unit) || B.null set || C.count ',' set > 2 * most = Nothing

@@ -51,8 +51,8 @@ import Control.Monad (unless)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.ByteString.Char8 qualified as C
-import Data.Int (Int64)
 import Weft
+import Weft.Http.Body (collect)
 import Weft.Http.Internal.Types
 import Weft.Socket (SockAddr)
 
@@ -91,8 +91,7 @@ data Security = Security
 
 -- | The source of a request body.
 data RequestBody
-  = -- | There is none.
-    EmptyBody
+  = EmptyBody
   | -- | Receives the next piece, empty at and after the end; and the trailer fields, known at the end.
     RequestBody (Thread ByteString) (Thread [Field])
 
@@ -162,8 +161,7 @@ requestField :: ByteString -> Request -> Maybe ByteString
 requestField name = lookupField name . requestFields
 
 -- | Wait for the next piece of the body; empty at its end. Sends @100 Continue@ if the client waits for
--- it, and receives nothing unasked. Throws 'BodyError', or an 'IOError' while another thread receives
--- or after the response.
+-- it. Throws 'BodyError', or an 'IOError' while another thread receives or after the response.
 receiveBody :: Request -> Thread ByteString
 receiveBody request = case requestBody request of
   EmptyBody -> pure B.empty
@@ -181,20 +179,7 @@ forBody_ request act = go
 readBody :: Int -> Request -> Thread ByteString
 readBody limit request = case requestFraming request of
   FixedBody n | n > fromIntegral limit -> throwM BodyTooLarge
-  _ -> go 0 []
-  where
-    go :: Int64 -> [ByteString] -> Thread ByteString
-    go size pieces = do
-      piece <- receiveBody request
-      let size' = size + fromIntegral (B.length piece)
-      if
-        | B.null piece -> pure (B.concat (reverse pieces))
-        | size' > fromIntegral limit -> throwM BodyTooLarge
-        | otherwise -> go size' $! joined piece pieces
-    -- A client can make pieces arbitrarily small, and each costs a hundred bytes.
-    joined piece = \case
-      before : others | B.length before + B.length piece <= 4_096, together <- before <> piece -> together `seq` (together : others)
-      pieces -> piece : pieces
+  _ -> collect limit (receiveBody request) >>= maybe (throwM BodyTooLarge) pure
 
 -- | The permitted trailer fields (RFC 9110, section 6.5), after receiving the rest of the body.
 requestTrailers :: Request -> Thread [Field]

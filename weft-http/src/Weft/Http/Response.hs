@@ -1,5 +1,4 @@
--- | Status line and fields to bytes, checked first: with a line end in a handler's field a client
--- could write its own response.
+-- | Status line and fields to bytes. Checked: with a line end a client could write its own response.
 module Weft.Http.Response
   ( -- * Rendering
     renderHead,

@@ -4,8 +4,7 @@
 -- cache. A change is noticed within a second, and once a request was answered with it, all later ones
 -- are. Replace files by renaming: one written in place while it is sent is sent as it is then. Nothing
 -- outside the directory is served: the operating system resolves the checked paths ("Weft.Http.Path"),
--- with their symbolic links, beneath it (@RESOLVE_BENEATH@). Hidden files (but not @.well-known@) are
--- not served.
+-- with their symbolic links, beneath it (@RESOLVE_BENEATH@). No hidden files but @.well-known@ are.
 --
 -- A file may be sent in another coding: one that lies beside it ('staticPrecompressed'), or that the
 -- server makes once ('staticCompress'). Each has its own length, entity tag and ranges.
@@ -37,9 +36,9 @@ import GHC.IO.Exception (IOException (..))
 import Weft
 import Weft.File hiding (OpenMode (Directory))
 import Weft.File qualified as File
-import Weft.Http.Internal.Ascii (eqCaseless)
 import Weft.Http.Internal.Descriptors
 import Weft.Http.Internal.Hash (newSecret)
+import Weft.Http.Internal.Types (isOneOf)
 import Weft.Http.Negotiation
 import Weft.Http.Path
 import Weft.Http.Server.Render
@@ -103,7 +102,6 @@ readyIn :: Static -> Clock -> Request -> CacheEntry Cached -> IO (Maybe Response
 readyIn static clock request entry = current static clock request entry Just Nothing (const Nothing)
 {-# OPAQUE readyIn #-}
 
--- | The cached answer to a request.
 data Known
   = Missing
   | -- | The response itself.
@@ -121,8 +119,7 @@ lookAt static clock request asked =
       | otherwise -> (\there -> if there then Kept (keptValue entry) else Missing) <$> spare entry
 {-# INLINE lookAt #-}
 
--- | The answer of a cache entry to a plain GET: what to make of a response, of a file that is gone, and
--- of one to be compared with the disk.
+-- | What to make of a cache entry's response to a plain GET, of its absence, of what is to be compared.
 current :: Static -> Clock -> Request -> CacheEntry Cached -> (Response -> a) -> a -> (Cached -> a) -> IO a
 current static clock request entry answered gone kept = do
   there <- spare entry
@@ -130,21 +127,20 @@ current static clock request entry answered gone kept = do
   if not there
     then pure gone
     else case cachedOthers cached of
-      Alone -> whole tick (cachedHeld cached)
+      Alone -> whole tick cached
       Negotiated variants choice -> ready static tick variants choice request cached >>= maybe (pure $! kept cached) (whole tick)
   where
     cached = keptValue entry
-    whole tick held = do
-      RenderedFor second response <- readIORef (heldRendered held)
+    whole tick form = do
+      RenderedFor second response <- readIORef (cachedRendered form)
       checked <- readPrimVar (cachedChecked cached)
       if second == tickSecond tick && checked == fromIntegral second
-        then case heldContent held of
+        then case cachedContent form of
           InBytes _ -> pure $! answered response
           OnDisk opened -> holdOpened opened >>= \open -> pure $! if open then answered response else gone
         else pure $! kept cached
 {-# INLINE current #-}
 
--- | The answer where 'lookAt' did not have it.
 elsewhere :: Static -> Clock -> Request -> ByteString -> Known -> Thread Response
 elsewhere static clock request asked = \case
   Ready response -> pure response
@@ -202,8 +198,8 @@ finished static clock answer request = do
     instead response page =
       sized
         response
-          { responseFields = Field "Content-Type" (metaType (heldMeta page)) : Field "X-Content-Type-Options" "nosniff" : filter (not . ofPage) (responseFields response),
-            responseBody = case heldContent page of
+          { responseFields = Field "Content-Type" (metaType (cachedMeta page)) : Field "X-Content-Type-Options" "nosniff" : filter (not . ofPage) (responseFields response),
+            responseBody = case cachedContent page of
               InBytes bytes | not (B.null bytes) -> Bytes [bytes]
               _ -> NoContent,
             responseRendered = Nothing
@@ -211,7 +207,7 @@ finished static clock answer request = do
     sized response = case requestMethod request of
       Head -> withoutContent response
       _ -> response
-    ofPage field = any (`eqCaseless` fieldName field) ["content-type", "content-security-policy"]
+    ofPage = (`isOneOf` ["content-type", "content-security-policy"])
     withAlways response
       | responseStatus response `elem` [ok200, partialContent206, notModified304] || null always = response
       | otherwise =
@@ -220,8 +216,7 @@ finished static clock answer request = do
       Just path -> fieldsFor (filter ruleAlways (staticHeaders settings)) path
       Nothing -> []
 
--- | The faults of settings, a line each: a directory, error pages or a fallback that are missing,
--- unreadable, outside of it, or too large.
+-- | The faults of settings, a line each: a directory, error page or fallback that cannot be used.
 checkStatic :: StaticSettings -> Thread [ByteString]
 checkStatic settings =
   try (bracket (openFileAt CurrentDirectory root File.Directory defaultOpenFlags) closeFile inside) >>= \case
@@ -230,10 +225,7 @@ checkStatic settings =
   where
     root = staticRoot settings
     inside dir = do
-      readable <-
-        try (listDirectory dir) >>= \case
-          Left e -> pure [root <> ": " <> said e]
-          Right _ -> pure []
+      readable <- either (\e -> [root <> ": " <> said e]) (const []) <$> try (listDirectory dir)
       pages <- forM (staticErrorPages settings) $ \(selector, path) ->
         page dir ("the page for " <> selected selector) (fromIntegral (staticLargestCached settings)) path
       fallback <- traverse (page dir "the fallback" maxBound . fallbackFile) (staticFallback settings)

@@ -15,8 +15,7 @@ import Data.ByteString (ByteString)
 import Data.ByteString.Char8 qualified as C
 import Network.HTTP.Types.Status
 
--- | The reason phrase that is sent: that of the code, or empty. 'statusMessage' may have a line end in
--- it.
+-- | The reason phrase to send: that of the code, or empty. A 'statusMessage' may contain a line end.
 --
 -- >>> statusReason notFound404
 -- "Not Found"

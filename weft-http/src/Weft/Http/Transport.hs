@@ -2,6 +2,7 @@
 module Weft.Http.Transport
   ( Transport (..),
     socketTransport,
+    receiveBytes,
 
     -- * For implementations
     receiveRoom,
@@ -12,8 +13,9 @@ import Data.ByteString (ByteString)
 import Data.Int (Int64)
 import Foreign.C.Error (eINVAL, errnoToIOError)
 import Weft
-import Weft.Buffer (Buffer, bufferSize)
+import Weft.Buffer (Buffer, bufferSize, newBuffer)
 import Weft.File (File)
+import Weft.Internal.Core.Buffer (unsafeFreeze)
 import Weft.Socket (ShutdownHow (..), Socket, receiveInto, sendFile, sendVector, shutdown)
 
 -- | A duplex byte stream.
@@ -40,6 +42,12 @@ socketTransport socket =
       transportEnd = shutdown socket ShutdownSend,
       transportPending = pure False
     }
+
+-- | Receive at most this number of bytes into memory of their own; empty at the end of the stream.
+receiveBytes :: Transport -> Int -> Thread ByteString
+receiveBytes transport count = do
+  buffer <- liftIO (newBuffer count)
+  transportReceive transport buffer 0 count >>= unsafeFreeze buffer
 
 -- | How many of the requested bytes fit into this buffer from this offset. Throws @EINVAL@ if none.
 receiveRoom :: Buffer -> Int -> Int -> IO Int

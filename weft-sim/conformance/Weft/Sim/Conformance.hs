@@ -26,12 +26,12 @@ import Text.Read (readMaybe)
 import Weft.Conformance
 import Weft.Internal.Os.Descriptor (Descriptor (..))
 import Weft.Sim
+import Weft.Sim.Internal.Descriptors (giveDescriptor, takeDescriptor)
 import Weft.Sim.Internal.Disk.Names (createSymlink)
 import Weft.Sim.Internal.Kernel (Sim (..), overhear, steer)
 import Weft.Sim.Internal.Signals (raiseSignal)
 import Weft.Sim.Internal.Ticket (Ask (..))
 import Weft.Sim.Internal.Verdict (renderStuck)
-import Weft.Sim.Internal.World (giveDescriptor, takeDescriptor)
 
 -- | The simulator's schedules.
 simulatedWorld :: String -> Seed -> Config -> World

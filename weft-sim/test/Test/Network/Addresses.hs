@@ -15,7 +15,6 @@ import Test.Network.Rig
 import Test.Tasty
 import Test.Tasty.HUnit
 import Weft
-import Weft.Sim.Internal.Conditions
 import Weft.Sim.Internal.World
 import Weft.Socket
 import Weft.Time

@@ -13,8 +13,8 @@ import Test.Network.Rig
 import Test.Tasty
 import Test.Tasty.HUnit
 import Weft
-import Weft.Sim.Internal.Conditions
-import Weft.Sim.Internal.Network (LinkSettings (..), Network, crashMachine, cut, cutOneWay, goodLink, heal, linkBetween, setLink)
+import Weft.Sim.Internal.Network (LinkSettings (..), Network, crashMachine, cut, cutOneWay, goodLink, heal, setLink)
+import Weft.Sim.Internal.Network.Types (Link (..), Network (..), linkFrom)
 import Weft.Sim.Internal.World
 import Weft.Socket
 import Weft.Time
@@ -154,7 +154,7 @@ lossy = do
   (_, notes) <- inWorld calm 1 $ \rig -> do
     (a, b) <- pair rig
     changing (setLink (rigNetwork rig) a b (\l -> l {linkLoss = 0.3}))
-    settings <- liftIO (linkBetween (rigNetwork rig) a b)
+    settings <- liftIO (linkFrom (netLinks (rigNetwork rig)) a b >>= readIORef . linkNow)
     settings `is` goodLink {linkLoss = 0.3}
     connectedOver
       rig

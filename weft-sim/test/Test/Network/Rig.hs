@@ -45,11 +45,9 @@ import Weft
 import Weft.Conformance.Check (eCANCELED, failsWith, holds, is)
 import Weft.Conformance.Connecting (receiveAll, receiveExactly)
 import Weft.Conformance.Waiting (spawn)
-import Weft.Internal.Core.Self (changeContext)
-import Weft.Sim.Internal.Conditions
+import Weft.Internal.Core.Trace (changeContext)
 import Weft.Sim.Internal.Kernel
 import Weft.Sim.Internal.Network (Network)
-import Weft.Sim.Internal.Random (Seed (..))
 import Weft.Sim.Internal.World
 import Weft.Socket
 

@@ -28,19 +28,15 @@ import Data.IntMap.Strict qualified as IntMap
 import Data.IntSet qualified as IntSet
 import Data.Maybe (catMaybes, listToMaybe)
 import Network.Socket (Family (..), SocketType (..))
-import Weft.Internal.Core.Context (rootContext)
 import Weft.Internal.Core.Home (Home (..))
 import Weft.Internal.Core.SystemCall
-import Weft.Internal.Core.Tcb (Tcb)
+import Weft.Internal.Core.Tcb (Tcb, rootContext)
 import Weft.Internal.Core.Trace (Trace)
 import Weft.Internal.Kernel
 import Weft.Internal.Kernel.Peer (socketOf)
 import Weft.Internal.Os.Descriptor (wasClosed)
-import Weft.Sim.Internal.Conditions
 import Weft.Sim.Internal.Config
-import Weft.Sim.Internal.Events (clock)
 import Weft.Sim.Internal.Kernel
-import Weft.Sim.Internal.Random
 import Weft.Sim.Internal.World
 import Weft.Tcp.Device
 import Weft.Tcp.Device.Ethernet (overFramesBy)

@@ -83,8 +83,7 @@ clientTls authorities shown = do
 -- the server's certificate must be for it. Throws 'TlsFailure', and 'IOError's. The caller closes the
 -- socket and limits the time. Sets @TCP_NODELAY@.
 --
--- The transport throws 'Truncated' at an end of stream that the server has not announced.
--- 'transportEnd' announces ours.
+-- The transport throws 'Truncated' at an unannounced end of stream. 'transportEnd' announces ours.
 connectTls :: ClientTlsSettings -> HostName -> Socket -> Thread Transport
 connectTls tls host socket = do
   -- Records must not wait for acknowledgements. Only TCP sockets have this option.

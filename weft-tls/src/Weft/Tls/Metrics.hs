@@ -14,8 +14,7 @@ import Data.Text.Encoding (decodeLatin1)
 import Weft.Http.Metrics
 import Weft.Tls.Internal.Failure
 
--- | Register @weft_tls_handshake_failures_total@ by reason and alert (some hundreds); the action
--- counts.
+-- | Register @weft_tls_handshake_failures_total@ by reason and alert (some hundreds); the action counts.
 countFailures :: Registry -> IO (FailedHandshake -> IO ())
 countFailures registry = do
   counts <- newIORef Map.empty

@@ -55,8 +55,7 @@ data TlsSettings = TlsSettings
     tlsCertificates :: [CertificateFiles],
     -- | The oldest version to accept; default 'Tls12'.
     tlsOldest :: !TlsVersion,
-    -- | Protocols for ALPN, preferred first; default @http/1.1@. Refuses a client that offers only
-    -- others. Empty: no ALPN.
+    -- | Protocols for ALPN, preferred first; default @http/1.1@. Empty: none. Others alone are refused.
     tlsProtocols :: [ByteString],
     -- | Whether to ask clients for certificates; default 'NoClientCertificates'.
     tlsClients :: !ClientCertificates,
@@ -67,8 +66,7 @@ data TlsSettings = TlsSettings
     -- | Reports a line to the operator: an expired certificate, or a failed handshake, at most every
     -- ten seconds. Default: standard error.
     tlsReport :: !(String -> IO ()),
-    -- | Called for each failed handshake, which anyone can cause: for metrics ("Weft.Tls.Metrics").
-    -- Default: none. It must not block.
+    -- | Called for each failed handshake, for metrics ("Weft.Tls.Metrics"). Default: none. Must not block.
     tlsOnFailure :: !(Maybe (FailedHandshake -> IO ()))
   }
 
@@ -118,13 +116,10 @@ loadTls s = do
   generation <- load s
   TlsContext s <$> newGate <*> liftIO (newFailureLog (tlsReport s)) <*> liftIO (newIORef generation)
 
--- | Load the files again for new handshakes, or keep the loaded ones on any error. Open connections
--- continue; older sessions are not resumed.
+-- | Load the files again for new handshakes, unless there is an error. Older sessions are not resumed.
 reloadTls :: TlsContext -> Thread (Either LoadError ())
 reloadTls context =
-  try (load (settings context)) >>= \case
-    Left e -> pure (Left e)
-    Right generation -> Right () <$ liftIO (writeIORef (current context) generation)
+  try (load (settings context)) >>= traverse (liftIO . writeIORef (current context))
 
 load :: TlsSettings -> Thread Generation
 load s = do
@@ -155,8 +150,7 @@ load s = do
   where
     lifetime = fromIntegral (max 0 (min (7 * 24 * 60 * 60) (durationNanoseconds (tlsSessionLifetime s) `div` 1_000_000_000)))
 
--- | TLS for 'Weft.Http.Server.serverLayers'; fills 'clientSecurity'. A client that speaks HTTP gets a
--- 400.
+-- | TLS for 'Weft.Http.Server.serverLayers'; fills 'clientSecurity'. Plain HTTP is answered with 400.
 tlsLayer :: TlsContext -> Layer
 tlsLayer context _ transport client = do
   records <- newRecords transport
@@ -230,12 +224,9 @@ parametersFor s generation subject =
 
 -- | Notify the client if possible, within a second.
 partFrom :: Records -> TlsFailure -> Thread ()
-partFrom records failure = case failure of
-  Vanished -> pure ()
-  NothingSent -> pure ()
-  NotTls -> pure ()
-  PlainHttp -> liftIO (put records plainAnswer) >> parting
-  _ -> parting
+partFrom records failure = unless (failure `elem` [Vanished, NothingSent, NotTls]) $ do
+  when (failure == PlainHttp) (liftIO (put records plainAnswer))
+  parting
   where
     parting = void . try @_ @IOException . timeout (seconds 1) $ do
       _ <- flush records
@@ -249,8 +240,5 @@ partFrom records failure = case failure of
 
 plainAnswer :: ByteString
 plainAnswer =
-  B.concat
-    [ "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: ",
-      "59\r\nConnection: close\r\n\r\n",
-      "This port speaks HTTPS, and the request was sent as HTTP.\r\n"
-    ]
+  "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: 59\r\n\
+  \Connection: close\r\n\r\nThis port speaks HTTPS, and the request was sent as HTTP.\r\n"

@@ -19,14 +19,15 @@ import Weft.Channel qualified as Channel
 import Weft.Conformance.Check
 import Weft.Conformance.World
 import Weft.Internal.Data.Cell (readCell)
+import Weft.Internal.Sync (entries)
 import Weft.Internal.Sync.Barrier qualified as Barrier
 import Weft.Internal.Sync.Channel qualified as Internal.Channel
 import Weft.Internal.Sync.Condition qualified as Condition
 import Weft.Internal.Sync.Event qualified as Event
 import Weft.Internal.Sync.MVar qualified as Internal.MVar
 import Weft.Internal.Sync.Mutex (Mutex (..), mutexWord)
+import Weft.Internal.Sync.Result qualified as Result
 import Weft.Internal.Sync.Semaphore qualified as Internal.Semaphore
-import Weft.Internal.Sync.WaitQueue (entries)
 import Weft.MVar qualified as MVar
 import Weft.Mutex
 import Weft.Semaphore qualified as Semaphore
@@ -228,11 +229,11 @@ events world = running world $ do
     if i == 0
       then Event.set e >> yield >> Event.clear e >> replicateM_ 20 yield
       else Event.wait e
-  let Event.Event var _ = e
+  let Event.Event (Result.ResultVar var) _ = e
   state <- liftIO (readMutVar var)
   liftIO $ case state of
-    Event.Set -> pure ()
-    Event.Unset queue -> entries queue @?= 0
+    Result.Full () -> pure ()
+    Result.Empty queue -> entries queue @?= 0
 
 -- | It opens for four at a time, whichever threads were poked.
 barriers :: World -> Assertion

@@ -26,7 +26,7 @@ import Control.Exception (SomeException, toException)
 import Control.Monad (forM_, void)
 import Data.IORef
 import Weft
-import Weft.Internal.Core.Trace (Identity (..), Status (..), ThreadId (..))
+import Weft.Internal.Core.Trace (Status (..), ThreadId (..), identityStatus)
 import Weft.Internal.Data.Cell (readCell)
 import Weft.Kernel (Outcome (..), Waiter, deliver, suspend)
 import Weft.Test.Waiting (eventually)
@@ -91,9 +91,7 @@ isCondemned = hasStatus (\case Condemned _ _ -> True; _ -> False)
 
 {- HLINT ignore hasStatus "Avoid lambda" -}
 hasStatus :: (Status -> Bool) -> ThreadId -> IO Bool
-hasStatus holds (ThreadId identity) = case identity of
-  Nobody -> pure False
-  Identity _ status -> readCell status (\found -> pure (holds found))
+hasStatus holds (ThreadId identity) = readCell (identityStatus identity) (\found -> pure (holds found))
 
 -- | Cancel a thread, and wait for its end.
 cancelAndWait :: ThreadId -> Thread ()

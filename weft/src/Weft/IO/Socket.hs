@@ -104,8 +104,7 @@ receive s count = await (withFrozenCallStack Socket.receive s count)
 receiveInto :: (HasCallStack) => Socket -> Buffer -> Int -> Int -> IO Int
 receiveInto s buffer offset count = await (withFrozenCallStack Socket.receiveInto s buffer offset count)
 
--- | See 'Weft.Socket.receiveEach'. A loop of 'receive' has its stack copied for each wait; here a wait makes nothing, and only
--- what waits inside of the function has its part of the stack copied.
+-- | See 'Weft.Socket.receiveEach'. Unlike in a loop of 'receive', waiting for bytes copies no stack.
 receiveEach :: (HasCallStack) => Socket -> Int -> (ByteString -> IO (Maybe a)) -> IO a
 receiveEach s count body = await (withFrozenCallStack Socket.receiveEach s count (direct . body))
 

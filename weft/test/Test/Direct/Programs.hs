@@ -22,8 +22,6 @@ import Test.Tasty.QuickCheck
 import Weft (Thread)
 import Weft qualified
 import Weft.IO
-import Weft.Internal.Core.Trace (Masking)
-import Weft.Internal.Core.Trace qualified as Trace
 
 tests :: TestTree
 tests =
@@ -68,7 +66,7 @@ data Around = Plain | UnderMask | UnderFirmMask | UnderCatch Int | UnderFinally 
   deriving stock (Eq, Show)
 
 -- | The observations, in order.
-data Event = Said Int | Masked MaskingState | Told Masking | Left' Int
+data Event = Said Int | Masked MaskingState | Told MaskingState | Left' Int
   deriving stock (Eq, Show)
 
 instance Arbitrary Step where
@@ -154,7 +152,7 @@ asIO emit = interpret emit perform
       Sleeps -> pure ()
       Answers n -> emit (Said n)
       Raises n -> throwIO (Fault n)
-      TellsMasking -> getMaskingState >>= emit . Told . toMasking
+      TellsMasking -> getMaskingState >>= emit . Told
       Nested around p ->
         let inner = asIO emit p >> perform TellsMasking
          in case around of
@@ -163,12 +161,6 @@ asIO emit = interpret emit perform
               UnderFirmMask -> uninterruptibleMask_ inner
               UnderCatch n -> inner `catch` \(Fault _) -> emit (Said n)
               UnderFinally n -> inner `finally` emit (Said n)
-
-toMasking :: MaskingState -> Masking
-toMasking = \case
-  Unmasked -> Trace.Unmasked
-  MaskedInterruptible -> Trace.MaskedInterruptible
-  MaskedUninterruptible -> Trace.MaskedUninterruptible
 
 -- | Events of a run, with what came out.
 observe :: ((Event -> IO ()) -> IO (Either Fault ())) -> IO ([Event], Either Fault ())
@@ -224,7 +216,7 @@ masks =
         thread <- await maskingNow
         pure (before, afterwards, thread)
       wanted <- nest (map snd path) getMaskingState
-      states @?= (wanted, wanted, toMasking wanted)
+      states @?= (wanted, wanted, wanted)
     | path <- concatMap paths [0 .. 3],
       (what, operation) <- [("yield", yield), ("await", await (replicateM_ 2 Weft.yield)), ("a failure", await (Weft.yield >> Weft.throwM (Fault 1)) `catch` \(Fault _) -> pure ())]
   ]

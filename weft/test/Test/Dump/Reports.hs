@@ -115,7 +115,7 @@ standsSince config = do
 otherStall :: IO ()
 otherStall = do
   carrier <- Concurrent.myThreadId >>= mkWeakThreadId
-  let away since = Trace.Away (Trace.newTcb Trace.Nobody Trace.rootContext) since carrier
+  let away since = Trace.Away (Trace.newTcb Trace.nobody Trace.rootContext) since carrier
       lost found = Lost (away 1) 0 7 <$> newIORef (IntMap.fromList [(7, away since) | since <- found])
   mapM (lost >=> stillAway) [[1], [2], []] >>= (@?= [True, False, False])
 

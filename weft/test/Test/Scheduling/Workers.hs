@@ -21,7 +21,7 @@ import Test.Tasty
 import Test.Tasty.HUnit
 import Weft
 import Weft.Counters
-import Weft.Internal.Core.Trace (Home (..), Identity (..), Status (..), Tcb (..), internal)
+import Weft.Internal.Core.Trace (Home (..), Status (..), Tcb (..), identityStatus, internal)
 import Weft.Internal.Data.Cell (readCell)
 import Weft.Internal.Run.Worker (seemComputing)
 import Weft.MVar
@@ -169,14 +169,12 @@ acceptorsMove backend = do
   [place | place@(running', lives) <- places, running' /= lives] @?= []
   where
     -- Where the thread runs, and where a cancellation would look for it.
-    placed home tcb = case tcbIdentity tcb of
-      Nobody -> pure (homeWorker home, homeWorker home)
-      Identity _ status -> readCell status (\s -> pure (homeWorker home, livesAt home s))
+    placed home tcb = readCell (identityStatus (tcbIdentity tcb)) (\s -> pure (homeWorker home, livesAt home s))
     livesAt home = \case
       Going there -> homeWorker there
       Waiting there _ -> homeWorker there
       Condemned there _ -> homeWorker there
-      Ended -> homeWorker home
+      _ -> homeWorker home
     compute = do
       start <- getMonotonicTimeNSec
       let go = getMonotonicTimeNSec >>= \t -> when (t - start < 50_000) go

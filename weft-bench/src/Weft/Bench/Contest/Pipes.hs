@@ -140,7 +140,6 @@ plain calls traffic = do
         go !p !left
           | left <= 0 = pure ()
           | otherwise = call p left >>= \n -> if n == 0 then errorWithoutStackTrace "the end of a pipe" else go (p `plusPtr` n) (left - n)
-    {-# INLINE whole #-}
 
 tokenOf :: Traffic -> ByteString
 tokenOf traffic = Bytes.replicate (trafficBytes traffic) 120

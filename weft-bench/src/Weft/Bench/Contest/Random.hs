@@ -18,15 +18,12 @@ seeded i = next (fromIntegral i + 1)
 -- | The next one.
 next :: State -> State
 next x = x * 6_364_136_223_846_793_005 + 1_442_695_040_888_963_407
-{-# INLINE next #-}
 
 -- | The state after this number of steps.
 steps :: Int -> State -> State
 steps 0 !x = x
 steps n !x = steps (n - 1) (next x)
-{-# NOINLINE steps #-}
 
 -- | A number below a bound, from the upper bits: the lower ones have short periods.
 upTo :: Word64 -> State -> Word64
 upTo bound x = (x `shiftR` 33) `mod` bound
-{-# INLINE upTo #-}

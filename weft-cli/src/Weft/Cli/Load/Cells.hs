@@ -1,12 +1,9 @@
 {-# LANGUAGE MagicHash #-}
 {-# LANGUAGE UnboxedTuples #-}
 
--- |
--- Description : Numbers that are counted up, without allocation
---
--- A flat array of machine words for the counters of a load. A thread may move between workers, so
--- shared cells are updated atomically: this costs a few nanoseconds and loses no count.
-module Weft.Cli.Load.Cells (Cells, newCells, cellCount, peekCell, pokeCell, addCell, maxCell, minCell) where
+-- | Counters of a load, a flat array of machine words, which allocates nothing. A thread may move
+-- between workers, so shared cells are updated atomically, which costs a few nanoseconds.
+module Weft.Cli.Load.Cells (Cells, newCells, peekCell, pokeCell, addCell, maxCell, minCell) where
 
 import Control.Monad (unless, when)
 import Control.Monad.Primitive (RealWorld)
@@ -23,10 +20,6 @@ newCells n = do
   memory <- newByteArray (8 * n)
   setByteArray memory 0 n (0 :: Int)
   pure (Cells memory)
-
--- | The number of cells.
-cellCount :: Cells -> IO Int
-cellCount (Cells memory) = (`div` 8) <$> getSizeofMutableByteArray memory
 
 -- | Read a cell, which must exist.
 peekCell :: Cells -> Int -> IO Int

@@ -1,10 +1,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : When requests may be sent, and how many
---
--- Every connection of a load asks here before it sends: is there time, are there requests left,
--- when is the next one due? A few words in shared memory; nothing here blocks.
+-- | When requests may be sent, and how many: every connection of a load asks here before it sends.
+-- A few words in shared memory; nothing blocks.
 module Weft.Cli.Load.Control
   ( Control,
     newControl,

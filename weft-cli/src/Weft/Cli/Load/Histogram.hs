@@ -1,10 +1,7 @@
--- |
--- Description : A histogram with three significant digits
---
--- The width of the buckets grows with the values, as in HDR Histogram: each value below 2,048 has
--- its own bucket, and each power of two above is divided into 1,024. So a value is known to less
--- than one part in a thousand, from a nanosecond to more than an hour, in a quarter of a megabyte.
--- Recording allocates nothing; the histograms of several workers are merged at the end.
+-- | A histogram with three significant digits, as HDR Histogram: each value below 2,048 has its own
+-- bucket, and each power of two above is divided into 1,024. So a value is known to less than one
+-- part in a thousand, from a nanosecond to more than an hour, in a quarter of a megabyte. Recording
+-- allocates nothing.
 module Weft.Cli.Load.Histogram
   ( -- * Recording
     Histogram,
@@ -19,7 +16,6 @@ module Weft.Cli.Load.Histogram
     percentile,
     mean,
     deviation,
-    precision,
 
     -- * Buckets
     bucketOf,
@@ -48,9 +44,8 @@ firstBucket = 8
 largestValue :: Int
 largestValue = 1 `unsafeShiftL` 48 - 1
 
--- | A bucket is narrower than this part of any value in it.
-precision :: Double
-precision = 1 / 1024
+cellCount :: Int
+cellCount = firstBucket + bucketOf largestValue + 1
 
 -- | The bucket of a value, which is not negative.
 bucketOf :: Int -> Int
@@ -72,7 +67,7 @@ bucketHigh i = bucketLow (i + 1) - 1
 -- | An empty histogram.
 newHistogram :: IO Histogram
 newHistogram = do
-  cells <- newCells (firstBucket + bucketOf largestValue + 1)
+  cells <- newCells cellCount
   pokeCell cells leastCell maxBound
   pure (Histogram cells)
 
@@ -105,13 +100,12 @@ emptyDistribution = Distribution IntMap.empty 0 0 0 0
 -- | Take a snapshot.
 freeze :: Histogram -> IO Distribution
 freeze (Histogram cells) = do
-  size <- cellCount cells
   let go !i acc
         | i < firstBucket = pure acc
         | otherwise = do
             n <- peekCell cells i
             go (i - 1) (if n == 0 then acc else (i - firstBucket, n) : acc)
-  counts <- IntMap.fromDistinctAscList <$> go (size - 1) []
+  counts <- IntMap.fromDistinctAscList <$> go (cellCount - 1) []
   total <- peekCell cells sumCell
   least <- peekCell cells leastCell
   largest <- peekCell cells largestCell

@@ -1,19 +1,15 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : The state of one connection of a load
---
--- A lane holds the requests in progress on one connection, the part of a response that has
--- arrived, and the next step. Its actions do not block and hardly allocate;
--- "Weft.Cli.Load.Run" is the thread that runs it.
+-- | The state of one connection of a load: the requests in progress, the part of a response that
+-- has arrived, and the next step. Its actions do not block and hardly allocate; "Weft.Cli.Load.Run"
+-- is the thread that runs it.
 --
 -- == Note [Due and sent]
 --
 -- A request is /due/ at its scheduled time, and /sent/ later if no connection was free. At a fixed
 -- rate the two differ as soon as the server is slow, and measuring from the latter would hide just
 -- what users notice (coordinated omission). So the latency counts from the due time, which also
--- decides whether a request counts at all. Where each request waits for the response to the
--- previous one, the two times are equal.
+-- decides whether a request counts at all. Without a schedule the two are equal.
 module Weft.Cli.Load.Lane
   ( -- * Lanes
     Shared (..),

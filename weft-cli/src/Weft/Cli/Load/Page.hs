@@ -1,10 +1,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : The report of a load as a page
---
--- One self-contained HTML file: figures, charts, tables. A name that ends in @.svg@ gets the charts
--- alone.
+-- | The report of a load as a page. One self-contained HTML file: figures, charts, tables. A name
+-- that ends in @.svg@ gets the charts alone.
 module Weft.Cli.Load.Page (writePage) where
 
 import Chart
@@ -22,13 +19,13 @@ import Weft.Cli.Load.Run
 import Weft.Cli.Load.Tally
 
 -- | The file name selects the format.
-writePage :: FilePath -> Report -> IO ()
-writePage path report
-  | ".svg" `isSuffixOf` path = B.writeFile path (Text.encodeUtf8 (renderCharts (Text.pack (resultName (reportResult report))) (pictures report)))
-  | otherwise = L.writeFile path (renderPage report)
+writePage :: FilePath -> Result -> IO ()
+writePage path result
+  | ".svg" `isSuffixOf` path = B.writeFile path (Text.encodeUtf8 (renderCharts (Text.pack (resultName result)) (pictures result)))
+  | otherwise = L.writeFile path (renderPage result)
 
-renderPage :: Report -> L.ByteString
-renderPage report =
+renderPage :: Result -> L.ByteString
+renderPage result =
   "<!DOCTYPE html>\n"
     <> renderBS
       ( term "html" [makeAttribute "lang" "en"] . mconcat $
@@ -43,7 +40,6 @@ renderPage report =
       )
     <> "\n"
   where
-    result = reportResult report
     counted = resultTotals result
     name = Text.pack (resultName result)
     content =
@@ -51,15 +47,15 @@ renderPage report =
         [ element "h1" [] name,
           element "p" [("class", "how")] (Text.pack (manner result <> ", " <> showTime (resultElapsed result))),
           block "div" "tiles" (map tile tiles),
-          mconcat [block "ul" "warnings" [element "li" [] (Text.pack w) | w <- reportWarnings report] | not (null (reportWarnings report))],
-          block "div" "charts" (map chartElement (pictures report)),
+          mconcat [block "ul" "warnings" [element "li" [] (Text.pack w) | w <- warningsOf result] | not (null (warningsOf result))],
+          block "div" "charts" (map chartElement (pictures result)),
           block "div" "tables" [percentileTable, countTable]
         ]
     tiles =
-      [ (showCount (reportRate report), "responses a second"),
+      [ (showCount (responseRate result), "responses a second"),
         (showTime (percentile 0.5 latency), "median latency"),
         (showTime (percentile 0.99 latency), "99% within"),
-        (showFixed 1 (reportMeasured report) <> " / " <> showFixed 0 (reportOffered report), "measured / offered load"),
+        (showFixed 1 (measuredLoad result) <> " / " <> showFixed 0 (offeredLoad result), "measured / offered load"),
         (showCount (fromIntegral (totalErrors counted + totalRefused counted)), "errors")
       ]
     latency = resultLatency result
@@ -105,30 +101,28 @@ pageStyle =
       "td, th { padding: 4px 0; border-bottom: 1px solid var(--grid) } td:not(:first-child), th:not(:first-child) { text-align: right }"
     ]
 
-pictures :: Report -> [Chart]
-pictures report =
-  [ Chart "Latency by percentile" (Text.pack summary) [] (latencies report),
-    Chart "Responses over time" (Text.pack (resultName result)) [] (responses report)
+pictures :: Result -> [Chart]
+pictures result =
+  [ Chart "Latency by percentile" (Text.pack summary) [] (latencies result),
+    Chart "Responses over time" (Text.pack (resultName result)) [] (responses result)
   ]
   where
-    result = reportResult report
     summary =
-      showCount (reportRate report)
+      showCount (responseRate result)
         <> " responses a second, "
         <> showTime (percentile 0.5 (resultLatency result))
         <> " median, "
         <> showTime (percentile 0.99 (resultLatency result))
         <> " at 99%, "
-        <> showFixed 1 (reportMeasured report)
+        <> showFixed 1 (measuredLoad result)
         <> " of "
-        <> showFixed 0 (reportOffered report)
+        <> showFixed 0 (offeredLoad result)
         <> " requests in progress"
 
 -- Both axes are logarithmic, to show what is rare.
-latencies :: Report -> Content
-latencies report = Lines (Axis "part of the responses" Logarithmic parts) (Axis "latency" Logarithmic times) (map line curves)
+latencies :: Result -> Content
+latencies result = Lines (Axis "part of the responses" Logarithmic parts) (Axis "latency" Logarithmic times) (map line curves)
   where
-    result = reportResult report
     curves
       | isJust (resultRate result) = [("since sent", Look "amber" Solid False, resultService result), ("since due", Look "blue" Solid True, resultLatency result)]
       | otherwise = [("latency", Look "blue" Solid True, resultLatency result)]
@@ -139,9 +133,8 @@ latencies report = Lines (Axis "part of the responses" Logarithmic parts) (Axis 
     times = [(t, Text.pack (showTime (round t))) | t <- ticksOf Logarithmic (concat [[fromIntegral (max 1 (distributionLeast d)), fromIntegral (max 1 (distributionLargest d))] | (_, _, d) <- curves])]
 
 -- Responses, and errors if there are any, in each second.
-responses :: Report -> Content
-responses report = Lines (Axis "seconds" Linear []) (Axis "a second" Linear []) (Series "responses" (Look "blue" Solid True) (rates pointResponses) : [Series "errors" (Look "pink" Solid False) (rates pointErrors) | totalErrors (resultTotals result) > 0])
+responses :: Result -> Content
+responses result = Lines (Axis "seconds" Linear []) (Axis "a second" Linear []) (Series "responses" (Look "blue" Solid True) (rates pointResponses) : [Series "errors" (Look "pink" Solid False) (rates pointErrors) | totalErrors (resultTotals result) > 0])
   where
-    result = reportResult report
     points = Point 0 0 0 : filter ((> 0) . pointTime) (resultSeries result)
     rates f = [(fromIntegral (pointTime a + pointTime b) / 2e9, fromIntegral (f b - f a) * 1e9 / fromIntegral (pointTime b - pointTime a)) | (a, b) <- zip points (drop 1 points), pointTime b - pointTime a > 20_000_000]

@@ -1,10 +1,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : From the command line to a load
---
--- The options. Reads what they name, checks that it fits together, and renders the requests. An
--- error is one line.
+-- | From the command line to a load: the options, what they name, whether it fits together, and the
+-- rendered requests. An error is one line.
 module Weft.Cli.Load.Plan (Plan (..), makePlan, LoadOptions (..), Amount (..), loadOptions) where
 
 import Control.Exception (IOException, try)
@@ -28,6 +25,7 @@ import Weft.Http.Client.Url (parseUrl, renderUrl)
 import Weft.Http.Internal.Ascii (lowered)
 import Weft.Http.Internal.Types (Field (..), Method (..), lookupField)
 import Weft.Http.Response (BadField (..), checkField)
+import Weft.Kernel (parseBackend)
 
 data Plan = Plan
   { planTarget :: !Target,
@@ -170,7 +168,7 @@ loadOptions =
     <*> optional (strOption (long "ca" <> metavar "FILE" <> help "With https: trust the authorities in FILE (PEM) instead of the system's" <> action "file"))
     <*> option secondsOf (long "timeout" <> metavar "SECONDS" <> value (seconds 10) <> help "Time for a connection, and for a response to be complete (default: 10)")
     <*> option (number 0 1_000_000_000) (long "seed" <> metavar "N" <> value 1 <> help "What the choices at random begin with (default: 1)")
-    <*> option backend (long "backend" <> metavar "NAME" <> value Auto <> help "Event source: auto, epoll, io_uring or poll (default: auto, or what WEFT_BACKEND says)")
+    <*> option (eitherReader parseBackend) (long "backend" <> metavar "NAME" <> value Auto <> help "Event source: auto, epoll, io_uring or poll (default: auto, or what WEFT_BACKEND says)")
     <*> optional (option ownTcp (long "tcp" <> metavar "DEVICE,ADDRESS/PREFIX[@ROUTER][,ADDRESS/PREFIX[@ROUTER]][,FILE]" <> help "Use a TCP of its own with this address on a TUN device or an interface of Ethernet, not the system's"))
     <*> switch (long "json" <> help "Print the report as one JSON object")
     <*> switch (long "progress" <> help "Say on standard error how it goes, also if that is no terminal")

@@ -1,13 +1,11 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : The figures of a load
---
--- Computes the figures of a load and the warnings: was it really the server that was measured?
--- Renders them as text, and as one JSON object. Pure.
+-- | The figures of a load and the warnings, as text and as one JSON object. Pure.
 module Weft.Cli.Load.Report
-  ( Report (..),
-    reportOf,
+  ( responseRate,
+    measuredLoad,
+    offeredLoad,
+    warningsOf,
     succeeded,
     jsonReport,
     textReport,
@@ -30,24 +28,6 @@ import Weft.Cli.Load.Histogram
 import Weft.Cli.Load.Run
 import Weft.Cli.Load.Tally
 
-data Report = Report
-  { reportResult :: !Result,
-    -- | Responses per second.
-    reportRate :: !Double,
-    -- | Response bytes per second, including heads.
-    reportBytes :: !Double,
-    -- | The mean number of requests in progress: responses times their mean time, divided by the
-    -- time of the run (Kerneis & Chroboczek 2009, section 2).
-    reportMeasured :: !Double,
-    -- | The limit of requests in progress.
-    reportOffered :: !Double,
-    -- | This program's processor time, as a part of what its workers could use.
-    reportBusy :: !Double,
-    -- | This program's processor time per response, in nanoseconds.
-    reportCpuEach :: !Double,
-    reportWarnings :: ![String]
-  }
-
 -- | The percentiles shown, as parts of 1, and their names.
 percentiles :: [(Double, String)]
 percentiles = [(0.5, "50"), (0.75, "75"), (0.9, "90"), (0.95, "95"), (0.99, "99"), (0.999, "99.9"), (0.9999, "99.99")]
@@ -56,32 +36,43 @@ percentiles = [(0.5, "50"), (0.75, "75"), (0.9, "90"), (0.95, "95"), (0.99, "99"
 succeeded :: Totals -> Int
 succeeded counted = sum (take 3 (totalStatus counted))
 
-reportOf :: Result -> Report
-reportOf result =
-  Report
-    { reportResult = result,
-      reportRate = achieved,
-      reportBytes = fromIntegral (totalBytes counted) / elapsed,
-      reportMeasured = measured,
-      reportOffered = offered,
-      reportBusy = busy,
-      reportCpuEach = if handled == 0 then 0 else fromIntegral (usageCpu usage) / fromIntegral handled,
-      reportWarnings = warnings
-    }
-  where
-    achieved = fromIntegral responses / elapsed
-    counted = resultTotals result
-    usage = resultUsage result
-    responses = totalResponses counted
-    handled = responses + totalWarmup counted
-    elapsed = fromIntegral (resultElapsed result) / 1e9 :: Double
-    measured = fromIntegral responses * mean (resultService result) / 1e9 / elapsed
-    offered = fromIntegral (resultConnections result * resultDepth result)
-    busy = fromIntegral (usageCpu usage) / (fromIntegral (usageWall usage) * fromIntegral (resultWorkers result))
-    warnings = acceptQueue <> client <> schedule <> idle <> ["a signal ended it early" | resultInterrupted result]
+-- | Responses per second, and their bytes, including heads.
+responseRate, byteRate :: Result -> Double
+responseRate result = fromIntegral (totalResponses (resultTotals result)) / elapsed result
+byteRate result = fromIntegral (totalBytes (resultTotals result)) / elapsed result
 
+-- | In seconds.
+elapsed :: Result -> Double
+elapsed result = fromIntegral (resultElapsed result) / 1e9
+
+-- | The mean number of requests in progress, which is responses times their mean time, divided by
+-- the time of the run (Kerneis & Chroboczek 2009, section 2); and its limit.
+measuredLoad, offeredLoad :: Result -> Double
+measuredLoad result = responseRate result * mean (resultService result) / 1e9
+offeredLoad result = fromIntegral (resultConnections result * resultDepth result)
+
+-- | This program's processor time, as a part of what its workers could use.
+busyPart :: Result -> Double
+busyPart result = fromIntegral (usageCpu usage) / (fromIntegral (usageWall usage) * fromIntegral (resultWorkers result))
+  where
+    usage = resultUsage result
+
+-- | This program's processor time per response, in nanoseconds.
+cpuEach :: Result -> Double
+cpuEach result = if handled == 0 then 0 else fromIntegral (usageCpu (resultUsage result)) / fromIntegral handled
+  where
+    handled = totalResponses (resultTotals result) + totalWarmup (resultTotals result)
+
+-- | Was it really the server that was measured?
+warningsOf :: Result -> [String]
+warningsOf result = acceptQueue <> client <> schedule <> idle <> ["a signal ended it early" | resultInterrupted result]
+  where
+    usage = resultUsage result
+    measured = measuredLoad result
+    offered = offeredLoad result
+    busy = busyPart result
     -- The beginning and the end of a short run weigh too much.
-    meaningful = elapsed > 0.5 && responses > 100
+    meaningful = elapsed result > 0.5 && totalResponses (resultTotals result) > 100
     closed = isNothing (resultRate result)
     unused = closed && measured < 0.9 * offered
     overflows = fromMaybe 0 (usageOverflows usage)
@@ -107,7 +98,7 @@ reportOf result =
       [ "the schedule of " <> showCount rate <> " requests a second was not kept: " <> why
         | meaningful,
           Just rate <- [resultRate result],
-          achieved < 0.98 * rate || maybe False (\p -> elapsed > 1.05 * fromIntegral p / 1e9) (resultPlanned result)
+          responseRate result < 0.98 * rate || maybe False (\p -> elapsed result > 1.05 * fromIntegral p / 1e9) (resultPlanned result)
       ]
     why
       | busy > 0.9 = "this program could not send them in time (more with -t)"
@@ -119,10 +110,7 @@ reportOf result =
           idleAtStart i < idleWanted i
       ]
 
--- | Render nanoseconds.
---
--- >>> map showTime [950, 12345, 1500000, 2340000000]
--- ["950 ns","12.3 \181s","1.50 ms","2.34 s"]
+-- | Nanoseconds, as in @12.3 µs@.
 showTime :: Int -> String
 showTime n
   | n < 1_000 = show n <> " ns"
@@ -138,10 +126,7 @@ three x
   | x < 99.95 = showFixed 1 x
   | otherwise = showFixed 0 x
 
--- | Render a number, with separated thousands.
---
--- >>> map showCount [12.34, 123456.7]
--- ["12.3","123,457"]
+-- | A number, as in @12.3@ and @123,457@.
 showCount :: Double -> String
 showCount x
   | x < 999.5 = if x == fromIntegral (round x :: Int) then showFixed 0 x else three x
@@ -162,8 +147,8 @@ showFixed :: Int -> Double -> String
 showFixed digits x = showFFloat (Just digits) x ""
 
 -- | One object. Times are whole nanoseconds; the names of the members are stable (docs/load.md).
-jsonReport :: Report -> Value
-jsonReport report =
+jsonReport :: Result -> Value
+jsonReport result =
   object
     [ "url" .= resultName result,
       "connections" .= resultConnections result,
@@ -179,21 +164,20 @@ jsonReport report =
       "errors" .= object ([Key.fromString (errorText kind) .= n | (kind, n) <- totalErrorsBy counted] <> ["status" .= totalRefused counted]),
       "warmup_responses" .= totalWarmup counted,
       "reopened" .= totalReopened counted,
-      "responses_per_second" .= reportRate report,
-      "bytes_per_second" .= reportBytes report,
-      "measured_load" .= reportMeasured report,
-      "offered_load" .= reportOffered report,
+      "responses_per_second" .= responseRate result,
+      "bytes_per_second" .= byteRate result,
+      "measured_load" .= measuredLoad result,
+      "offered_load" .= offeredLoad result,
       "latency_ns" .= distribution (resultLatency result),
       "service_ns" .= distribution (resultService result),
       "connect_ns" .= distribution (resultConnect result),
       "series" .= [object ["time_ns" .= pointTime p, "responses" .= pointResponses p, "errors" .= pointErrors p] | p <- resultSeries result],
-      "client" .= object ["cpu_ns" .= usageCpu usage, "cpu_ns_per_response" .= reportCpuEach report, "busy" .= reportBusy report],
+      "client" .= object ["cpu_ns" .= usageCpu usage, "cpu_ns_per_response" .= cpuEach result, "busy" .= busyPart result],
       "system" .= object ["listen_overflows" .= usageOverflows usage, "retransmitted_segments" .= usageRetransmitted usage],
       "idle" .= fmap idle (resultIdle result),
-      "warnings" .= reportWarnings report
+      "warnings" .= warningsOf result
     ]
   where
-    result = reportResult report
     counted = resultTotals result
     usage = resultUsage result
     idle i =
@@ -214,31 +198,30 @@ jsonReport report =
           "largest" .= distributionLargest d
         ]
 
-textReport :: Report -> [String]
-textReport report =
+textReport :: Result -> [String]
+textReport result =
   [ resultName result,
     "  " <> manner result <> ", " <> plural (resultWorkers result) "worker",
     "",
-    "  requests    " <> showCount (fromIntegral responses) <> " in " <> showTime (resultElapsed result) <> ", " <> showCount (reportRate report) <> " a second, " <> showBytes (reportBytes report) <> "/s"
+    "  requests    " <> showCount (fromIntegral responses) <> " in " <> showTime (resultElapsed result) <> ", " <> showCount (responseRate result) <> " a second, " <> showBytes (byteRate result) <> "/s"
   ]
     <> [ "  status      " <> commas [showCount (fromIntegral n) <> " with " <> show d <> "xx" | (d, n) <- zip [1 :: Int ..] (totalStatus counted), n > 0]
          | responses /= at 2
        ]
     <> ["  errors      " <> commas [showCount (fromIntegral n) <> " " <> kind | (kind, n) <- errors, n > 0] | any ((> 0) . snd) errors]
-    <> ["  load        " <> showFixed 1 (reportMeasured report) <> " requests in progress on average (measured load), of " <> showFixed 0 (reportOffered report) <> " offered"]
+    <> ["  load        " <> showFixed 1 (measuredLoad result) <> " requests in progress on average (measured load), of " <> showFixed 0 (offeredLoad result) <> " offered"]
     <> [ "  connections " <> showCount (fromIntegral (distributionCount connected)) <> " opened in " <> showTime (percentile 0.5 connected) <> " (median) to " <> showTime (distributionLargest connected) <> reopened
          | distributionCount connected > 0
        ]
     <> ["  idle        " <> show (idleAtStart i) <> " open at the start, " <> show (idleAtEnd i) <> " at the end, " <> show (idleReopened i) <> " opened again" | Just i <- [resultIdle result]]
-    <> ["  client      " <> showTime (round (reportCpuEach report)) <> " of processor time for each request, " <> showFixed 0 (100 * reportBusy report) <> "% of " <> plural (resultWorkers result) "worker"]
+    <> ["  client      " <> showTime (round (cpuEach result)) <> " of processor time for each request, " <> showFixed 0 (100 * busyPart result) <> "% of " <> plural (resultWorkers result) "worker"]
     <> (if responses == 0 then [] else "" : table <> [""] <> histogram (resultLatency result))
     <> (if null warnings then [] else "" : map ("  warning: " <>) warnings)
   where
-    result = reportResult report
     counted = resultTotals result
     responses = totalResponses counted
     connected = resultConnect result
-    warnings = reportWarnings report
+    warnings = warningsOf result
     errors = [(errorText kind, n) | (kind, n) <- totalErrorsBy counted] <> [("status", totalRefused counted)]
     at d = totalStatus counted !! (d - 1)
     reopened = if totalReopened counted > 0 then ", " <> showCount (fromIntegral (totalReopened counted)) <> " because the server had closed one" else ""

@@ -1,11 +1,8 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : Running a load
---
--- The main thread starts the lanes, enforces their time limits, takes samples, and gathers the
--- counters. Each lane is a sequential thread over the state of "Weft.Cli.Load.Lane". There may be more
--- connections than one address has ports: on loopback every 127.0.0.x is local and has its own ports.
+-- | Running a load. The main thread starts the lanes, enforces their time limits, takes samples,
+-- and gathers the counters. There may be more connections than one address has ports: on loopback
+-- every 127.0.0.x has its own.
 module Weft.Cli.Load.Run (runLoad, Result (..), Point (..), IdleResult (..), Secure, securedWithin) where
 
 import Control.Monad (forM, forM_, replicateM, unless, void, when)
@@ -96,7 +93,7 @@ runLoad o plan secure address progress = do
           }
   tallies <- liftIO (replicateM workers newTally)
   lanes <- liftIO $ forM [0 .. connections - 1] $ \i -> newLane shared (tallies !! (i `mod` workers)) (loadSeed o * 1_000_003 + i)
-  dialer <- liftIO (newDialer (loadTimeout o) secure address)
+  dialer <- Dialer address secure (loadTimeout o) <$> liftIO (newCells 1)
   interrupted <- liftIO (newIORef False)
   allEnded <- newEvent
   running <- liftIO (newCells 1 >>= \cells -> cells <$ pokeCell cells 0 connections)
@@ -190,8 +187,7 @@ runLoad o plan secure address progress = do
 
 data Origin = Origin !Instant !Int
 
--- | Connect, send requests, receive responses, and connect again when a connection has ended, until
--- nothing is left to send.
+-- | Connect, send requests, receive responses, and connect again, until nothing is left to send.
 driveLane :: Origin -> Dialer -> Lane -> Thread ()
 driveLane origin dialer lane = connecting (milliseconds 10)
   where
@@ -257,8 +253,8 @@ idlersReopened (Idlers cells) = peekCell cells 1
 idlersFailed (Idlers cells) = peekCell cells 2
 
 -- | Open this number of connections, on all workers, and wait until each has opened or failed once,
--- at most for this time. They do nothing, as most clients of a real server, which must not become
--- slower by them (O'Sullivan & Tibell 2010, figure 2). One that the server closes is opened again.
+-- at most for this time. They do nothing, as most clients of a real server (O'Sullivan & Tibell
+-- 2010, figure 2). One that the server closes is opened again.
 openIdlers :: Scope -> Dialer -> Int -> Duration -> Thread Idlers
 openIdlers scope dialer count limit = do
   cells <- liftIO (newCells 4)
@@ -298,10 +294,6 @@ data Dialer = Dialer !SockAddr !Secure !Duration !Cells
 
 -- | Puts TLS around a connection, or nothing.
 type Secure = Transport -> Thread Transport
-
--- | A dialer for an address, with a limit of time for each connection.
-newDialer :: Duration -> Secure -> SockAddr -> IO Dialer
-newDialer limit secure address = Dialer address secure limit <$> newCells 1
 
 -- | A new connection without Nagle's algorithm; the caller closes the socket. Throws 'IOError'.
 dial :: Dialer -> Thread (Socket, Transport)

@@ -1,11 +1,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : The requests of a load
---
--- Requests are rendered before the load begins. With several, or with a range of numbers in a URL,
--- each connection chooses one at random and writes it to its buffer; otherwise all connections
--- send the same bytes.
+-- | The requests of a load, rendered before it begins. With several, or with a range of numbers in
+-- a URL, each connection chooses one at random; otherwise all send the same bytes.
 module Weft.Cli.Load.Source
   ( Pattern (..),
     parsePattern,

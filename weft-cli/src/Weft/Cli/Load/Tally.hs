@@ -1,11 +1,8 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : The counters of a load, and of the system meanwhile
---
--- One tally for each worker, so that workers do not share cache lines; readers add them up. Counters of
--- the kernel and the processor time of this process are read before and after: they distinguish a slow
--- server from a full listen queue and from a client that cannot keep up.
+-- | The counters of a load, one tally for each worker, so that workers do not share cache lines;
+-- and counters of the kernel and the processor time of this process, which tell a slow server from
+-- a full listen queue and from a client that cannot keep up.
 module Weft.Cli.Load.Tally
   ( Tally (..),
     newTally,

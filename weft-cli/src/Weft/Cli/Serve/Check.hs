@@ -1,8 +1,5 @@
--- |
--- Description : Checking a configuration
---
--- Compares what a configuration names with the file system, without listening. @weft serve
--- --check@ does so, and every start.
+-- | Checking what a configuration names in the file system, without listening. @weft serve --check@
+-- does so, and every start.
 module Weft.Cli.Serve.Check (checkConfig, checkFiles) where
 
 import Control.Monad (forM)

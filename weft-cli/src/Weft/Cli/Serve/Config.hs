@@ -1,8 +1,5 @@
--- |
--- Description : The configuration of weft serve
---
--- The configuration as data, with its defaults. The command line and configuration files change
--- it; "Weft.Cli.Serve.Keys" names its parts in files.
+-- | The configuration of weft serve, with its defaults. "Weft.Cli.Serve.Keys" names its parts in
+-- files.
 module Weft.Cli.Serve.Config
   ( Config (..),
     defaultConfig,

@@ -1,7 +1,4 @@
--- |
--- Description : Configuration files
---
--- From the bytes of a file to a configuration and its errors. Pure.
+-- | Configuration files. From the bytes of a file to a configuration and its errors. Pure.
 module Weft.Cli.Serve.File (readConfig) where
 
 import Control.Applicative ((<|>))

@@ -1,13 +1,9 @@
--- |
--- Description : Settings, and the readers of their values
---
--- A setting ('Key') has one description, from which come its key in a table of a configuration
--- file, its option on the command line, and its row in the manual. Reading a table finds all errors
--- in it, not only the first.
+-- | Settings, and the readers of their values. A setting ('Key') has one description, from which
+-- come its key in a file, its option, and its row in the manual. Reading a table finds all errors
+-- in it.
 module Weft.Cli.Serve.Reader
   ( -- * Settings
     Key (..),
-    key,
     keyOption,
     readTable,
     faultless,
@@ -65,30 +61,25 @@ data Argument v
     Argument !String (String -> Either String (IO v))
   deriving stock (Functor)
 
--- | A setting, which changes an @a@.
-data Key a = Key
+-- | A setting, which changes an @a@ by a value.
+data Key a = forall v.
+  Key
   { keyName :: !String,
-    keyWants :: !String,
+    -- | The names of its option, of which those of one letter are short.
+    keyOptions :: [String],
+    keyKind :: !(Kind v),
     -- | Its default, for the manual.
     keyDefault :: !String,
     -- | Its meaning, for the manual.
     keyHelp :: !String,
-    keyReader :: Reader (a -> a),
-    -- | The names of its option, of which those of one letter are short, and the option.
-    keyOptions :: [String],
-    keyArgument :: !(Maybe (Argument (a -> a)))
+    keySet :: v -> a -> a
   }
-
--- | A setting: its key, the names of its option, its kind, its default, its meaning, and its effect.
-key :: String -> [String] -> Kind v -> String -> String -> (v -> a -> a) -> Key a
-key name options kind def meaning set =
-  Key name (kindWants kind) def meaning (\place node -> set <$> kindReader kind place node) options (fmap set <$> kindArgument kind)
 
 -- | The option of a setting, if it has one.
 keyOption :: Key a -> Maybe (Parser (IO (a -> a)))
-keyOption k = case keyArgument k of
-  Just argument | not (null (keyOptions k)) -> Just (parser argument)
-  _ -> Nothing
+keyOption k@Key {keyKind = kind, keySet = set}
+  | null (keyOptions k) = Nothing
+  | otherwise = parser . fmap set <$> kindArgument kind
   where
     parser = \case
       Flag change -> flag' (pure change) (named <> explained)
@@ -105,9 +96,9 @@ readTable name keys elsewhere table = (concat problems, \a -> foldl (flip ($)) a
   where
     (problems, changes) = partitionEithers (map item (tableItems table))
     item i = case filter ((== itemKey i) . keyName) keys of
-      k : _ -> case keyReader k (itemPlace i) (itemNode i) of
+      Key {keyKind = kind, keySet = set} : _ -> case kindReader kind (itemPlace i) (itemNode i) of
         Left wrongs -> Left [Problem place (dotted (itemKey i) <> ": " <> said) | Problem place said <- wrongs]
-        Right change -> Right change
+        Right value -> Right (set value)
       [] -> Left [Problem (itemPlace i) (dotted (itemKey i) <> ": there is no such key; " <> hint (itemKey i))]
     dotted k = if null name then k else name <> "." <> k
     hint given = case (elsewhere given, nearest given (map keyName keys)) of

@@ -1,7 +1,4 @@
--- |
--- Description : The certificates of a service
---
--- Loads TLS certificates and keys from the files of a configuration.
+-- | The TLS certificates and keys of a service, from the files of a configuration.
 module Weft.Cli.Serve.Secure (loadSecure, reloadSecure, CannotLoad (..)) where
 
 import Control.Exception (Exception)
@@ -20,9 +17,8 @@ newtype CannotLoad = CannotLoad ByteString
 
 instance Exception CannotLoad
 
--- | Load the certificates, if any. The action gets messages for the operator, such as expired
--- certificates and the causes of failed handshakes; a registry counts the latter. Throws
--- 'CannotLoad'.
+-- | Load the certificates, if any. The action gets messages for the operator; a registry counts the
+-- causes of failed handshakes. Throws 'CannotLoad'.
 loadSecure :: (String -> IO ()) -> Maybe Registry -> TlsConfig -> Thread (Maybe TlsContext)
 loadSecure report registry config
   | null pairs = pure Nothing

@@ -1,8 +1,5 @@
--- |
--- Description : A service from its start to its end
---
--- Assembles sites, log, TLS, sockets and metrics as a configuration says, notifies the service
--- manager, and shuts the parts down in an order that loses nothing.
+-- | A service from its start to its end: assembles its parts as a configuration says, notifies the
+-- service manager, and shuts the parts down in an order that loses nothing.
 module Weft.Cli.Serve.Service (serving) where
 
 import Control.Monad (forM, forever, join, unless, void, when, (>=>))
@@ -47,9 +44,9 @@ import Weft.Tls.Server (TlsContext, tlsLayer)
 -- Answers whether it could accept connections until then. Throws 'IOError' for errors at the start.
 serving :: Config -> Maybe Succession -> Thread Bool
 serving config succession = do
-  -- First of all, so that no signal during the start is lost: SIGHUP loads again what can be, SIGTERM
-  -- and SIGINT drain, and the second one stops at once. The subscription stays open until the process
-  -- has ended, so that a late signal does not turn an orderly end into a failure.
+  -- First of all, so that no signal is lost: SIGHUP loads again what can be, SIGTERM and SIGINT
+  -- drain, and the second one stops at once. The subscription stays open until the process has
+  -- ended, so that a late signal does not turn an orderly end into a failure.
   signals <- openSignals [sigTERM, sigINT, sigHUP]
   notifier <- openNotifier reportToStderr
   -- What is wrong with the path is to be known before anything moves.
@@ -168,9 +165,9 @@ listenAt alone host port =
   listenOn alone host (show port) 4096 `catch` \e ->
     throwM (userError ("cannot listen on " <> fromMaybe "*" host <> " port " <> show port <> ": " <> ioe_description (e :: IOException)))
 
--- | The descriptors for clients, and for files that are kept open. An eighth is for the latter,
--- some are for files being sent, logs, metrics, the runtime and refused connections, and all
--- others are for clients. Asking for more clients leaves less for files.
+-- | The descriptors for clients, and for files that are kept open: an eighth is for the latter,
+-- some are for files being sent, logs, metrics, the runtime and refused connections. Asking for
+-- more clients leaves less for files.
 shareOfDescriptors :: ServerConfig -> IO (Int, Int)
 shareOfDescriptors conf = shares <$> raiseDescriptors
   where
@@ -199,8 +196,8 @@ awaitStop signals reload =
   nextSignal signals >>= \n ->
     when (n == sigHUP) (reload >> awaitStop signals reload)
 
--- | Fork a thread that waits for a second signal, announces it, sets the event, and then cuts off
--- every present and new connection.
+-- | Fork a thread that waits for a second signal, announces it, sets the event, and cuts off every
+-- connection.
 hasten :: Signals -> Thread () -> Thread () -> Server -> Thread Event
 hasten signals reload announce server = do
   event <- newEvent

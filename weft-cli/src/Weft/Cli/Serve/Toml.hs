@@ -1,9 +1,7 @@
 {-# LANGUAGE CPP #-}
 
--- |
--- Description : TOML with positions
---
--- A TOML document as a tree in which everything has its position, by toml-parser 1.3 or 2. Pure.
+-- | TOML with positions. A TOML document as a tree in which everything has its position, by
+-- toml-parser 1.3 or 2. Pure.
 module Weft.Cli.Serve.Toml
   ( Table (..),
     Item (..),

@@ -1,8 +1,5 @@
--- |
--- Description : @weft tcp@
---
--- For operators of a TCP of our own: what its connections do, the packets of a device as a file of
--- Wireshark's and tcpdump's, whatever program uses it, and the commands that make a device.
+-- | @weft tcp@, for operators of a TCP of our own: what its connections do, the packets of a device
+-- as a file for Wireshark and tcpdump, and the commands that make a device.
 module Weft.Cli.Tcp.Command (tcpCommand) where
 
 import Control.Exception (displayException)
@@ -100,8 +97,8 @@ setupLines own user removes
 
 -- | Write the packets of this device to the file (@-@: to standard output) until SIGINT or SIGTERM,
 -- or this number of packets; the file is complete whenever nothing passes. The numbers of packets
--- and of lost ones are said on standard error. What goes wrong is one line there and status 1; but
--- a reader of standard output that ends, ends this.
+-- and of lost ones, or what goes wrong (status 1), are one line on standard error; a reader of
+-- standard output that ends, ends this.
 captureTo :: String -> FilePath -> Maybe Int -> IO ()
 captureTo device path most = do
   outcome <- try . runWith defaultSettings {settingWorkers = Just 1} . withSignals [sigINT, sigTERM] $ \signals ->

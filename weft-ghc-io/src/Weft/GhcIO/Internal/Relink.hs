@@ -72,11 +72,9 @@ waitHandler event fd = unIO (probed (fd == minBound) (suspendedOr "threadWait" (
 
 delayHandler :: Int -> Code ()
 delayHandler time = unIO (probed (time == minBound) (suspendedOr "threadDelay" (originalDelay time) (sleep (microseconds (limited time)))))
-{-# OPAQUE delayHandler #-}
 
 closeHandler :: (Fd -> IO ()) -> Fd -> Code ()
 closeHandler close fd = unIO (probed (fd == minBound) (Descriptor.closeFdWith (originalClose close) fd))
-{-# OPAQUE closeHandler #-}
 
 -- | The action is the user's, so it must not be run again if it fails with 'CannotSuspend':
 -- whether this thread can be suspended is asked before.

@@ -1,57 +1,40 @@
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | A line of an access log, measured first and then written into memory of exactly its size (Note
--- [Measured pieces]), on the worker for each request. Pure.
+-- | A line of an access log, rendered on the worker for each request. Pure.
+--
+-- == Note [Measured pieces]
+--
+-- Log lines wait in a queue and should take no more memory than their text, so a piece, unlike a
+-- builder of @bytestring@, knows its length before it is written.
 module Weft.Http.AccessLog.Line
-  ( Line (..),
-    LineRequest (..),
-    LogFormat (..),
+  ( LogFormat (..),
     render,
     Stamp (..),
     stampOf,
   )
 where
 
+import Control.Monad (foldM, void, (>=>))
+import Data.Bits (unsafeShiftR, (.&.))
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
+import Data.ByteString.Internal qualified as I
+import Data.ByteString.Unsafe qualified as U
 import Data.Int (Int64)
+import Data.Word (Word8)
+import Foreign.Marshal.Utils (copyBytes)
+import Foreign.Ptr (Ptr, castPtr, plusPtr)
+import Foreign.Storable (poke)
 import Weft.Http.Date (HttpTime (..), formatDate, formatMinute)
-import Weft.Http.Internal.Address (addressOf, addressPiece, unmapped)
-import Weft.Http.Internal.Piece
-import Weft.Socket (SockAddr)
-
--- | The facts of a log line.
-data Line = Line
-  { lineClient :: !SockAddr,
-    -- | Seconds since 1970-01-01 UTC.
-    lineTime :: !Int64,
-    -- | 'Nothing' if the request could not be parsed.
-    lineRequest :: !(Maybe LineRequest),
-    lineStatus :: !Int,
-    -- | Octets of content sent.
-    lineBytes :: !Int64,
-    -- | Nanoseconds from the request to the end of its response, if measured.
-    lineDuration :: !(Maybe Int64),
-    -- | The version of TLS, such as @TLSv1.3@, if the connection has it.
-    lineTls :: !(Maybe ByteString)
-  }
-
--- | The request of a log line. A format evaluates only the fields that it shows.
-data LineRequest = LineRequest
-  { lineMethod :: ByteString,
-    lineTarget :: ByteString,
-    -- | Such as @HTTP\/1.1@.
-    lineVersion :: ByteString,
-    lineHost :: Maybe ByteString,
-    lineReferer :: Maybe ByteString,
-    lineUserAgent :: Maybe ByteString
-  }
+import Weft.Http.Internal.Address (Address (..), addressOf, renderAddress, unmapped)
+import Weft.Http.Internal.Ascii (decimalWidth, pokeDecimal)
+import Weft.Http.Server.Types
 
 -- | The format of a line.
 data LogFormat
-  = -- | The common log format: client, two dashes, time, request, status, octets; then the duration in
-    -- microseconds or a dash.
+  = -- | The common log format: client, two dashes, time, request or a dash, status, octets; then the
+    -- duration in microseconds.
     Common
   | -- | 'Common' with referrer and user agent, in quotes, before the duration.
     Combined
@@ -81,70 +64,130 @@ stampOf second =
     date = formatDate time
     part from count = B.take count (B.drop from date)
 
--- | Render one line, with its line end. The client's strings are escaped: no line end, and no quote in
--- a quoted part.
-render :: LogFormat -> Stamp -> Line -> ByteString
-render format stamp line = case format of
-  Common -> assemble (common stamp line <> duration <> bytes "\n")
+-- | Render one line, with its line end. The client's strings are escaped: no line end or quote in them.
+render :: LogFormat -> Stamp -> Entry -> ByteString
+render format stamp entry = case format of
+  Common -> assemble (common stamp entry <> duration entry <> bytes "\n")
   Combined ->
     assemble $
-      common stamp line
+      common stamp entry
         <> bytes "\""
-        <> field lineReferer
+        <> field "referer"
         <> bytes "\" \""
-        <> field lineUserAgent
+        <> field "user-agent"
         <> bytes "\" "
-        <> duration
+        <> duration entry
         <> bytes "\n"
-  Json -> assemble (json stamp line)
+  Json -> assemble (json stamp entry)
   where
-    field get = maybe (bytes "-") quotable (lineRequest line >>= get)
-    duration = maybe (bytes "-") (number . microseconds) (lineDuration line)
+    field name = maybe (bytes "-") quotable (entryRequest entry >>= requestField name)
 
 -- | The part that 'Common' and 'Combined' share, with a final space.
-common :: Stamp -> Line -> Piece
-common stamp line =
-  client line
+common :: Stamp -> Entry -> Piece
+common stamp entry =
+  client entry
     <> bytes " - - ["
     <> bytes (stampClock stamp)
     <> bytes "] \""
-    <> maybe (bytes "-") request (lineRequest line)
+    <> maybe (bytes "-") request (entryRequest entry)
     <> bytes "\" "
-    <> number (fromIntegral (lineStatus line))
+    <> number (fromIntegral (statusCode (entryStatus entry)))
     <> bytes " "
-    <> number (lineBytes line)
+    <> number (entryBytes entry)
     <> bytes " "
   where
-    request r = quotable (lineMethod r) <> bytes " " <> quotable (lineTarget r) <> bytes " " <> quotable (lineVersion r)
+    request r = quotable (methodName (requestMethod r)) <> bytes " " <> quotable (requestTarget r) <> bytes " " <> bytes (versionName r)
 
-json :: Stamp -> Line -> Piece
-json stamp line =
+json :: Stamp -> Entry -> Piece
+json stamp entry =
   bytes "{\"time\":\""
     <> bytes (stampIso stamp)
     <> bytes "\",\"client\":\""
-    <> client line
+    <> client entry
     <> bytes "\""
-    <> maybe mempty request (lineRequest line)
+    <> maybe mempty request (entryRequest entry)
     <> bytes ",\"status\":"
-    <> number (fromIntegral (lineStatus line))
+    <> number (fromIntegral (statusCode (entryStatus entry)))
     <> bytes ",\"bytes\":"
-    <> number (lineBytes line)
-    <> maybe mempty (\d -> bytes ",\"duration_us\":" <> number (microseconds d)) (lineDuration line)
-    <> text ",\"tls\":\"" (lineTls line)
+    <> number (entryBytes entry)
+    <> bytes ",\"duration_us\":"
+    <> duration entry
+    <> text ",\"tls\":\"" (securityVersion <$> (entryRequest entry >>= clientSecurity . requestClient))
     <> bytes "}\n"
   where
     request r =
-      text ",\"method\":\"" (Just (lineMethod r))
-        <> text ",\"target\":\"" (Just (lineTarget r))
-        <> text ",\"version\":\"" (Just (lineVersion r))
-        <> text ",\"host\":\"" (lineHost r)
-        <> text ",\"referer\":\"" (lineReferer r)
-        <> text ",\"user_agent\":\"" (lineUserAgent r)
+      text ",\"method\":\"" (Just (methodName (requestMethod r)))
+        <> text ",\"target\":\"" (Just (requestTarget r))
+        <> text ",\"version\":\"" (Just (versionName r))
+        <> text ",\"host\":\"" (requestHost r)
+        <> text ",\"referer\":\"" (requestField "referer" r)
+        <> text ",\"user_agent\":\"" (requestField "user-agent" r)
     text name = maybe mempty (\value -> bytes name <> jsonText value <> bytes "\"")
 
--- | The address without its port; mapped IPv4 as IPv4. Unix-domain sockets have none.
-client :: Line -> Piece
-client line = maybe (bytes "unix:") (addressPiece . unmapped) (addressOf (lineClient line))
+versionName :: Request -> ByteString
+versionName r = case requestVersion r of Http10 -> "HTTP/1.0"; Http11 -> "HTTP/1.1"
 
-microseconds :: Int64 -> Int64
-microseconds = (`quot` 1000)
+-- | The address without its port; mapped IPv4 as IPv4. Unix-domain sockets have none.
+client :: Entry -> Piece
+client entry = case unmapped <$> addressOf (entryPeer entry) of
+  Nothing -> bytes "unix:"
+  Just (IPv4 n) -> part 24 n <> bytes "." <> part 16 n <> bytes "." <> part 8 n <> bytes "." <> part 0 n
+  Just address -> bytes (renderAddress address)
+  where
+    part by n = number (fromIntegral (n `unsafeShiftR` by .&. 0xff))
+
+-- | In microseconds.
+duration :: Entry -> Piece
+duration entry = number (entryDuration entry `quot` 1000)
+
+-- | A length, and a writer of that many bytes that returns the position after them.
+data Piece = Piece !Int (Ptr Word8 -> IO (Ptr Word8))
+
+instance Semigroup Piece where
+  Piece m f <> Piece n g = Piece (m + n) (f >=> g)
+
+instance Monoid Piece where
+  mempty = Piece 0 pure
+
+assemble :: Piece -> ByteString
+assemble (Piece size write) = I.unsafeCreate size (void . write)
+
+bytes :: ByteString -> Piece
+bytes text = Piece (B.length text) $ \p -> U.unsafeUseAsCStringLen text $ \(from, n) -> (p `plusPtr` n) <$ copyBytes p (castPtr from) n
+
+-- | A number in decimal; negative numbers as 0.
+number :: Int64 -> Piece
+number n = Piece (decimalWidth n) (\p -> (p `plusPtr` decimalWidth n) <$ pokeDecimal p n)
+
+-- | Text for a quoted part: a backslash before quotes and backslashes, @\\xhh@ outside visible ASCII.
+quotable :: ByteString -> Piece
+quotable text = if isPlain text then bytes text else escaping (\b -> b < 0x20 || b >= 0x7f) [0x5c, 0x78] text
+
+-- | Text for a JSON string: @\\u00hh@ for control characters, and a backslash before quotes and
+-- backslashes. UTF-8 is kept; in other text, or with C1 controls, bytes from 128 on are ISO 8859-1.
+jsonText :: ByteString -> Piece
+jsonText text
+  | isPlain text = bytes text
+  | otherwise = escaping (\b -> b < 0x20 || b == 0x7f || (b >= 0x80 && not whole)) [0x5c, 0x75, 0x30, 0x30] text
+  where
+    whole = B.isValidUtf8 text && not (secondControls text)
+
+-- | Does this UTF-8 text contain a character from 128 to 159?
+secondControls :: ByteString -> Bool
+secondControls text = or (zipWith (\a b -> a == 0xc2 && b < 0xa0) (B.unpack text) (drop 1 (B.unpack text)))
+
+-- | Is the text visible ASCII and spaces without quotes or backslashes?
+isPlain :: ByteString -> Bool
+isPlain = B.all (\b -> b >= 0x20 && b < 0x7f && b /= 0x22 && b /= 0x5c)
+
+-- | A backslash before quotes and backslashes, and a prefix and two digits for the bytes of the test.
+escaping :: (Word8 -> Bool) -> [Word8] -> ByteString -> Piece
+escaping isSpecial prefix text =
+  Piece (B.foldl' (\n b -> n + length (escaped b)) 0 text) (\p -> B.foldl' (\go b -> go >>= put (escaped b)) (pure p) text)
+  where
+    escaped b
+      | b == 0x22 || b == 0x5c = [0x5c, b]
+      | isSpecial b = prefix <> map hexDigit [b `quot` 16, b `rem` 16]
+      | otherwise = [b]
+    put written p = foldM (\q b -> (q `plusPtr` 1) <$ poke q b) p written
+    hexDigit n = if n < 10 then 0x30 + n else 0x57 + n

@@ -2,8 +2,7 @@
 
 -- | The thread that writes an access log, each batch in one system call, and its queue. Enqueueing is one
 -- atomic exchange and never waits; the writer takes everything at once, and reopens its file where a request
--- in the queue asks for it. Not fast-logger, whose single writer dies on @\/dev\/full@, so that the queue
--- grows and a flush never ends.
+-- in the queue asks for it. Not fast-logger, whose writer dies on @\/dev\/full@, and a flush never ends.
 module Weft.Http.AccessLog.Writer
   ( LogTarget (..),
     LogOutput,
@@ -93,23 +92,18 @@ askClose queue = suspend "the access log to be written" $ \waiter -> step queue 
 droppedSoFar :: Queue -> IO Int
 droppedSoFar (Queue ref) = pendingLost <$> readIORef ref
 
--- | Take all in one step, oldest first: each line is in one batch, and a request to reopen is in the
--- batch of the lines that were enqueued before it.
+-- | Take all in one step, oldest first. A request to reopen is in the batch of the lines before it.
 takeBatch :: Queue -> IO Pending
 takeBatch (Queue ref) = atomicModifyIORef' ref $ \p ->
   ( p {pendingLines = [], pendingBytes = 0, pendingRefused = 0, pendingReopen = []},
     p {pendingLines = reverse (pendingLines p), pendingReopen = reverse (pendingReopen p)}
   )
 
--- | Wait until the queue holds lines or requests.
 awaitBatch :: Queue -> Thread ()
 awaitBatch queue = suspend "access log entries" $ \waiter -> step queue $ \p ->
   case pendingState p of
     Open | null (pendingLines p), null (pendingReopen p) -> (p {pendingWriter = Just waiter}, pure ())
     _ -> (p, answer () waiter)
-
-countLost :: Queue -> Int -> IO ()
-countLost queue n = step queue (\p -> (p {pendingLost = pendingLost p + n}, pure ()))
 
 -- | Close the queue as the writer ends: later requests are answered at once.
 finish :: Queue -> Waiter () -> IO ()
@@ -171,7 +165,7 @@ writer report queue output = go (Writing output False Nothing)
           let done = B.take count text
               torn = if B.null done then writingTorn before else C.last done /= '\n'
               missing = length (pendingLines batch) - (C.count '\n' done - (if count > 0 then length start else 0))
-          liftIO (when (missing > 0) (countLost queue missing))
+          liftIO . when (missing > 0) $ step queue (\p -> (p {pendingLost = pendingLost p + missing}, pure ()))
           lost (pendingRefused batch + missing) failure before {writingTorn = torn}
 
     -- Reports once when a spell of lost lines begins, and once when it ends.

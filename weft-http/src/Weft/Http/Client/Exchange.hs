@@ -1,8 +1,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- | One request and its response on one connection. The content is received on demand, so that back
--- pressure reaches the server. A second thread sends a long body: a server may answer before it has
--- received all of it.
+-- pressure reaches the server. A second thread sends a long body: a server may answer in the middle.
 module Weft.Http.Client.Exchange
   ( exchange,
     TimeLimits (..),
@@ -19,7 +18,7 @@ import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.ByteString.Char8 qualified as C
 import Data.Int (Int64)
-import Data.Maybe (isJust)
+import Data.Maybe (catMaybes, isJust)
 import Numeric (showHex)
 import Weft
 import Weft.Event
@@ -38,19 +37,17 @@ import Weft.Timeout (timeout, timeoutAt)
 
 data TimeLimits = TimeLimits
   { clockTimeouts :: !ClientTimeouts,
-    -- | The deadline of the whole request.
     clockEnd :: !(Maybe Instant)
   }
 
 -- | Limit an action to the time of its phase; throws 'TimedOut'.
 within :: TimeLimits -> ClientPhase -> Thread a -> Thread a
-within clock phase body = case (limit, clockEnd clock) of
-  (Nothing, Nothing) -> body
-  (Nothing, Just end) -> limited end
-  (Just d, Nothing) -> now >>= limited . after d
-  (Just d, Just end) -> now >>= limited . min end . after d
+within clock phase body = do
+  own <- traverse (\d -> after d <$> now) limit
+  case catMaybes [own, clockEnd clock] of
+    [] -> body
+    ends -> timeoutAt (minimum ends) body >>= maybe (throwM (TimedOut phase)) pure
   where
-    limited end = timeoutAt end body >>= maybe (throwM (TimedOut phase)) pure
     limit = case phase of
       Waiting -> Nothing
       Connecting -> Just (timeoutConnect timeouts)
@@ -104,10 +101,6 @@ newtype Unanswered = Unanswered HttpError
 
 instance Exception Unanswered
 
--- | In octets. A second thread sends longer bodies.
-sentAtOnce :: Int
-sentAtOnce = 16 * 1024
-
 exchange :: Limits -> TimeLimits -> Lease -> ClientRequest -> ByteString -> (ClientResponse -> Thread a) -> Thread (a, Verdict)
 exchange limits clock lease request h use = do
   state <- newRef Over
@@ -126,14 +119,14 @@ exchange limits clock lease request h use = do
       isSent = \case Sent _ -> True; _ -> False
       became outcome = now >>= atomicWriteRef sending . outcome
       send pieces = within clock Sending (sendPieces connection pieces)
-      -- A server may refuse a request, and close, before it has received all; its response may have
-      -- arrived.
+      -- A server may refuse a request, and close, before it has all of it; its response may be here.
       sendOr failed act = act `catch` \e -> failed (e :: IOException)
+      sendUnlessClosed = sendOr (\_ -> became SendFailed)
       inline pieces = do
-        sendOr (\_ -> became SendFailed) (send pieces >> became Sent)
+        sendUnlessClosed (send pieces >> became Sent)
         answered (pure ()) (pure ())
       apart body = do
-        sendOr (\_ -> became SendFailed) (send [h])
+        sendUnlessClosed (send [h])
         goAhead <- newEvent
         unless (requestExpectContinue request) (set goAhead)
         withScope $ \scope -> do
@@ -144,7 +137,6 @@ exchange limits clock lease request h use = do
               Right () -> became Sent
               Left e
                 | Just (SomeAsyncException _) <- fromException e -> throwM e
-                | Just Cancelled <- fromException e -> throwM e
                 | Just (NotTaken _) <- fromException e -> became SendFailed
                 | otherwise -> atomicWriteRef sending (BodyFailed e) >> closeConnection connection
           answered (set goAhead) $ do
@@ -163,12 +155,11 @@ exchange limits clock lease request h use = do
   flip finally (writeRef state Over) . handle blamed $ case requestBody request of
     Empty -> inline [h]
     Whole bytes
-      | B.length bytes <= sentAtOnce && not expects -> inline [h, bytes]
+      | B.length bytes <= 16 * 1024 && not expects -> inline [h, bytes]
       | otherwise -> apart (\out -> mapM_ out (inPieces bytes))
     Streamed (Just n) produce -> apart (counted n produce)
     Streamed Nothing produce -> apart (\out -> produce out >> sendOr (throwM . NotTaken) (send ["0\r\n\r\n"]))
 
--- | The connection refused bytes of the body.
 newtype NotTaken = NotTaken IOException
   deriving stock (Show)
 
@@ -198,19 +189,16 @@ counted n produce out = do
   rest <- readRef left
   unless (rest == 0) (throwM (InvalidLength n))
 
--- | Receive the head of the final response; may the connection serve another request? The action runs
--- on the first interim response.
+-- | Receive the final head; may another request follow? The action runs on an interim response.
 receiveHead :: Limits -> ResponseInput -> ClientRequest -> Thread () -> Thread (ClientResponse, Bool)
 receiveHead limits input request interim = do
   (h, rest) <- go (0 :: Int) 0 B.empty
   writeRef (inputState input) $ case headExtent h of
-    Framed framing -> content framing rest
+    Framed NoBody -> Ended rest
+    Framed framing -> Content (bodyDecoder limits framing) rest
     UntilClose -> ToTheEnd rest
   pure (ClientResponse (headStatus h) (headVersion h) (headFields h) (requestUrl request) input, isReusable h)
   where
-    content framing rest = case framing of
-      NoBody -> Ended rest
-      _ -> Content (bodyDecoder limits framing) rest
     go passed scanned have = case if B.null have then IncompleteResponse 0 else parseResponse limits (requestMethod request) scanned have of
       BadResponse fault -> throwM (MalformedResponse fault)
       ParsedResponse h n
@@ -242,10 +230,9 @@ patiently input body = do
     clock = inputClock input
     -- Sending has time limits of its own.
     since' t = \case
-      Unsent -> t
       Sent at -> at
       SendFailed at -> at
-      BodyFailed _ -> t
+      _ -> t
 
 receiveSome :: ResponseInput -> ClientPhase -> Thread ByteString
 receiveSome input phase = do

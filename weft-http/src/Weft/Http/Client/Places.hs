@@ -5,7 +5,8 @@
 --
 -- Invariant: no waiter could be served. So a newcomer served at once has overtaken none that could be.
 module Weft.Http.Client.Places
-  ( Places,
+  ( Places (..),
+    Host (..),
     noPlaces,
     Bounds (..),
 
@@ -20,11 +21,8 @@ module Weft.Http.Client.Places
     close,
 
     -- * Looking
-    isClosed,
-    openCount,
     idleCount,
-    waitingCount,
-    isSound,
+    candidates,
   )
 where
 
@@ -69,18 +67,18 @@ data Grant c = Reuse !c | Open
 -- | Work for the caller after a change.
 data Orders c w = Orders
   { ordersGranted :: [(w, Grant c)],
-    -- | Idle connections to close.
     ordersClosing :: [c]
   }
 
 -- | Enqueue a waiter; the number identifies it to 'withdraw'.
 ask :: Bounds -> Target -> w -> Places c w -> (Places c w, (Int, Orders c w))
-ask bounds target w places = (places', (turn, orders))
+ask bounds target w places = numbered places $ \turn -> settle bounds . atHost target (\h -> h {hostWaiting = hostWaiting h :|> (turn, w)})
+
+-- | Make a change with the next number, and return that, too.
+numbered :: Places c w -> (Int -> Places c w -> (Places c w, a)) -> (Places c w, (Int, a))
+numbered places change = (turn,) <$> change turn places {placesTurn = turn + 1}
   where
     turn = placesTurn places
-    (places', orders) =
-      settle bounds . atHost target (\h -> h {hostWaiting = hostWaiting h :|> (turn, w)}) $
-        places {placesTurn = turn + 1}
 
 -- | Remove a waiter; 'False' if it was already served.
 withdraw :: Target -> Int -> Places c w -> (Places c w, Bool)
@@ -91,10 +89,8 @@ withdraw target turn places = case Seq.findIndexL ((== turn) . fst) (hostWaiting
 -- | Make a connection idle; the number identifies it to 'removeIdle'.
 giveBack :: Bounds -> Target -> c -> Places c w -> (Places c w, (Int, Orders c w))
 giveBack bounds target c places
-  | placesClosed places = (\orders -> (turn, orders {ordersClosing = c : ordersClosing orders})) <$> giveUp bounds target places
-  | otherwise = (turn,) <$> settle bounds (atHost target (\h -> h {hostIdle = (turn, c) :<| hostIdle h}) places {placesTurn = turn + 1})
-  where
-    turn = placesTurn places
+  | placesClosed places = (\orders -> (0, orders {ordersClosing = c : ordersClosing orders})) <$> giveUp bounds target places
+  | otherwise = numbered places $ \turn -> settle bounds . atHost target (\h -> h {hostIdle = (turn, c) :<| hostIdle h})
 
 -- | Release the place of a connection that is closed or was never opened.
 giveUp :: Bounds -> Target -> Places c w -> (Places c w, Orders c w)
@@ -108,32 +104,12 @@ removeIdle bounds target turn places = case Seq.findIndexL ((== turn) . fst) (ho
 
 -- | Close the pool: it keeps no connection from now on, and returns the idle ones.
 close :: Places c w -> (Places c w, [c])
-close places =
-  ( places
-      { placesHosts = Map.mapMaybe (nonEmpty . (\h -> h {hostIdle = Seq.empty, hostOpen = hostOpen h - Seq.length (hostIdle h)})) (placesHosts places),
-        placesOpen = placesOpen places - idleCount places,
-        placesClosed = True
-      },
-    [c | h <- Map.elems (placesHosts places), (_, c) <- foldr (:) [] (hostIdle h)]
-  )
+close places = case evict places of
+  (_, []) -> (places {placesClosed = True}, [])
+  (fewer, gone) -> (gone <>) <$> close fewer
 
-isClosed :: Places c w -> Bool
-isClosed = placesClosed
-
-openCount, idleCount, waitingCount :: Places c w -> Int
-openCount = placesOpen
-idleCount = sum . map (Seq.length . hostIdle) . Map.elems . placesHosts
-waitingCount = sum . map (Seq.length . hostWaiting) . Map.elems . placesHosts
-
--- | Do the invariants hold? For tests.
-isSound :: Bounds -> Places c w -> Bool
-isSound bounds places =
-  placesOpen places == sum (map hostOpen hosts)
-    && placesOpen places <= boundTotal bounds
-    && all (\h -> hostOpen h <= boundEach bounds && Seq.length (hostIdle h) <= hostOpen h) hosts
-    && null (candidates bounds places)
-  where
-    hosts = Map.elems (placesHosts places)
+idleCount :: Places c w -> Int
+idleCount = sum . fmap (Seq.length . hostIdle) . placesHosts
 
 hostAt :: Target -> Places c w -> Host c w
 hostAt target = fromMaybe emptyHost . Map.lookup target . placesHosts
@@ -177,7 +153,6 @@ candidates bounds places =
   where
     roomy = placesOpen places < boundTotal bounds || not (all (Seq.null . hostIdle) (placesHosts places))
 
--- | Remove the connection that has been idle longest.
 evict :: Places c w -> (Places c w, [c])
 evict places = case [(turn, c, target, idle) | (target, h) <- Map.toList (placesHosts places), idle :|> (turn, c) <- [hostIdle h]] of
   [] -> (places, [])

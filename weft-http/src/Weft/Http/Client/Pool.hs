@@ -4,8 +4,8 @@
 -- A thread watches each idle connection and closes it in time, so that no request meets a dead one. One
 -- thread at a time receives or watches, and one sends; both can be cancelled.
 module Weft.Http.Client.Pool
-  ( Pool,
-    withPool,
+  ( Client (poolSettings),
+    withClient,
     withConnection,
     Lease (..),
     Verdict (..),
@@ -26,13 +26,11 @@ import Data.ByteString qualified as B
 import Data.ByteString.Char8 qualified as C
 import Data.Foldable (for_)
 import Weft
-import Weft.Buffer (newBuffer)
 import Weft.Event
 import Weft.Http.Client.Places (Bounds (..), Grant (..), Orders (..), Places)
 import Weft.Http.Client.Places qualified as Places
 import Weft.Http.Client.Types
 import Weft.Http.Transport
-import Weft.Internal.Core.Buffer (unsafeFreeze)
 import Weft.MVar
 import Weft.Mask (interruptible, uninterruptibleMask_)
 import Weft.Ref
@@ -66,12 +64,7 @@ connectPlain target = mask $ \restore -> do
 
 -- | Wait for bytes; empty at the end of the stream.
 receiveSome :: ClientConnection -> Thread ByteString
-receiveSome c = do
-  buffer <- liftIO (newBuffer room)
-  n <- transportReceive (connectionTransport c) buffer 0 room
-  unsafeFreeze buffer n
-  where
-    room = 16_384
+receiveSome c = receiveBytes (connectionTransport c) 16_384
 
 sendPieces :: ClientConnection -> [ByteString] -> Thread ()
 sendPieces c = go . filter (not . B.null)
@@ -80,9 +73,7 @@ sendPieces c = go . filter (not . B.null)
 
 -- | Wait until the idle connection is useless: the server closed it, or sent something unasked.
 watchIdle :: ClientConnection -> Thread ()
-watchIdle c = do
-  buffer <- liftIO (newBuffer 1)
-  void (transportReceive (connectionTransport c) buffer 0 1)
+watchIdle c = void (receiveBytes (connectionTransport c) 1)
 
 -- | End the stream in order (waiting at most a second) and close an idle connection.
 endConnection :: ClientConnection -> Thread ()
@@ -92,17 +83,16 @@ endConnection c = void (try @_ @IOException (timeout (seconds 1) (transportEnd (
 closeConnection :: ClientConnection -> Thread ()
 closeConnection = closeSocket . connectionSocket
 
-data Pool = Pool
+-- | A pool of connections with its settings.
+data Client = Client
   { poolBounds :: !Bounds,
     poolSettings :: !ClientSettings,
     poolScope :: !Scope,
     poolPlaces :: !(Ref (Places Idle Waiter))
   }
 
--- | An idle connection and the thread that watches it.
 data Idle = Idle !ClientConnection !(Child ())
 
--- | Receives what was granted.
 type Waiter = MVar (Grant Idle)
 
 data Lease = Lease
@@ -114,37 +104,39 @@ data Lease = Lease
 data Verdict = Keep | Discard
   deriving stock (Eq, Show)
 
-withPool :: ClientSettings -> (Pool -> Thread a) -> Thread a
-withPool settings body = withScope $ \scope -> do
+-- | A client for the duration of the body, whose idle connections are closed afterwards.
+withClient :: ClientSettings -> (Client -> Thread a) -> Thread a
+withClient settings body = withScope $ \scope -> do
   places <- newRefNamed "connections of a client" Places.noPlaces
-  let pool = Pool (Bounds (max 1 (clientConnections settings)) (max 1 (clientConnectionsPerTarget settings))) settings scope places
+  let pool = Client (Bounds (max 1 (clientConnections settings)) (max 1 (clientConnectionsPerTarget settings))) settings scope places
   body pool `finally` do
     idle <- map (\(Idle connection _) -> connection) <$> atomicModifyRef places Places.close
     -- To end one waits for its other end, and may be interrupted.
     mapM_ endConnection idle `onException` uninterruptibleMask_ (mapM_ closeConnection idle)
 
-openConnections :: Pool -> Thread Int
-openConnections pool = Places.openCount <$> atomicReadRef (poolPlaces pool)
+-- | Connections open or being opened, idle ones included.
+openConnections :: Client -> Thread Int
+openConnections pool = Places.placesOpen <$> atomicReadRef (poolPlaces pool)
 
-idleConnections :: Pool -> Thread Int
+-- | Idle connections.
+idleConnections :: Client -> Thread Int
 idleConnections pool = Places.idleCount <$> atomicReadRef (poolPlaces pool)
 
 -- | Lease a connection, a new one if the flag is set. The verdict decides whether it is kept; an
 -- exception closes it. The function limits the time of each phase.
-withConnection :: Pool -> Bool -> (forall x. ClientPhase -> Thread x -> Thread x) -> Target -> (Lease -> Thread (a, Verdict)) -> Thread a
+withConnection :: Client -> Bool -> (forall x. ClientPhase -> Thread x -> Thread x) -> Target -> (Lease -> Thread (a, Verdict)) -> Thread a
 withConnection pool new limited target body = mask $ \restore -> do
   lease <- obtain pool new limited target
-  let gone = closeConnection (leaseConnection lease) `finally` leave pool target
+  let gone = lose pool target (leaseConnection lease)
   (a, verdict) <- restore (body lease) `onException` gone
   case verdict of
     Keep | clientIdle (poolSettings pool) > mempty -> a <$ keep pool target (leaseConnection lease)
     _ -> a <$ gone
 
 -- | Wait for a place and a connection. Called masked; waiting is interruptible.
-obtain :: Pool -> Bool -> (forall x. ClientPhase -> Thread x -> Thread x) -> Target -> Thread Lease
+obtain :: Client -> Bool -> (forall x. ClientPhase -> Thread x -> Thread x) -> Target -> Thread Lease
 obtain pool new limited target = do
-  over <- Places.isClosed <$> atomicReadRef (poolPlaces pool)
-  if over then throwM ClientOver else waitForPlace >>= use
+  unlessOver pool waitForPlace >>= use
   where
     waitForPlace = do
       waiter <- newEmptyMVarNamed "a connection"
@@ -157,41 +149,42 @@ obtain pool new limited target = do
       unless mine $
         uninterruptibleMask_ (takeMVar waiter) >>= \case
           Open -> leave pool target
-          Reuse (Idle connection watch) -> do
-            cancel (childThread watch)
-            closeConnection connection `finally` leave pool target
+          Reuse (Idle connection watch) -> cancel (childThread watch) >> lose pool target connection
     use = \case
       Open -> open
       Reuse (Idle connection watch) -> do
         cancel (childThread watch)
         -- Only one thread may wait for input. A watch that has ended by itself saw the connection end.
-        alive <- either (const True) (const False) <$> resultOf watch `onException` lose connection
-        if alive && not new
-          then pure (Lease connection True)
-          else do
-            closeConnection connection `onException` leave pool target
-            if new then open else leave pool target >> waitForPlace >>= use
-    open = flip onException (leave pool target) $ do
-      over <- Places.isClosed <$> atomicReadRef (poolPlaces pool)
-      if over
-        then throwM ClientOver
-        else (`Lease` False) <$> (limited Connecting (connectTo (poolSettings pool) target) `catch` failed)
+        alive <- either (const True) (const False) <$> resultOf watch `onException` lose pool target connection
+        if
+          | alive && not new -> pure (Lease connection True)
+          | new -> closeConnection connection `onException` leave pool target >> open
+          | otherwise -> lose pool target connection >> waitForPlace >>= use
+    open = flip onException (leave pool target) . unlessOver pool $ (`Lease` False) <$> (limited Connecting (connectTo (poolSettings pool) target) `catch` failed)
     failed e = throwM (ConnectFailed target (e :: IOException))
-    lose connection = closeConnection connection `finally` leave pool target
+
+-- | Throws 'ClientOver' if the pool is closed.
+unlessOver :: Client -> Thread a -> Thread a
+unlessOver pool act = do
+  over <- Places.placesClosed <$> atomicReadRef (poolPlaces pool)
+  if over then throwM ClientOver else act
+
+lose :: Client -> Target -> ClientConnection -> Thread ()
+lose pool target connection = closeConnection connection `finally` leave pool target
 
 -- | Release the place of a connection that is closed or was never opened.
-leave :: Pool -> Target -> Thread ()
+leave :: Client -> Target -> Thread ()
 leave pool target = atomicModifyRef (poolPlaces pool) (Places.giveUp (poolBounds pool) target) >>= carryOut
 
 -- | Make a connection idle. Called masked.
-keep :: Pool -> Target -> ClientConnection -> Thread ()
+keep :: Client -> Target -> ClientConnection -> Thread ()
 keep pool target connection = do
   entered <- newEvent
   number <- newRef (0 :: Int)
   -- The watch inherits the mask and is interruptible only where it waits.
   try (forkDaemonIn (poolScope pool) (interruptible (wait entered) >> watching number)) >>= \case
     -- The client ended before its last user.
-    Left (_ :: ScopeEnded) -> closeConnection connection `finally` leave pool target
+    Left (_ :: ScopeEnded) -> lose pool target connection
     Right watch -> do
       (turn, orders) <- atomicModifyRef (poolPlaces pool) (Places.giveBack (poolBounds pool) target (Idle connection watch))
       writeRef number turn
@@ -199,12 +192,10 @@ keep pool target connection = do
       set entered
   where
     watching number = do
-      void (interruptible (timeout (clientIdle (poolSettings pool)) (watchIdle connection)) `catch` \e -> pure (Just (ignored e)))
+      void (try @_ @IOException (interruptible (timeout (clientIdle (poolSettings pool)) (watchIdle connection))))
       n <- readRef number
       removed <- atomicModifyRef (poolPlaces pool) (Places.removeIdle (poolBounds pool) target n)
       for_ removed $ \orders -> interruptible (endConnection connection) `finally` carryOut orders
-    ignored :: IOException -> ()
-    ignored _ = ()
 
 -- | Carry out all orders, uninterruptibly: the waiters depend on it.
 carryOut :: Orders Idle Waiter -> Thread ()

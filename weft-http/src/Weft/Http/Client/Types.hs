@@ -72,13 +72,10 @@ data ClientRequest = ClientRequest
 
 -- | The body of a request.
 data ClientRequestBody
-  = -- | No body.
-    Empty
-  | -- | These bytes.
-    Whole !ByteString
+  = Empty
+  | Whole !ByteString
   | -- | Content produced while it is sent, by calls of the given function: of a known length, which
-    -- must be kept, or chunked. The producer runs on a thread of its own, and is cancelled when the
-    -- response ends.
+    -- must be kept, or chunked. The producer's own thread is cancelled when the response ends.
     Streamed !(Maybe Int64) ((ByteString -> Thread ()) -> Thread ())
 
 isReplayable :: ClientRequestBody -> Bool

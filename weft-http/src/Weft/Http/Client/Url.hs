@@ -43,7 +43,6 @@ from scheme rest
       | otherwise = B.drop 1 <$> C.break (== ':') hostAndPort
     done n = Right (Url (Target scheme (lowered host) n) (rooted path))
 
--- | A path and query that begin with a slash.
 rooted :: ByteString -> ByteString
 rooted path = if "/" `B.isPrefixOf` path then path else "/" <> path
 

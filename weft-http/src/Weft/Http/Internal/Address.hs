@@ -8,7 +8,6 @@ module Weft.Http.Internal.Address
     parseIPv6,
     unmapped,
     renderAddress,
-    addressPiece,
     parseDecimal,
     addressOf,
     toSockAddr,
@@ -26,7 +25,6 @@ import Data.ByteString.Char8 qualified as C
 import Data.ByteString.Unsafe qualified as U
 import Data.Word (Word16, Word32, Word8)
 import Weft.Http.Internal.Ascii
-import Weft.Http.Internal.Piece
 import Weft.Internal.Os.Address (ntohl, parseHost4, parseHost6, showHost6)
 import Weft.Socket (PortNumber, SockAddr (..))
 
@@ -47,16 +45,11 @@ parseIPv4 = fmap IPv4 . parseHost4
 
 -- | Parse an unsigned decimal number up to a limit, without leading zeros.
 parseDecimal :: Int -> ByteString -> Maybe Int
-parseDecimal limit text
-  | B.null text || B.length text > 9 || not (B.all isDigit text) = Nothing
-  | B.length text > 1 && C.head text == '0' = Nothing
-  | n > limit = Nothing
-  | otherwise = Just n
-  where
-    n = B.foldl' (\m d -> 10 * m + fromIntegral d - 0x30) 0 text
+parseDecimal limit text = case decimal text of
+  Decimal n | n <= fromIntegral limit, B.length text == 1 || C.head text /= '0' -> Just (fromIntegral n)
+  _ -> Nothing
 
--- | Parse groups of up to four hexadecimal digits, at most one @::@, and perhaps an IPv4 address at the
--- end. No zone, no brackets.
+-- | Parse an IPv6 address, perhaps with an IPv4 address at its end. No zone, no brackets.
 --
 -- >>> parseIPv6 "::1"
 -- Just (IPv6 0 0 0 1)
@@ -109,15 +102,9 @@ peerAddress = \case
 -- >>> fmap renderAddress (parseIPv6 "2001:DB8:0:0:1:0:0:1")
 -- Just "2001:db8::1:0:0:1"
 renderAddress :: Address -> ByteString
-renderAddress = assemble . addressPiece
-
--- | 'renderAddress' as a piece of a larger text.
-addressPiece :: Address -> Piece
-addressPiece = \case
-  IPv4 n -> part 24 n <> bytes "." <> part 16 n <> bytes "." <> part 8 n <> bytes "." <> part 0 n
-  IPv6 a b c d -> bytes (C.pack (showHost6 (a, b, c, d)))
-  where
-    part by n = number (fromIntegral (n `unsafeShiftR` by .&. 0xff))
+renderAddress = \case
+  IPv4 n -> B.intercalate "." [renderDecimal (fromIntegral (n `unsafeShiftR` by .&. 0xff)) | by <- [24, 16, 8, 0]]
+  IPv6 a b c d -> C.pack (showHost6 (a, b, c, d))
 
 -- | A registered name, an IPv4 address or a bracketed IPv6 address, with an optional port up to
 -- 65535. The empty string is valid: a client sends it for a URI without authority. User
@@ -144,16 +131,12 @@ isHostAndPort b
     hexAt i = isHexDigit (U.unsafeIndex b i)
 
     -- Empty, or a colon and any number of digits (RFC 3986 allows none) up to the end.
-    isPort i
-      | i == size = True
-      | U.unsafeIndex b i /= colon = False
-      | otherwise = port (i + 1) 0
+    isPort i = i == size || (U.unsafeIndex b i == colon && port (i + 1) 0)
     port :: Int -> Int -> Bool
     port !i !n
       | n > 65535 = False
       | i == size = True
-      | isDigit w = port (i + 1) (10 * n + fromIntegral w - 0x30)
-      | otherwise = False
+      | otherwise = isDigit w && port (i + 1) (10 * n + fromIntegral w - 0x30)
       where
         w = U.unsafeIndex b i
 

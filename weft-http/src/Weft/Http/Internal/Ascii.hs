@@ -2,8 +2,7 @@
 {-# LANGUAGE PatternSynonyms #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | The character classes of RFC 9110 and RFC 3986, and operations on slices that the parsers share.
--- Pure.
+-- | The character classes of RFC 9110 and RFC 3986, and what the parsers do with slices. Pure.
 module Weft.Http.Internal.Ascii
   ( -- * Classes of bytes
     isTokenByte,
@@ -76,8 +75,7 @@ member bit (W8# w) = case classes of
 
 data Classes = Classes Addr#
 
--- | The classes of each byte, sixteen to a row: 64 plus the bits named below; @_@ is in all, @\@@ in
--- none.
+-- | The classes of each byte, sixteen to a row: 64 and the bits below; @_@ is in all, @\@@ in none.
 classes :: Classes
 classes =
   Classes
@@ -118,14 +116,12 @@ isPathByte = member 2
 isFieldByte :: Word8 -> Bool
 isFieldByte = member 1
 
--- | A space or a tabulator.
 isBlank :: Word8 -> Bool
 isBlank w = w == SP || w == HT
 
 isDigit :: Word8 -> Bool
 isDigit w = w - 0x30 < 10
 
--- | A hexadecimal digit in either case.
 isHexDigit :: Word8 -> Bool
 isHexDigit w = isDigit w || ((w .|. 0x20) - 0x61 < 6)
 
@@ -163,7 +159,6 @@ splitCommas b
   | B.null b = [b]
   | otherwise = map trim (C.split ',' b)
 
--- | A non-empty run of token bytes.
 isToken :: ByteString -> Bool
 isToken b = not (B.null b) && B.all isTokenByte b
 

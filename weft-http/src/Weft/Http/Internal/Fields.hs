@@ -2,7 +2,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- | Scans the field lines of a complete head in one pass, without comparing offsets with the length
--- (Note [The head is its own sentinel] in "Weft.Http.Internal.Head"), and picks out the fields that the
+-- (Note [The head is its own sentinel] in "Weft.Http.RequestHead"), and picks out the fields that the
 -- server acts on. Faults of syntax are found in the order of the text.
 module Weft.Http.Internal.Fields (EndOfHead (..), endOfHead, scanFields, ScannedFields (..), Picked (..)) where
 

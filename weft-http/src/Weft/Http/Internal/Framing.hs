@@ -22,7 +22,6 @@ import Data.Set qualified as Set
 import Weft.Http.Internal.Ascii
 import Weft.Http.Internal.Types
 
--- | The occurrences of a field.
 data Once
   = Absent
   | Once !ByteString
@@ -75,29 +74,21 @@ framing version contentLength codings = case (codings, contentLength) of
     Decimal 0 -> Right NoBody
     Decimal n -> Right (FixedBody n)
     _ -> Left BadContentLength
-  (_, contentLengthToo)
-    | version == Http10 -> Left TransferEncodingTooOld
-    | present contentLengthToo -> Left AmbiguousLength
-  (Chunked, _) -> Right ChunkedBody
-  (Malformed, _) -> Left BadTransferEncoding
-  (Foreign, _) -> Left UnknownTransferCoding
-  (ForeignChunked, _) -> Left UnknownTransferCoding
-  where
-    present = \case
-      Absent -> False
-      _ -> True
+  _ | version == Http10 -> Left TransferEncodingTooOld
+  (Chunked, Absent) -> Right ChunkedBody
+  (Malformed, Absent) -> Left BadTransferEncoding
+  (_, Absent) -> Left UnknownTransferCoding
+  _ -> Left AmbiguousLength
 
--- | May a field of this name be a trailer field? It must not change the meaning of content already read
--- (RFC 9110, section 6.5.1).
+-- | May a field be a trailer field (RFC 9110, 6.5.1)? It must not change what content read before means.
 isTrailer :: ByteString -> Bool
 isTrailer name = not (Set.member lower early || any (`B.isPrefixOf` lower) ["if-", "proxy-", "x-forwarded-", "access-control-"])
   where
     lower = lowered name
 
--- | Does the field concern framing? In a trailer it aims at a program that framed the message
--- differently.
-isFraming :: ByteString -> Bool
-isFraming name = lowered name `elem` ["content-length", "transfer-encoding"]
+-- | Does the field concern framing? In a trailer it aims at a program that frames in another way.
+isFraming :: Field -> Bool
+isFraming = (`isOneOf` ["content-length", "transfer-encoding"])
 
 early :: Set ByteString
 early =

@@ -43,16 +43,13 @@ folded :: Word64 -> Word64 -> Word64
 folded (W64# a) (W64# b) = case timesWord2# (word64ToWord# a) (word64ToWord# b) of
   (# high, low #) -> W64# (wordToWord64# high) `xor` W64# (wordToWord64# low)
 
--- | A key of a map, with its hash.
 data Hashed = Hashed {-# UNPACK #-} !Int {-# UNPACK #-} !ByteString
 
 hashed :: Secret -> ByteString -> Hashed
 hashed secret key = Hashed (fromIntegral (hashOf secret key)) key
-{-# INLINE hashed #-}
 
 instance Eq Hashed where
   Hashed _ a == Hashed _ b = a == b
-  {-# INLINE (==) #-}
 
 instance Hashable Hashed where
   hash (Hashed number _) = number

@@ -1,11 +1,11 @@
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | The counterpart of "Weft.Http.Internal.Head" for clients (RFC 9112, sections 4 and 6.3). Equally
+-- | The counterpart of "Weft.Http.RequestHead" for clients (RFC 9112, sections 4 and 6.3). Equally
 -- strict: a response that two programs delimit differently can be forged. Pure.
 --
 -- 'scanFields' wants a head that ends in @LF LF@ or @LF CR LF@ and contains neither before; see
--- Note [The head is its own sentinel] in "Weft.Http.Internal.Head".
+-- Note [The head is its own sentinel] in "Weft.Http.RequestHead".
 module Weft.Http.Internal.ResponseHead
   ( parseResponse,
     ParsedResponse (..),
@@ -34,9 +34,7 @@ data ResponseHead = ResponseHead
     headReason :: {-# UNPACK #-} !ByteString,
     headFields :: ![Field],
     headExtent :: !ResponseExtent,
-    -- | @Connection@ contains @close@.
     headClose :: !Bool,
-    -- | @Connection@ contains @keep-alive@.
     headKeepAlive :: !Bool
   }
   deriving stock (Eq, Show)

@@ -15,6 +15,7 @@ module Weft.Http.Internal.Types
     Field (..),
     lookupField,
     lookupFields,
+    isOneOf,
     isPersistent,
     Framing (..),
     Expectation (..),
@@ -31,6 +32,7 @@ where
 
 import Data.ByteString (ByteString)
 import Data.Int (Int64)
+import Data.Maybe (listToMaybe)
 import Weft.Http.Internal.Ascii (eqCaseless)
 import Weft.Http.Status
 
@@ -80,12 +82,10 @@ data Field = Field
 
 -- | The framing of a request body (RFC 9112, section 6.3).
 data Framing
-  = -- | No body.
-    NoBody
+  = NoBody
   | -- | This number of octets, at least one.
     FixedBody !Int64
-  | -- | Chunks.
-    ChunkedBody
+  | ChunkedBody
   deriving stock (Eq, Show)
 
 -- | The @Expect@ field.
@@ -149,13 +149,15 @@ data RequestHead = RequestHead
 -- >>> lookupField "accept" [Field "Accept" "text/html"]
 -- Just "text/html"
 lookupField :: ByteString -> [Field] -> Maybe ByteString
-lookupField name fields = case lookupFields name fields of
-  [] -> Nothing
-  value : _ -> Just value
+lookupField name = listToMaybe . lookupFields name
 
 -- | The values of all fields of this name, given in lower case.
 lookupFields :: ByteString -> [Field] -> [ByteString]
 lookupFields name fields = [fieldValue f | f <- fields, eqCaseless name (fieldName f)]
+
+-- | Has the field one of these names, given in lower case?
+isOneOf :: Field -> [ByteString] -> Bool
+isOneOf field = any (`eqCaseless` fieldName field)
 
 -- | Does the client allow another request on this connection (RFC 9112, section 9.3)?
 isPersistent :: RequestHead -> Bool

@@ -1,7 +1,6 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | The protocol of @sd_listen_fds(3)@: descriptors from 3 on, and variables with their number and
--- names.
+-- | The protocol of @sd_listen_fds(3)@: descriptors from 3 on, and variables that name them.
 module Weft.Http.Listen.Activation (Activated (..), parseActivation, adoptListening, variables) where
 
 import Control.Exception (IOException)
@@ -32,12 +31,7 @@ parseActivation :: ProcessID -> (ByteString -> Maybe ByteString) -> Either Strin
 parseActivation me look = case (look "LISTEN_PID", look "LISTEN_FDS") of
   (Just pid, Just count) -> do
     forWhom <- number "LISTEN_PID" pid
-    if forWhom /= fromIntegral me
-      then Right []
-      else do
-        n <- number "LISTEN_FDS" count
-        names <- namesOf n
-        Right (zip [3 ..] names)
+    if forWhom /= fromIntegral me then Right [] else zip [3 ..] <$> (number "LISTEN_FDS" count >>= namesOf)
   _ -> Right []
   where
     number name text = maybe (Left (name <> " is no number: " <> show text)) Right (parseDecimal 999_999_999 text)
@@ -49,8 +43,7 @@ parseActivation me look = case (look "LISTEN_PID", look "LISTEN_FDS") of
             | length names == n -> Right names
             | otherwise -> Left ("LISTEN_FDNAMES has " <> show (length names) <> " names for " <> show n <> " descriptors")
 
--- | Adopt the descriptors. Throws an 'IOError' that names the first that is none for us, after closing
--- all.
+-- | Adopt the descriptors. Closes all, and throws an 'IOError' that names one, if that is none for us.
 adoptListening :: [(CInt, ByteString)] -> Thread [Activated]
 adoptListening = go []
   where
@@ -64,14 +57,9 @@ adoptListening = go []
         address <- localAddress socket
         kind <- getOption socket Type
         listening <- isListening socket
-        unless (ours address) (refuse fd name "it is neither for TCP nor of the Unix domain")
         unless (kind == streamType) (refuse fd name "it is no stream socket")
         unless listening (refuse fd name "it does not listen (Accept=yes is not for us)")
         pure (Activated name socket address)
-    ours = \case
-      SockAddrInet {} -> True
-      SockAddrInet6 {} -> True
-      SockAddrUnix _ -> True
     -- SOCK_STREAM on every system.
     streamType = 1
     refuse fd name why = throwM (userError ("inherited descriptor " <> show fd <> " (" <> C.unpack (fromMaybe name (B.stripSuffix ".socket" name)) <> "): " <> why))

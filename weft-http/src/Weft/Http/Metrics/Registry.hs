@@ -9,6 +9,7 @@ module Weft.Http.Metrics.Registry
     Registry,
     newRegistry,
     register,
+    registerFamilies,
     gather,
 
     -- * Counters
@@ -68,8 +69,7 @@ data Collector = Collector ![Description] (IO [[Sample]])
 newRegistry :: IO Registry
 newRegistry = Registry <$> newIORef ([], Set.empty)
 
--- | Register families. At each scrape the action returns the samples of each, on a pool of OS threads.
--- Throws 'MetricError'.
+-- | Register families, whose samples the action returns, on a pool of OS threads. Throws 'MetricError'.
 register :: Registry -> [Description] -> IO [[Sample]] -> IO ()
 register (Registry ref) descriptions collect = do
   mapM_ (either throwIO pure . checkDescription) descriptions
@@ -84,6 +84,11 @@ register (Registry ref) descriptions collect = do
         | name `Set.member` taken -> Just name
         | otherwise -> firstTwice (Set.insert name taken) rest
 
+-- | Register what the function makes of the values read at a scrape. The descriptions, which do not depend
+-- on these, are those that it makes of the first value.
+registerFamilies :: Registry -> (a -> [(Description, [Sample])]) -> a -> IO a -> IO ()
+registerFamilies registry families unread get = register registry (map fst (families unread)) (map snd . families <$> get)
+
 -- | The samples of all metrics now, in the order of registration.
 gather :: Registry -> IO [Family]
 gather (Registry ref) = do
@@ -95,24 +100,21 @@ data Counter = Counter !Cells !Int
 
 -- | A counter without labels. The name ends in @_total@. Throws 'MetricError'.
 newCounter :: Registry -> Text -> Text -> IO Counter
-newCounter registry name help =
-  newCounters registry name help [[]] >>= \case
-    counter : _ -> pure counter
-    [] -> throwIO (BadName name)
+newCounter registry name help = (`Counter` 0) <$> counterCells registry name help [[]]
 
--- | A counter for each set of labels, in the same order, all exposed from the beginning with 0. Throws
--- 'MetricError'.
+-- | A counter for each set of labels, in the same order, exposed from the beginning. Throws 'MetricError'.
 newCounters :: Registry -> Text -> Text -> [Labels] -> IO [Counter]
-newCounters registry name help labels = do
+newCounters registry name help labels = (\cells -> zipWith (\i _ -> Counter cells i) [0 ..] labels) <$> counterCells registry name help labels
+
+counterCells :: Registry -> Text -> Text -> [Labels] -> IO Cells
+counterCells registry name help labels = do
   mapM_ (either throwIO pure . checkLabelName . fst) (concat labels)
   cells <- newCells (length labels)
-  register registry [Description name help CounterKind] $
-    (: []) <$> zipWithM (\l i -> sample l . Whole <$> sumOf cells i) labels [0 ..]
-  pure (map (Counter cells) [0 .. length labels - 1])
+  cells <$ register registry [counter name help] ((: []) <$> zipWithM (\l i -> sample l . Whole <$> sumOf cells i) labels [0 ..])
 
 -- | Add one. From any thread; takes some nanoseconds and allocates nothing.
 increment :: Counter -> IO ()
-increment counter = addTo counter 1
+increment = (`addTo` 1)
 
 -- | Add a number that must not be negative. From any thread.
 addTo :: Counter -> Int -> IO ()
@@ -138,7 +140,7 @@ newHistogram :: Registry -> Text -> Text -> Unit -> [Int] -> IO Histogram
 newHistogram registry name help unit given = do
   cells <- newCells (count + 2)
   register registry [Description name help HistogramKind] $ do
-    counts <- totals cells (count + 1)
+    counts <- mapM (sumOf cells) [0 .. count]
     sum' <- sumOf cells (count + 1)
     let upTo = scanl1 (+) counts
         buckets = zipWith (\bound n -> Sample "_bucket" [("le", bound)] (Whole n)) (map (shown . value) bounds <> ["+Inf"]) upTo
@@ -157,7 +159,6 @@ newHistogram registry name help unit given = do
 observe :: Histogram -> Int -> IO ()
 observe histogram n = myRow >>= \row -> observeIn histogram row n
 
--- | 'observe' with a known row.
 observeIn :: Histogram -> Row -> Int -> IO ()
 observeIn (Histogram bounds cells) row n = do
   addIn cells row (bucket 0) 1
@@ -174,11 +175,11 @@ durationBuckets = [digit * power | power <- [100_000, 1_000_000, 10_000_000, 100
 
 -- | A gauge that is read at each scrape. Throws 'MetricError'.
 readGauge :: Registry -> Text -> Text -> IO Int -> IO ()
-readGauge registry name help get = register registry [Description name help GaugeKind] ((\n -> [[sample [] (Whole n)]]) <$> get)
+readGauge registry name help = registerFamilies registry (\n -> [(gauge name help, [sample [] (Whole n)])]) 0
 
 -- | A counter that is read at each scrape; it begins at 0 and only grows. Throws 'MetricError'.
 readCounter :: Registry -> Text -> Text -> IO Int -> IO ()
-readCounter registry name help get = register registry [Description name help CounterKind] ((\n -> [[sample [] (Whole n)]]) <$> get)
+readCounter registry name help = registerFamilies registry (\n -> [(counter name help, [sample [] (Whole n)])]) 0
 
 -- Note [Rows]
 -- ~~~~~~~~~~~
@@ -220,7 +221,6 @@ addIn (Cells (MutableByteArray cells) stride mask) (Row row) index (I# n) = IO $
   where
     !(I# at) = (row .&. mask) * stride + index
 
--- | 'addIn' the current row.
 add :: Cells -> Int -> Int -> IO ()
 add cells index n = myRow >>= \row -> addIn cells row index n
 
@@ -231,6 +231,3 @@ sumOf (Cells cells stride mask) index = go 0 0
     go row !sum'
       | row > mask = pure sum'
       | otherwise = readByteArray cells (row * stride + index) >>= \n -> go (row + 1) (sum' + n)
-
-totals :: Cells -> Int -> IO [Int]
-totals cells count = mapM (sumOf cells) [0 .. count - 1]

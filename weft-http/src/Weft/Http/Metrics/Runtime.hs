@@ -34,12 +34,7 @@ import Weft.Http.Metrics.Types
 
 -- | Register the counters of this thread's run.
 registerRuntime :: Registry -> Thread ()
-registerRuntime registry = do
-  readCounters <- counterReader
-  liftIO (register registry (map fst (runtimeFamilies noCounters)) (map snd . runtimeFamilies <$> readCounters))
-  where
-    -- The families do not depend on the counts.
-    noCounters = Counters [] 0 Map.empty
+registerRuntime registry = counterReader >>= liftIO . registerFamilies registry runtimeFamilies (Counters [] 0 Map.empty)
 
 runtimeFamilies :: Counters -> [(Description, [Sample])]
 runtimeFamilies c =
@@ -60,44 +55,33 @@ runtimeFamilies c =
     (counter "weft_takeovers_total" "How often a worker was given to another carrier.", each countedTakeovers),
     (counter "weft_stray_exceptions_total" "Exceptions thrown at a worker while no thread ran there, and dropped.", each countedStrays)
   ]
-    <> [(describe kind name help, eachKernel key) | (key, kind, name, help) <- ofWorkers]
-    <> [(describe kind name help, [sample [] (Whole n) | Just n <- [Map.lookup key (countersKernel c)]]) | (key, kind, name, help) <- ofRun]
-    <> [(describe UntypedKind "weft_kernel" "What a kernel says that is not the system's, by name.", others)]
+    <> [(family, [sample labels (Whole n) | (labels, key', n) <- ofKernel, key' == key]) | (key, family) <- kernelFamilies]
+    <> [(Description "weft_kernel" "What a kernel says that is not the system's, by name." UntypedKind, others)]
   where
-    describe kind name help = Description name help kind
-    gauge = describe GaugeKind
-    counter = describe CounterKind
     one n = [sample [] (Whole n)]
-    workers = zip [0 :: Int ..] (countersWorkers c)
-    each get = [sample (ofWorker i) (Whole (get w)) | (i, w) <- workers]
-    eachKernel key = [sample (ofWorker i) (Whole n) | (i, w) <- workers, Just n <- [Map.lookup key (countedKernel w)]]
-    ofWorker i = [("worker", Text.pack (show i))]
-    others =
-      [sample (("name", key) : ofWorker i) (Whole n) | (i, w) <- workers, (key, n) <- Map.toList (countedKernel w), key `notElem` [k | (k, _, _, _) <- ofWorkers]]
-        <> [sample [("name", key)] (Whole n) | (key, n) <- Map.toList (countersKernel c), key `notElem` [k | (k, _, _, _) <- ofRun]]
+    workers = [([("worker", Text.pack (show i))], w) | (i, w) <- zip [0 :: Int ..] (countersWorkers c)]
+    each get = [sample labels (Whole (get w)) | (labels, w) <- workers]
+    -- What the kernel counts for each worker, and for all together.
+    ofKernel = [(labels, key, n) | (labels, counts) <- map (countedKernel <$>) workers <> [([], countersKernel c)], (key, n) <- Map.toList counts]
+    others = [sample (("name", key) : labels) (Whole n) | (labels, key, n) <- ofKernel, key `notElem` map fst kernelFamilies]
 
--- | The kernel's values for each worker, by their names there.
-ofWorkers :: [(Text, MetricKind, Text, Text)]
-ofWorkers =
-  [ ("operations pending", GaugeKind, "weft_operations_pending", "Operations that the event source has not completed."),
-    ("timers pending", GaugeKind, "weft_timers_pending", "Timers that are set."),
-    ("completions", CounterKind, "weft_completions_total", "Operations completed by the event source."),
-    ("timers fired", CounterKind, "weft_timers_fired_total", "Timers whose time has come.")
-  ]
-
--- | The kernel's values shared by the workers.
-ofRun :: [(Text, MetricKind, Text, Text)]
-ofRun =
-  [ ("pool threads", GaugeKind, "weft_pool_threads", "OS threads that carry out what blocks."),
-    ("pool idle", GaugeKind, "weft_pool_idle_threads", "Those of them that have nothing to do."),
-    ("pool waiting", GaugeKind, "weft_pool_waiting_jobs", "Jobs that none of them has taken.")
+-- | The system's kernel's values, by their names there: four for each worker, and three of the run.
+kernelFamilies :: [(Text, Description)]
+kernelFamilies =
+  [ ("operations pending", gauge "weft_operations_pending" "Operations that the event source has not completed."),
+    ("timers pending", gauge "weft_timers_pending" "Timers that are set."),
+    ("completions", counter "weft_completions_total" "Operations completed by the event source."),
+    ("timers fired", counter "weft_timers_fired_total" "Timers whose time has come."),
+    ("pool threads", gauge "weft_pool_threads" "OS threads that carry out what blocks."),
+    ("pool idle", gauge "weft_pool_idle_threads" "Those of them that have nothing to do."),
+    ("pool waiting", gauge "weft_pool_waiting_jobs" "Jobs that none of them has taken.")
   ]
 
 -- | Register the counters of GHC's runtime system if it keeps them (@+RTS -T@, @-with-rtsopts=-T@).
 registerGhc :: Registry -> IO ()
 registerGhc registry = do
   enabled <- getRTSStatsEnabled
-  when enabled . register registry (map fst (families Nothing)) $ map snd . families . Just <$> getRTSStats
+  when enabled (registerFamilies registry families Nothing (Just <$> getRTSStats))
   where
     families stats =
       [ (counter "ghc_gc_collections_total" "Garbage collections.", value (Whole . fromIntegral . gcs)),
@@ -113,44 +97,32 @@ registerGhc registry = do
       ]
       where
         value get = [sample [] (get s) | Just s <- [stats]]
-        counter name help = Description name help CounterKind
-        gauge name help = Description name help GaugeKind
 
 -- | Register CPU time, memory, descriptors and the start of the process.
 registerProcess :: Registry -> IO ()
-registerProcess registry =
-  register
-    registry
-    [ Description "process_cpu_seconds_total" "CPU time of the process, user and system." CounterKind,
-      gauge "process_open_fds" "Descriptors that are open.",
-      gauge "process_max_fds" "Descriptors that may be open.",
-      gauge "process_virtual_memory_bytes" "Size of the address space.",
-      gauge "process_resident_memory_bytes" "Resident memory.",
-      gauge "process_threads" "OS threads.",
-      gauge "process_start_time_seconds" "When the process has started, in seconds since 1970-01-01 UTC."
-    ]
-    $ do
-      cpu <- getCPUTime
-      -- Less the directory's own descriptor.
-      open <- orNone (Just . subtract 1 . length <$> listDirectory "/proc/self/fd")
-      most <- mostDescriptors
-      stat <- orNone (parseStat <$> B.readFile "/proc/self/stat")
-      boot <- orNone (parseBootTime <$> B.readFile "/proc/stat")
-      ticks <- fromIntegral <$> getSysVar ClockTick
-      page <- fromIntegral <$> c_getpagesize
-      let shown get = [sample [] v | Just v <- [get]]
-          started s b = Billionths (b * 1_000_000_000 + statStart s * (1_000_000_000 `div` ticks))
-      pure
-        [ [sample [] (Billionths (fromIntegral (cpu `div` 1000)))],
-          shown (Whole <$> open),
-          [sample [] (Whole most) | most < maxBound],
-          shown (Whole . statVirtual <$> stat),
-          shown (Whole . (* page) . statResident <$> stat),
-          shown (Whole . statThreads <$> stat),
-          shown (started <$> stat <*> boot)
+registerProcess registry = do
+  ticks <- fromIntegral <$> getSysVar ClockTick
+  page <- fromIntegral <$> c_getpagesize
+  let families (cpu, open, most, stat, boot) =
+        [ (counter "process_cpu_seconds_total" "CPU time of the process, user and system.", shown (Just (Billionths (fromIntegral (cpu `div` 1000))))),
+          (gauge "process_open_fds" "Descriptors that are open.", shown (Whole <$> open)),
+          (gauge "process_max_fds" "Descriptors that may be open.", [sample [] (Whole most) | most < maxBound]),
+          (gauge "process_virtual_memory_bytes" "Size of the address space.", shown (Whole . statVirtual <$> stat)),
+          (gauge "process_resident_memory_bytes" "Resident memory.", shown (Whole . (* page) . statResident <$> stat)),
+          (gauge "process_threads" "OS threads.", shown (Whole . statThreads <$> stat)),
+          (gauge "process_start_time_seconds" "When the process has started, in seconds since 1970-01-01 UTC.", shown (started <$> stat <*> boot))
         ]
+      started s b = Billionths (b * 1_000_000_000 + statStart s * (1_000_000_000 `div` ticks))
+  registerFamilies registry families (0, Nothing, 0, Nothing, Nothing) $
+    (,,,,)
+      <$> getCPUTime
+      -- Less the directory's own descriptor.
+      <*> orNone (Just . subtract 1 . length <$> listDirectory "/proc/self/fd")
+      <*> mostDescriptors
+      <*> orNone (parseStat <$> B.readFile "/proc/self/stat")
+      <*> orNone (parseBootTime <$> B.readFile "/proc/stat")
   where
-    gauge name help = Description name help GaugeKind
+    shown value = [sample [] v | Just v <- [value]]
     orNone act = either (\(_ :: IOException) -> Nothing) id <$> try act
 
 -- | The used fields of @\/proc\/self\/stat@.

@@ -3,6 +3,8 @@
 -- | The part of Prometheus' data model that we use, and version 0.0.4 of its text format. Pure.
 module Weft.Http.Metrics.Types
   ( Description (..),
+    counter,
+    gauge,
     MetricKind (..),
     Family (..),
     Sample (..),
@@ -39,14 +41,18 @@ data Description = Description
   }
   deriving stock (Eq, Show)
 
+-- | Of this name, with this sentence.
+counter, gauge :: Text -> Text -> Description
+counter name help = Description name help CounterKind
+gauge name help = Description name help GaugeKind
+
 -- | The kind of a family.
 data MetricKind
   = -- | Begins at 0 with the process and only grows.
     CounterKind
   | GaugeKind
   | HistogramKind
-  | -- | Of unknown kind.
-    UntypedKind
+  | UntypedKind
   deriving stock (Eq, Show, Enum, Bounded)
 
 data Family = Family !Description [Sample]
@@ -97,15 +103,16 @@ instance Show MetricError where
 
 instance Exception MetricError
 
--- | Is the name valid, and valid for the kind?
 checkDescription :: Description -> Either MetricError ()
 checkDescription (Description name _ kind) = do
   unless (validName (== ':') name) (Left (BadName name))
-  let counter = "_total" `Text.isSuffixOf` name
-      histogram = any (`Text.isSuffixOf` name) ["_bucket", "_sum", "_count"]
-  when (counter /= (kind == CounterKind) || histogram) (Left (BadSuffix name))
+  when (named ["_total"] /= (kind == CounterKind) || named histogramSuffixes) (Left (BadSuffix name))
+  where
+    named = any (`Text.isSuffixOf` name)
 
--- | May a registered metric have a label of this name?
+histogramSuffixes :: [Text]
+histogramSuffixes = ["_bucket", "_sum", "_count"]
+
 checkLabelName :: Text -> Either MetricError ()
 checkLabelName name =
   unless (validName (const False) name && not ("__" `Text.isPrefixOf` name) && name /= "le") (Left (BadLabel name))
@@ -117,9 +124,8 @@ validName also name = case Text.uncons name of
   where
     first c = isAsciiLower c || isAsciiUpper c || c == '_' || also c
 
--- | All names of the samples of a family.
 reservedNames :: Description -> [Text]
-reservedNames (Description name _ kind) = name : [name <> suffix | kind == HistogramKind, suffix <- ["_bucket", "_sum", "_count"]]
+reservedNames (Description name _ kind) = name : [name <> suffix | kind == HistogramKind, suffix <- histogramSuffixes]
 
 expositionType :: ByteString
 expositionType = "text/plain; version=0.0.4; charset=utf-8"
@@ -132,9 +138,9 @@ family :: Family -> Builder
 family (Family (Description name help kind) samples)
   | null samples = mempty
   | otherwise =
-      "# HELP " <> text name <> " " <> escaped False help <> "\n# TYPE " <> text name <> " " <> kindName kind <> "\n" <> foldMap one samples
+      "# HELP " <> encodeUtf8Builder name <> " " <> escaped False help <> "\n# TYPE " <> encodeUtf8Builder name <> " " <> kindName kind <> "\n" <> foldMap one samples
   where
-    one (Sample suffix labels value) = text name <> text suffix <> braces labels <> " " <> renderValue value <> "\n"
+    one (Sample suffix labels value) = encodeUtf8Builder name <> encodeUtf8Builder suffix <> braces labels <> " " <> renderValue value <> "\n"
 
 kindName :: MetricKind -> Builder
 kindName = \case
@@ -145,14 +151,11 @@ kindName = \case
 
 braces :: Labels -> Builder
 braces [] = mempty
-braces labels = "{" <> mconcat (intersperse "," [text name <> "=\"" <> escaped True value <> "\"" | (name, value) <- labels]) <> "}"
-
-text :: Text -> Builder
-text = encodeUtf8Builder
+braces labels = "{" <> mconcat (intersperse "," [encodeUtf8Builder name <> "=\"" <> escaped True value <> "\"" | (name, value) <- labels]) <> "}"
 
 -- | Escape backslashes and line ends, and quotes if the flag is set.
 escaped :: Bool -> Text -> Builder
-escaped quotes = text . Text.concatMap one
+escaped quotes = encodeUtf8Builder . Text.concatMap one
   where
     one = \case
       '\\' -> "\\\\"
@@ -177,4 +180,4 @@ renderValue = \case
   where
     billionths n = case n `quotRem` 1_000_000_000 of
       (whole, 0) -> Builder.intDec whole
-      (whole, part) -> Builder.intDec whole <> "." <> text (Text.dropWhileEnd (== '0') (Text.justifyRight 9 '0' (Text.pack (show part))))
+      (whole, part) -> Builder.intDec whole <> "." <> encodeUtf8Builder (Text.dropWhileEnd (== '0') (Text.justifyRight 9 '0' (Text.pack (show part))))

@@ -57,7 +57,6 @@ addressSize = \case
   0x31 -> Just 216
   _ -> Nothing
 
--- | Parse a complete header with addresses.
 proxied :: Word8 -> ByteString -> Either ProxyFault ProxyHeader
 proxied family whole = do
   values <- maybe (Left BadValues) Right (splitValues (B.drop start whole))

@@ -15,12 +15,12 @@ import Weft
 import Weft.Http.RequestHead
 import Weft.Http.Server.Exchange
 import Weft.Http.Server.Incoming
+import Weft.Http.Server.Input (Input (NoInput))
 import Weft.Http.Server.Outgoing
 import Weft.Http.Server.Phase
 import Weft.Http.Server.Registry
 import Weft.Http.Server.Render
 import Weft.Http.Server.State
-import Weft.Http.Server.Types
 import Weft.Http.Server.Whole
 import Weft.Http.Server.Wire
 import Weft.Internal.Os.Report (exceptionText)
@@ -38,19 +38,15 @@ data After
   | -- | It is none that can be sent at once.
     Slowly
 
--- | Send a response to a request that may have a body: whether the connection goes on, and what waits to
--- be sent.
+-- | Send a response to a request that may have a body. Does the connection go on? And what is not yet sent.
 sendingOnce :: Context -> Connection -> Answering -> Response -> Thread (Bool, Output)
 sendingOnce context c possible response = do
   (draining, skippable) <- liftIO ((,) <$> beginSending (contextServer context) c <*> isSkippable context (answeringBody possible))
   let answering = possible {answeringKeep = answeringKeep possible && not draining && skippable}
-  if isProtocol (responseBody response)
-    then -- The other protocol begins after the body.
-
-      skipRest context c (answeringBody possible) >>= \case
-        Just rest -> transmit context c answering {answeringInput = rest} response noOutput
-        Nothing -> transmit context c answering (closing (errorResponse badRequest400 "The request has a body.")) noOutput
-    else transmit context c answering response noOutput
+      sending input answer = transmit context c answering {answeringInput = input} answer noOutput
+  -- Another protocol begins after the body.
+  after <- if isProtocol (responseBody response) then skipRest context c (answeringBody possible) else pure (Just (answeringInput possible))
+  maybe (sending NoInput (closing (errorResponse badRequest400 "The request has a body."))) (`sending` response) after
 
 answered :: Context -> Connection -> Answering -> Thread (Bool, Output)
 answered context c answering
@@ -94,8 +90,7 @@ answered context c answering
     withRetry response = response {responseFields = Field "Retry-After" "1" : responseFields response}
     sentAtOnce response = sending response >>= finished context c
 
--- | From here on the client has its time to take the response, also one that had none left. Does the
--- server drain?
+-- | From here on the client has its time to take the response, even if none was left. Is it a drain?
 beginSending :: Server -> Connection -> IO Bool
 beginSending server c = revive server c Sending >> isDraining server
 
@@ -105,8 +100,7 @@ finished context c (goesOn, output) = do
   flush context c output
   goesOn <$ liftIO (enter (contextServer context) c Finishing)
 
--- | Have an application answer. The action sends the response; it and this say whether the connection
--- goes on.
+-- | Have an application answer. The action sends the response. Both say if the connection goes on.
 applied :: Context -> Connection -> Exchange -> Application -> Request -> (Response -> Thread Bool) -> Thread Bool
 applied context c exchange application request sending = do
   outcome <- try (application request once)
@@ -137,8 +131,7 @@ twice :: String
 twice = "an application has answered a request twice"
 
 -- | 'applied' for an application in plain 'IO', and a request without a body: a small response is sent
--- without suspending it. In one effect, the first action comes first, the second begins to answer, and
--- the last is run when all went well.
+-- without suspending it. In one effect: the first action, the second, and the last if all went well.
 appliedPlain :: Context -> Connection -> PlainAnswer -> IO () -> IO Answering -> IO After -> Thread After
 appliedPlain context c (PlainAnswer host answer) first begin settling = runOnce $ do
   outcome <- host first $ \way -> do
@@ -156,8 +149,7 @@ appliedPlain context c (PlainAnswer host answer) first begin settling = runOnce 
 -- | What 'concluded' is told of an application that has ended.
 data Unsettled = Unsettled !Answering !Progress !(Either SomeException ())
 
--- | Send the response of a plain application, or say what sends it. OPAQUE, so that its closure is
--- small.
+-- | Send the response of a plain application, or say what sends it. OPAQUE: its closure is small.
 respondOnce :: Context -> Connection -> Answering -> Response -> IO (Maybe (Thread ()))
 respondOnce context c answering response =
   claim exchange >>= \case
@@ -184,26 +176,22 @@ respondOnce context c answering response =
     begun rest = Just rest <$ enter server c Sending
 {-# OPAQUE respondOnce #-}
 
--- | Send a response that cannot be sent at once.
 sentLater :: Context -> Connection -> Answering -> Response -> Thread Bool
 sentLater context c answering response = do
   draining <- liftIO (beginSending (contextServer context) c)
   (transmit context c answering {answeringKeep = answeringKeep answering && not draining} response noOutput `catch` asItWas) >>= finished context c
-{-# NOINLINE sentLater #-}
 
 -- | Raise what has made a response fail as the application has raised it.
 asItWas :: Aborted -> Thread a
 asItWas aborted@(Aborted _ why) = maybe (throwM aborted) throwM why
 
--- | An exception has left an application while its response was under way, of which the operator knows
--- already.
+-- | An exception has left an application while its response was under way. The operator knows already.
 halfway :: SomeException -> Thread a
 halfway e = case fromException e of
   Just (_ :: SomeAsyncException) -> throwM e
   Nothing -> throwM (Aborted (exceptionText e) (Just e))
 
--- | The response to a request whose handler has raised an exception, or the end of a connection without a
--- client.
+-- | The response to a request whose handler has raised this, or the end of a connection without client.
 failing :: Context -> SomeException -> Thread Response
 failing context e
   | Just (Interruption HandlerTooSlow _) <- fromException e = ending serviceUnavailable503 "The request took too long to answer."
@@ -220,7 +208,6 @@ failing context e
   where
     ending status = pure . closing . errorResponse status
 
--- | Report an exception that came after the response.
 told :: Context -> SomeException -> Thread ()
 told context e = case fromException e of
   Just (_ :: SomeAsyncException) -> throwM e

@@ -2,8 +2,7 @@
 {-# OPTIONS_GHC -O2 -fno-full-laziness #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | The steps of a session that wait for nothing, in plain 'IO', each in one effect of the connection's
--- thread.
+-- | The steps of a session that wait for nothing, in plain 'IO', each in one effect of the thread.
 module Weft.Http.Server.AtOnce
   ( Session (..),
     AtOnce (..),
@@ -30,12 +29,10 @@ import Weft.Http.Server.Layout (Layout)
 import Weft.Http.Server.Phase
 import Weft.Http.Server.Registry
 import Weft.Http.Server.State
-import Weft.Http.Server.Types
 import Weft.Http.Server.Whole
 import Weft.Http.Server.Wire
 import Weft.Internal.Core.Buffer (bufferFrom, unsafeSlice)
-import Weft.Internal.Core.Intake (Intake, bufferMemory, intakeBuffer, setIntakeOffset)
-import Weft.Internal.Core.Standing (Arrival (..))
+import Weft.Internal.Core.Standing (Arrival (..), Intake, bufferMemory, intakeBuffer, setIntakeOffset)
 
 -- Note [In the first effect]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~
@@ -47,8 +44,7 @@ import Weft.Internal.Core.Standing (Arrival (..))
 -- with its bytes, to a request that may be answered with them. So with a kept answer nothing of the
 -- head is looked at. Everything else is left to the session.
 
--- | A session on a plain connection that waits in its intake: one record with evaluated parts, which a
--- function need not ask for one by one.
+-- | A session on a plain connection that waits in its intake: one record, with evaluated parts.
 data Session = Session
   { sessionContext :: !Context,
     sessionConnection :: !Connection,
@@ -84,7 +80,7 @@ atOnce session@(Session context c intake) came@(Arrival from n) = do
     server = contextServer context
 {-# OPAQUE atOnce #-}
 
--- | Send the response that a kept answer has given. A function of its own, so that what it needs is not read before.
+-- | Send the response that a kept answer has given. Of its own, so that what it needs is not read before.
 repeated :: Session -> Arrival -> Reading Answerer -> Response -> IO (Maybe AtOnce)
 repeated session@(Session context c intake) came@(Arrival from _) reading response = case bytesAtHand response of
   Nothing -> giving session came reading response (sendQuickly context c (layoutOf reading) response)
@@ -97,7 +93,6 @@ repeated session@(Session context c intake) came@(Arrival from _) reading respon
         if ends then giving session came reading response (\_ _ _ -> pure Stops) else pure Nothing
 {-# OPAQUE repeated #-}
 
--- | Ask what is at hand, and keep what it finds.
 asking :: Session -> Arrival -> Reading Answerer -> IO (Maybe AtOnce)
 asking (Session context c intake) came@(Arrival _ n) reading = case readingParsed reading of
   Parsed h used
@@ -112,7 +107,8 @@ asking (Session context c intake) came@(Arrival _ n) reading = case readingParse
               Nothing -> pure unanswered
               Just response -> do
                 case (reading, atHand request (isPersistent h) response) of
-                  (Known _ (AtHandBefore kept _), Just bytes) | B.length bytes <= mostKept -> writeIORef kept again
+                  -- It may hold its response, which the cache of files has given up.
+                  (Known _ (AtHandBefore kept _), Just bytes) | B.length bytes <= 16_384 -> writeIORef kept again
                   _ -> pure ()
                 let !input = afterAll intake came reading
                     !persistent = isPersistent h
@@ -141,14 +137,8 @@ giving (Session _ c intake) came reading response send = case readingParsed read
 -- | The input after a head that is all that has come.
 afterAll :: Intake -> Arrival -> Reading k -> Input
 afterAll intake (Arrival from n) reading = afterHead reading n (Input (bufferFrom from (intakeBuffer intake)) 0 n)
-{-# INLINE afterAll #-}
 
--- | In octets: what is kept with a head may hold its response, which the cache of files has given up.
-mostKept :: Int
-mostKept = 16_384
-
--- | Send a small response in the same effect, without a deadline (nothing waits), and with the step to
--- the next request.
+-- | Send a small response in the same effect, without a deadline, and step to the next request.
 sendQuickly :: Context -> Connection -> Layout -> Response -> Send
 sendQuickly context c layout response request input persistent = do
   draining <- isDraining (contextServer context)
@@ -174,8 +164,7 @@ sendQuickly context c layout response request input persistent = do
 becomeIdle :: Context -> Connection -> Input -> IO Bool
 becomeIdle context c input = do
   case input of
-    -- The received bytes were given back. In another buffer than the intake's the number means nothing,
-    -- but then the intake is not used again.
+    -- The received bytes were given back. Of another buffer than its own the intake is not used again.
     Input buffer _ 0 | Just intake <- connectionIntake c -> setIntakeOffset intake (distance (intakeBuffer intake) buffer)
     _ -> pure ()
   goIdle context c
@@ -186,20 +175,16 @@ becomeIdle context c input = do
 -- | 'becomeIdle' where what has come from this offset on was given back.
 idleAgain :: Context -> Connection -> Intake -> Int -> IO Bool
 idleAgain context c intake from = setIntakeOffset intake from >> goIdle context c
-{-# INLINE idleAgain #-}
 
 -- | 'becomeIdle' with an intake that is where it is to be.
 goIdle :: Context -> Connection -> IO Bool
 goIdle context c = do
   if isJust (connectionTransport c) then enter server c Dormant else stayIdle server c
-  -- A drain sets the stage, then looks at the phases; this thread the other way round: one sees the
-  -- other.
+  -- A drain sets the stage, then looks at the phases; this thread the other way: one sees the other.
   not <$> isKeeping server
   where
     server = contextServer context
-{-# INLINE goIdle #-}
 
--- | The input after a head of the given size.
+-- | The input after a head of the given size, to which nothing refers if the head is a copy.
 afterHead :: Reading k -> Int -> Input -> Input
-afterHead reading used input = if readingIsCopied reading then giveBack used input else discard used input
-{-# INLINE afterHead #-}
+afterHead reading = case reading of Known _ _ -> giveBack; Fresh _ -> discard

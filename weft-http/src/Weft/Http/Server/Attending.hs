@@ -8,7 +8,7 @@ module Weft.Http.Server.Attending (Reception (..), attendTo) where
 
 import Control.Exception (IOException, SomeAsyncException, SomeException, fromException)
 import Control.Monad (unless, when)
-import Data.Maybe (fromMaybe, isJust, isNothing)
+import Data.Maybe (isJust, isNothing)
 import Weft
 import Weft.Http.Internal.Address (peerAddress)
 import Weft.Http.Server.Connection
@@ -17,7 +17,6 @@ import Weft.Http.Server.Outgoing
 import Weft.Http.Server.Phase
 import Weft.Http.Server.Registry
 import Weft.Http.Server.State
-import Weft.Http.Server.Types
 import Weft.Http.Server.Wire
 import Weft.Internal.Os.Report (exceptionText)
 import Weft.Mask (interruptible)
@@ -63,7 +62,7 @@ resting reception m = do
 
 goOn :: Reception -> Member -> Next -> Thread ()
 goOn reception m = \case
-  Wakes -> awake reception m (\c -> receiving context c emptyInput)
+  Wakes -> awake reception m (\c -> receiving context c NoInput)
   Rests -> resting reception m
   Ends -> close
   Fails e -> close >> throwM e
@@ -80,7 +79,6 @@ goOn reception m = \case
       liftIO (takerOf server) >>= \case
         Just taker | rests -> taker (memberSocket m) `catch` \(_ :: IOException) -> pure False
         _ -> pure False
-{-# NOINLINE goOn #-}
 
 -- | The next step of a connection whose thread has raised this.
 judged :: Context -> SomeException -> Thread Next
@@ -93,8 +91,7 @@ judged context e
   | Just (_ :: SomeAsyncException) <- fromException e = pure (Fails e)
   | otherwise = Ends <$ report context ("a connection failed: " <> exceptionText e)
 
--- | Serve until the end; with nothing around the session, until its wait is interrupted
--- ('BufferUnused').
+-- | Serve until the end; with nothing around the session, until its wait is interrupted.
 session :: Context -> Connection -> Thread ()
 session context plainly
   | isBare settings = begin plainly
@@ -123,8 +120,7 @@ isBare settings =
 layered :: Context -> [Layer] -> Connection -> Thread Connection
 layered _ [] c = pure c
 layered context (layer : others) c = do
-  (transport, client) <-
-    layer (connectionSocket c) (fromMaybe (socketTransport (connectionSocket c)) (connectionTransport c)) (connectionClient c) `catch` failed
+  (transport, client) <- layer (connectionSocket c) (transportOf c) (connectionClient c) `catch` failed
   layered context others c {connectionTransport = Just transport, connectionClient = client}
   where
     failed e
@@ -143,9 +139,8 @@ serving context c body = do
     then waiting
     else do
       announce c
-      -- The time of the last handler is not that of what is around the session.
+      -- What is around the session has time of its own. One that is to be handed over stays as it is.
       liftIO $ do
-        -- One that is to be handed over stays as it is.
         leaves <- isJust <$> takerOf server
         still <- isAtRest (connectionMember c)
         unless (leaves && still) (enter server c Finishing)
@@ -157,7 +152,5 @@ serving context c body = do
         -- Bytes that a layer had received when it was interrupted do not make the socket readable again.
         pending <- maybe (pure False) (liftIO . transportPending) (connectionTransport c)
         unless pending $ awaitReadable (connectionSocket c)
-        serving context c (receiving context c emptyInput)
-    asked = \case
-      Interruption BufferUnused _ -> pure True
-      e -> throwM e
+        serving context c (receiving context c NoInput)
+    asked e@(Interruption reason _) = if reason == BufferUnused then pure True else throwM e

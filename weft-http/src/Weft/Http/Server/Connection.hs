@@ -26,11 +26,9 @@ import Weft.Http.Server.Outgoing
 import Weft.Http.Server.Phase
 import Weft.Http.Server.Registry
 import Weft.Http.Server.State
-import Weft.Http.Server.Types
 import Weft.Http.Server.Wire
 import Weft.Internal.Core.Buffer (bufferFrom, unsafeSlice)
-import Weft.Internal.Core.Intake (Intake, bufferMemory, intakeBuffer, newIntake)
-import Weft.Internal.Core.Standing (Arrival (..))
+import Weft.Internal.Core.Standing (Arrival (..), Intake, bufferMemory, intakeBuffer, newIntake)
 import Weft.Internal.Core.Trace (standingReceive)
 import Weft.Time
 
@@ -38,8 +36,7 @@ import Weft.Time
 -- ~~~~~~~~~~~~~~~~~~~
 -- Nearly all requests pass through 'received' and 'atOnce', or 'requests' and one function more. The
 -- rare cases, and code that takes server and connection apart, are functions that are not inlined:
--- otherwise GHC takes both apart at the beginning, and each closure holds a dozen of their fields
--- instead of the two.
+-- otherwise GHC takes both apart at the beginning, and each closure holds a dozen of their fields.
 
 -- | The state of the session when all received requests were answered.
 data Pause
@@ -48,13 +45,12 @@ data Pause
     Awaits !Input
 
 beginning :: Context -> Connection -> Thread ()
-beginning context c = requests context c emptyInput unseen noOutput >>= onward context c
+beginning context c = requests context c NoInput unseen noOutput >>= onward context c
 
 onward :: Context -> Connection -> Pause -> Thread ()
 onward context c = \case
   Over -> pure ()
   Awaits input -> receiving context c input
-{-# INLINE onward #-}
 
 -- | Receive and answer requests until the connection ends; the input is used up.
 receiving :: Context -> Connection -> Input -> Thread ()
@@ -63,8 +59,7 @@ receiving context c input = case remainder input of
   Nothing -> liftIO (freshFor input) >>= receivingInto context c
 {-# OPAQUE receiving #-}
 
--- | With room in the buffer, wait in the same place (Note [Standing receives] in
--- "Weft.Internal.Core.Standing").
+-- | With room in the buffer, wait in the same place ("Weft.Internal.Core.Standing").
 receivingInto :: Context -> Connection -> Buffer -> Thread ()
 receivingInto context c buffer = case connectionTransport c of
   Nothing -> do
@@ -75,8 +70,7 @@ receivingInto context c buffer = case connectionTransport c of
     n <- transportReceive transport buffer 0 maxBound
     unless (n == 0) $ requests context c (Input buffer 0 n) unseen noOutput >>= onward context c
 
--- | Bytes have come. 'Nothing': they were requests, now answered, and the next goes to the rest of the
--- buffer.
+-- | Bytes have come. 'Nothing': they were requests, now answered, and the next goes after them.
 received :: Session -> Arrival -> Thread (Maybe Pause)
 received session came = runOnce $ case contextShortcut (sessionContext session) of
   NoShortcut -> attended session came Unread
@@ -136,7 +130,6 @@ requests context c !input !scanned !output
   where
     given = unread input
 
--- | Go on with what the parser has said of the unread input.
 judged :: Context -> Connection -> Input -> Output -> Reading Answerer -> Thread Pause
 judged context c input output reading = case readingParsed reading of
   Parsed h used -> let !rest = afterHead reading used input in respond context c reading h rest output
@@ -162,30 +155,24 @@ incomplete context c input seen output = do
   receiveMore c input >>= \case
     Just input' -> requests context c input' seen noOutput
     Nothing -> Over <$ endOfInput context c input
-{-# NOINLINE incomplete #-}
 
--- | Answer bytes that are no request.
 bad :: Context -> Connection -> Fault -> Output -> Thread Pause
 bad context c fault output = do
   flush context c output
   Over <$ refuse context c (faultStatus fault) (faultText fault)
-{-# NOINLINE bad #-}
 
--- | Between two requests. The buffer stays for a while: waiting without one costs a turn of the event
--- source.
+-- | Between two requests. The buffer stays a while: waiting without one costs a turn of the event source.
 awaitRequest :: Context -> Connection -> Input -> Thread Pause
 awaitRequest context c input = do
   -- A new connection keeps the phase it was registered in: its first head is due.
   ending <- liftIO (isNew c >>= \fresh -> if fresh then pure False else becomeIdle context c input)
   pure (if ending then Over else Awaits input)
 
--- | The client sends no more, or its time is up.
 endOfInput :: Context -> Connection -> Input -> Thread ()
 endOfInput context c input = do
   -- A connection that was idle when draining began is closed without a word: its client can try again.
   late <- liftIO ((&&) <$> expiredIn c <*> (not <$> isDraining (contextServer context)))
-  when (late && not (B.null (unread input))) $ do
-    refuse context c requestTimeout408 "The request took too long to arrive."
+  when (late && not (B.null (unread input))) (refuse context c requestTimeout408 "The request took too long to arrive.")
 
 respond :: Context -> Connection -> Reading Answerer -> RequestHead -> Input -> Output -> Thread Pause
 respond context c reading h input output = case serverAnswers server of
@@ -225,7 +212,6 @@ askedSince context c handler request layout !input !output persistent start = ru
     {-# INLINE answer #-}
 {-# NOINLINE askedSince #-}
 
--- | Go on after what 'sendQuickly' has done.
 afterwards :: Context -> Connection -> Request -> Layout -> Input -> Bool -> Int64 -> Response -> After -> Thread Pause
 afterwards context c request layout input persistent start response = \case
   -- Nothing else waits to be sent.
@@ -264,7 +250,6 @@ transmitted context c request layout input persistent start response output = do
     server = contextServer context
 {-# NOINLINE transmitted #-}
 
--- | A request without a body that is being answered.
 newAnswering :: Request -> Input -> Bool -> Int64 -> Layout -> IO Answering
 newAnswering request input keep start layout = do
   exchange <- newExchange
@@ -283,7 +268,6 @@ beginHandling context c = do
 -- | When it has come, in nanoseconds, if it is needed.
 startOf :: Context -> Thread Int64
 startOf context = if contextQuiet context then pure 0 else instantNanoseconds <$> now
-{-# INLINE startOf #-}
 
 -- | Have an application in plain 'IO' answer a request without a body. Its response is not kept for the
 -- next one to go with: the server cannot know what the application does then.

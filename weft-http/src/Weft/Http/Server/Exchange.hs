@@ -57,8 +57,7 @@ import Weft.Http.Server.Types
 --   Unanswered | Resting --beginInforming, a--> Informing --endInforming, a--> where it was
 --   all before Ended --conclude, s--> Over          Resting | Sending --failContent, a--> Over
 --
--- Only the owner of Sending, Closing or Informing writes to the connection; the session after
--- 'conclude'.
+-- Only the owner of Sending, Closing or Informing writes to the connection; after 'conclude' the session.
 --
 --   (A) Two threads answer. One claims Unanswered; the other finds another stage, and is refused.
 --   (B) The application ends while a thread of it begins to answer. Where 'conclude' comes first the
@@ -120,14 +119,11 @@ change (Exchange var) f = readPrimVar var >>= go
 -- | From one stage to another, if it is in that; the stage in which it was.
 advance :: Exchange -> Int -> Int -> IO Int
 advance exchange from to = stageOf <$> change exchange (\word -> if stageOf word == from then word `at` to else word)
-{-# INLINE advance #-}
 
 -- | To another stage, unless the exchange has ended; the stage in which it was.
 proceed :: Exchange -> Int -> IO Int
 proceed exchange to = stageOf <$> change exchange (\word -> if stageOf word < ended then word `at` to else word)
-{-# INLINE proceed #-}
 
--- | The result of an attempt to own a stage.
 data Claim
   = Claimed
   | -- | Another thread sends a 100 (Continue): to be tried again.
@@ -141,10 +137,8 @@ claimOf from found
   | found == informing = NotYet
   | otherwise = Refused
 
--- | Become the thread that sends the response.
 claim :: Exchange -> IO Claim
 claim exchange = claimOf unanswered <$> advance exchange unanswered sending
-{-# INLINE claim #-}
 
 -- | Wait for a claim: is it granted?
 claiming :: IO Claim -> Thread Bool
@@ -158,7 +152,6 @@ claiming act =
 -- | The response was sent: whether the connection goes on after it.
 settle :: Exchange -> Bool -> IO ()
 settle exchange goesOn = void (proceed exchange (if goesOn then kept else ended))
-{-# INLINE settle #-}
 
 data Progress
   = Unsent
@@ -176,7 +169,6 @@ conclude exchange = do
       | before == ended -> Done False
       | before == unanswered -> Unsent
       | otherwise -> UnderWay
-{-# INLINE conclude #-}
 
 -- | The response has content that is made from now on; nothing of it was sent.
 beginContent :: Exchange -> IO ()
@@ -186,23 +178,19 @@ beginContent exchange = void (proceed exchange resting)
 checkContent :: Exchange -> IO ()
 checkContent (Exchange var) = readPrimVar var >>= \word -> when (stageOf word >= closing) (throwIO SinkEnded)
 
--- | Become the thread that sends a part of the content, perhaps the head before it. Raises 'SinkEnded' at
--- its end.
+-- | Become the thread that sends a part of the content, or the head. Raises 'SinkEnded' at its end.
 takeContent :: Exchange -> IO Claim
 takeContent exchange = do
   before <- stageOf <$> change exchange (\word -> if stageOf word == resting then (word .|. headFlag) `at` sending else word)
   when (before >= closing) (throwIO SinkEnded)
   pure (claimOf resting before)
 
--- | The part was sent.
 restContent :: Exchange -> IO ()
 restContent exchange = void (advance exchange sending resting)
 
--- | Become the thread that sends the last part.
 closeContent :: Exchange -> IO Claim
 closeContent exchange = claimOf resting <$> advance exchange resting closing
 
--- | Nothing of the content is sent any more.
 failContent :: Exchange -> IO ()
 failContent exchange = void (proceed exchange over)
 
@@ -214,11 +202,9 @@ beginInforming exchange = do
   where
     mayInform word = word .&. headFlag == 0 && (stageOf word == unanswered || stageOf word == resting)
 
--- | The interim response was sent.
 endInforming :: Exchange -> Int -> IO ()
 endInforming exchange before = void (advance exchange informing before)
 
--- | The head is about to go out.
 beginAnswer :: Exchange -> IO ()
 beginAnswer exchange = void (change exchange (.|. headFlag))
 
@@ -231,7 +217,6 @@ beginReceiving exchange = do
     | before .&. receivingFlag /= 0 -> ioError (userError "two threads receive the body of a request at the same time")
     | otherwise -> pure ()
 
--- | Another thread may receive.
 endReceiving :: Exchange -> IO ()
 endReceiving exchange = void (change exchange (.&. complement receivingFlag))
 

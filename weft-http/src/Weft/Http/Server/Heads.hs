@@ -1,20 +1,18 @@
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | A memo of heads that have come before, which all sessions ask before they parse: clients send the
--- same bytes again and again.
+-- | A memo of heads, which all sessions ask before they parse: clients send the same bytes again.
 --
 -- == Note [Heads that have come before]
 --
--- The memo maps all bytes that have come together to what 'parseRequest' says of them. Its arrays are
--- all that changes, and an entry read there is the answer or not found, so 'readHead' is a pure
--- function.
+-- The memo maps all bytes that have come together to what 'parseRequest' says of them. An entry is the
+-- answer or not found, so 'readHead' is a pure function.
 --
---   * Its memory is fixed: 'places' strings of at most 'longest' bytes, and what was parsed of each.
+--   * Its memory is fixed: 'places' strings of at most 1,024 bytes, and what was parsed of each.
 --   * Bytes are kept when they come for the second time, and nothing else has come to their place
 --     since: clients that send what comes once throw nothing out, and cost the parser, a hash and a
---     store to memory that the collector does not look at. An entry that was used since the last time that another one
---     could have taken its place is spared once.
+--     store to memory that the collector skips. An entry used since another one could have taken its
+--     place is spared once.
 --   * What is kept is a copy. So what was parsed refers to no connection's buffer, and the memory
 --     where the bytes came can be received into again ('Weft.Http.Server.Input.giveBack').
 --   * With an entry goes one thing that others make of its head: a server keeps there what
@@ -29,7 +27,6 @@ module Weft.Http.Server.Heads
     newHeads,
     Reading (..),
     readingParsed,
-    readingIsCopied,
     findHead,
     readHead,
   )
@@ -45,8 +42,7 @@ import Data.Primitive.PrimArray
 import Data.Word (Word64)
 import System.IO.Unsafe (unsafeDupablePerformIO)
 import Weft.Http.Internal.Hash
-import Weft.Http.Internal.Head
-import Weft.Http.Internal.Types (Limits)
+import Weft.Http.RequestHead
 
 -- | A memo in which a @k@ is kept with each head.
 data Heads k = Heads
@@ -55,10 +51,8 @@ data Heads k = Heads
     headsSecret :: {-# UNPACK #-} !Secret,
     -- | Makes the value that is kept with a new entry, given the number of its bytes and their parse.
     headsWith :: !(Int -> Parsed -> IO k),
-    -- | The entries by place.
     headsEntries :: !(MutableArray RealWorld (KnownHead k)),
-    -- | For each place: the hash of the last bytes parsed for it, and 1 if its entry was used since
-    -- another could have replaced it.
+    -- | For each place the last hash parsed for it, and 1 if it was used since it could be replaced.
     headsSeen :: !(MutablePrimArray RealWorld Word64)
   }
 
@@ -78,22 +72,11 @@ readingParsed = \case
   Fresh parsed -> parsed
   Known parsed _ -> parsed
 
--- | Does it refer to no memory but a copy?
-readingIsCopied :: Reading k -> Bool
-readingIsCopied = \case
-  Fresh _ -> False
-  Known _ _ -> True
-
 -- | Entries: a power of two.
 places :: Int
 places = 128
 
--- | In bytes: with a hundred fields such an entry takes some 10 KB, with those of a browser 1.5.
-longest :: Int
-longest = 1024
-
--- | With each new entry is kept what the function makes of the number of bytes and their parse, perhaps
--- twice.
+-- | With each entry is kept what the function makes of the number of bytes and their parse, maybe twice.
 newHeads :: Limits -> Secret -> (Int -> Parsed -> IO k) -> IO (Heads k)
 newHeads limits secret with = do
   seen <- newPrimArray (2 * places)
@@ -104,7 +87,8 @@ newHeads limits secret with = do
 -- | Parse these bytes, of which nothing was looked at before. Inlined: a known head is found without a call.
 findHead :: Heads k -> ByteString -> IO (Reading k)
 findHead heads given
-  | B.length given > longest = pure $! Fresh (parseRequest (headsLimits heads) 0 given)
+  -- With a hundred fields such an entry takes some 10 KB, with those of a browser 1.5.
+  | B.length given > 1024 = pure $! Fresh (parseRequest (headsLimits heads) 0 given)
   | otherwise = do
       let !hash = hashOf (headsSecret heads) given
       readArray (headsEntries heads) (placeOf hash) >>= \case

@@ -5,8 +5,7 @@
 -- Neither is written again (Note [Bytes are received once] in "Weft.Http.Server.Input").
 --
 -- A thread that outlives its handler, and asks for more, would take the bytes of the next request. So a
--- thread that receives says so in the exchange, in which the session, when it goes on, ends the body
--- for all others.
+-- thread that receives says so in the exchange, and the session ends the body there when it goes on.
 module Weft.Http.Server.Incoming
   ( Incoming (..),
     openBody,
@@ -33,7 +32,6 @@ import Weft.Http.Server.Input
 import Weft.Http.Server.Pace
 import Weft.Http.Server.Phase
 import Weft.Http.Server.State
-import Weft.Http.Server.Types
 import Weft.Http.Server.Wire
 import Weft.Internal.Core.Buffer (trimmed)
 
@@ -45,13 +43,10 @@ data Incoming
 -- | Written by the thread that receives, which 'beginReceiving' makes the only one.
 data State = State
   { stateDecoder :: !Decoder,
-    -- | Received and not yet decoded.
     statePending :: !ByteString,
     -- | Whether that is in the connection's buffer, at the end of its input.
     stateInBuffer :: !Bool,
-    -- | Octets handed out.
     stateCount :: !Int64,
-    -- | Whether the client waits for 100.
     stateExpected :: !Bool,
     -- | The trailer fields, once the body has ended.
     stateEnded :: !(Maybe [Field]),
@@ -78,10 +73,10 @@ openBody context c exchange h input = case headFraming h of
 requestBodyOf :: Context -> Connection -> Incoming -> RequestBody
 requestBodyOf context c = \case
   WithoutBody _ -> EmptyBody
-  Incoming exchange ref _ -> RequestBody (next context c exchange ref) (liftIO (fromMaybe [] . stateEnded <$> readIORef ref))
-
-next :: Context -> Connection -> Exchange -> IORef State -> Thread ByteString
-next context c exchange ref = liftIO (beginReceiving exchange >> readIORef ref) >>= nextOf context c exchange ref
+  Incoming exchange ref _ ->
+    RequestBody
+      (liftIO (beginReceiving exchange >> readIORef ref) >>= nextOf context c exchange ref)
+      (liftIO (fromMaybe [] . stateEnded <$> readIORef ref))
 
 -- | The next piece, for a thread that owns the receiving end and has read the state.
 nextOf :: Context -> Connection -> Exchange -> IORef State -> State -> Thread ByteString
@@ -148,11 +143,9 @@ received context c before decoder = do
   (bytes, credit) <- receiveAtPace (contextServer context) c (stateCredit before) (receivePiece c asked)
   pure before {stateDecoder = decoder, statePending = bytes, stateInBuffer = False, stateCredit = credit, stateRoom = roomAfter asked (B.length bytes)}
   where
-    asked = wanted decoder (stateRoom before)
-
--- | How much to receive at a time. Bytes after a body of known length are not touched.
-wanted :: Decoder -> Int -> Int
-wanted decoder room = maybe (min 16_384 room) (fromIntegral . max 1 . min (fromIntegral room)) (remaining decoder)
+    room = stateRoom before
+    -- Bytes after a body of known length are not touched.
+    asked = maybe (min 16_384 room) (fromIntegral . max 1 . min (fromIntegral room)) (remaining decoder)
 
 -- | The room of the first receive, in octets.
 usualRoom :: Int
@@ -183,8 +176,7 @@ receivedSoFar = \case
   WithoutBody _ -> pure 0
   Incoming _ ref _ -> stateCount <$> readIORef ref
 
--- | Receive and throw away the rest of a body, for good: the input after it, or 'Nothing' if that is
--- too far or its end cannot be told.
+-- | Throw away the rest of a body: the input after it, unless that is too far or cannot be told.
 skipRest :: Context -> Connection -> Incoming -> Thread (Maybe Input)
 skipRest context c = \case
   WithoutBody input -> pure (Just input)

@@ -9,12 +9,10 @@
 -- copy. (Only where nothing refers to them, because the head was known before, their memory is used
 -- again: 'giveBack'.) So a request, and every string in it, may be kept, and nothing is ever copied.
 -- The rest of a buffer is used while it has room for a small request, and for one a quarter longer than
--- the last; then there is a new one, with room for several such requests, because a wait in a new
--- buffer is made anew.
+-- the last; then there is a new one, with room for several, because a wait in a new buffer is made anew.
 module Weft.Http.Server.Input
   ( Input (..),
     usualSize,
-    emptyInput,
     unread,
     discard,
     giveBack,
@@ -35,42 +33,32 @@ import Weft.Buffer
 import Weft.Internal.Core.Buffer (bufferFrom, unsafeSlice)
 
 -- | In bytes: what an idle connection holds until it rests. Most request heads fit, and those of
--- browsers into twice as much. GHC puts pinned memory into blocks of 4,096 bytes: of these four fit
--- into one.
+-- browsers into twice as much. Four fit into one of the blocks that GHC has for pinned memory.
 usualSize :: Int
 usualSize = 1008
 
--- | A buffer and its used part, from the first offset to the second. What is before the second stays as
--- it is.
+-- | A buffer and its used part, from one offset to another, before which nothing is written again.
 data Input
   = NoInput
   | Input !Buffer !Int !Int
-
-emptyInput :: Input
-emptyInput = NoInput
 
 unread :: Input -> ByteString
 unread = \case
   NoInput -> mempty
   Input buffer from to -> unsafeSlice buffer from (to - from)
-{-# INLINE unread #-}
 
 -- | The first unread bytes, the given number, are used.
 discard :: Int -> Input -> Input
 discard n = \case
   NoInput -> NoInput
   Input buffer from to -> Input buffer (min to (from + n)) to
-{-# INLINE discard #-}
 
--- | 'discard' where nothing refers to these bytes: if they are all that has come, their memory is used
--- again.
+-- | 'discard' where nothing refers to these bytes: the memory of all that has come is used again.
 giveBack :: Int -> Input -> Input
 giveBack n = \case
   Input buffer 0 to | n >= to -> Input buffer 0 0
   input -> discard n input
-{-# INLINE giveBack #-}
 
--- | These bytes, in a buffer of their own.
 inputOf :: ByteString -> IO Input
 inputOf bytes
   | B.null bytes = pure NoInput
@@ -97,14 +85,12 @@ remainder :: Input -> Maybe Buffer
 remainder = \case
   Input buffer _ to | isRoomy buffer to to -> Just (bufferFrom to buffer)
   _ -> Nothing
-{-# INLINE remainder #-}
 
 -- | Has a buffer, of which this part was used, enough room left after a request of the given size?
 isRoomy :: Buffer -> Int -> Int -> Bool
 isRoomy buffer to came = left >= usualSize `quot` 4 && left >= came + came `quot` 4
   where
     left = bufferSize buffer - to
-{-# INLINE isRoomy #-}
 
 -- | A new buffer for what follows a used input: for several requests of a client that sends large ones.
 freshFor :: Input -> IO Buffer

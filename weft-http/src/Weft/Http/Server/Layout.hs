@@ -1,9 +1,8 @@
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | Keeps what the responses to one request head ("Weft.Http.Server.Heads") begin with, because the
--- next one mostly begins so, too.
-module Weft.Http.Server.Layout (Layout, newLayout, noLayout, layOut, isLiteralField) where
+-- | Keeps what responses to one request head begin with: the next one mostly begins so, too.
+module Weft.Http.Server.Layout (Layout (NoLayout), newLayout, layOut, isLiteralField) where
 
 import Data.ByteString qualified as B
 import Data.ByteString.Internal (ByteString (BS))
@@ -19,16 +18,14 @@ import Weft.Internal.Core.Standing (samePointer)
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
 -- Requests with one head are mostly answered with the same status and fields. From the second response
 -- on the bytes that these make are kept with the head. A later response begins with them if its status
--- and all its fields are equal, in the same second. They are a function of status, fields, date and
--- name of the server, so only the cost changes.
+-- and all its fields are equal, in the same second: only the cost changes.
 --
---   * A list whose strings are all literals of the program is compared by address first, and kept as it is. Of others
---     a copy is kept, because they may be slices of something large.
+--   * A list of literals of the program is compared by address first, and kept as it is. Of others a
+--     copy is kept, because they may be slices of something large.
 --   * After a few that differ, the responses to this head vary, and no more are compared.
 --   * What is kept stays as long as the request's head is known, and is small.
---   * Workers share it without a lock: what it holds is immutable, and a store that is lost costs one more rendering.
+--   * Workers share it without a lock: it is immutable, and a lost store costs one more rendering.
 
--- | What is kept of the responses to one head.
 data Layout
   = Layout {-# UNPACK #-} !(IORef Laid)
   | -- | Of a head that is not known.
@@ -44,9 +41,6 @@ data Laid
 newLayout :: IO Layout
 newLayout = Layout <$> newIORef Unanswered
 
-noLayout :: Layout
-noLayout = NoLayout
-
 -- | The beginning of a response with this status and these fields, or a field that cannot be sent. See Note [Heads that are sent again].
 layOut :: Layout -> OwnFields -> Status -> [Field] -> IO (Either BadField Beginning)
 layOut layout !own status !fields = case layout of
@@ -57,7 +51,6 @@ layOut layout !own status !fields = case layout of
       before -> anew ref before own status fields
 {-# OPAQUE layOut #-}
 
--- | Render a beginning, and note it, given what was kept.
 anew :: IORef Laid -> Laid -> OwnFields -> Status -> [Field] -> IO (Either BadField Beginning)
 anew ref before own status fields = rendered <$ (writeIORef ref $! next)
   where
@@ -71,9 +64,9 @@ anew ref before own status fields = rendered <$ (writeIORef ref $! next)
         | misses < 8 -> laid (misses + 1) (kept fields)
       _ -> Varying
     laid misses known = case rendered of
-      Right beginning | B.length (beginningBytes beginning) <= longest -> Laid misses (statusCode status) known own rendered
+      -- At most 128 are kept.
+      Right beginning | B.length (beginningBytes beginning) <= 4096 -> Laid misses (statusCode status) known own rendered
       _ -> Varying
-{-# OPAQUE anew #-}
 
 -- | Are the fields equal? Mostly their addresses are.
 same :: [Field] -> [Field] -> Bool
@@ -83,21 +76,12 @@ same fields known = samePointer fields known || go fields known
     go (Field name value : rest) (Field name' value' : rest') = name == name' && value == value' && go rest rest'
     go _ _ = False
 
--- | In bytes: at most 128 of these are kept.
-longest :: Int
-longest = 4096
-
 -- | Equal fields, whose strings keep no larger memory.
 kept :: [Field] -> [Field]
-kept !fields
+kept fields
   | all isLiteralField fields = fields
-  | otherwise = copies fields
-  where
-    copies = \case
-      [] -> []
-      Field name value : rest -> let !field = Field (B.copy name) (B.copy value); !others = copies rest in field : others
+  | otherwise = foldr (\(Field name value) others -> others `seq` ((: others) $! Field (B.copy name) (B.copy value))) [] fields
 
--- | Are the strings of a field literals of the program?
 isLiteralField :: Field -> Bool
 isLiteralField (Field name value) = isLiteral name && isLiteral value
   where

@@ -37,7 +37,6 @@ import Weft.Http.Server.Phase
 import Weft.Http.Server.Render
 import Weft.Http.Server.State
 import Weft.Http.Server.Streaming
-import Weft.Http.Server.Types
 import Weft.Http.Server.Whole
 import Weft.Http.Server.Wire
 import Weft.Internal.Os.Report (exceptionText)
@@ -54,14 +53,10 @@ noOutput = Output [] 0
 isEmptyOutput :: Output -> Bool
 isEmptyOutput (Output waiting _) = null waiting
 
--- | In bytes: with more waiting, it is sent before the next request is looked at.
-mostGathered :: Int
-mostGathered = 256 * 1024
-
 -- | Send the output when it is large: responses to many pipelined requests must not gather in memory.
 bounded :: Context -> Connection -> Output -> Thread Output
 bounded context c waiting@(Output _ size)
-  | size > mostGathered = noOutput <$ flush context c waiting
+  | size > 256 * 1024 = noOutput <$ flush context c waiting
   | otherwise = pure waiting
 
 flush :: Context -> Connection -> Output -> Thread ()
@@ -72,12 +67,9 @@ flushAlso context c (Output waiting _) more = runOnce $ case (waiting, more) of
   ([], []) -> pure ()
   _ -> write context c (reverse waiting <> more)
 
--- | The request that is being answered.
 data Answering = Answering
   { answeringRequest :: !Request,
-    -- | The input after its head.
     answeringInput :: !Input,
-    -- | Whether the connection can go on after it.
     answeringKeep :: !Bool,
     -- | When it began, in nanoseconds; 0 where that is not needed.
     answeringSince :: !Int64,
@@ -89,43 +81,39 @@ data Answering = Answering
 
 -- | Add a response to the output, or send it if it is not in memory. Does the connection go on?
 transmit :: Context -> Connection -> Answering -> Response -> Output -> Thread (Bool, Output)
-transmit context c answering response output = runOnce (transmission context c answering response output)
-
-transmission :: Context -> Connection -> Answering -> Response -> Output -> Thread (Bool, Output)
-transmission context c answering response output
-  | Just bytes <- atHand request (answeringKeep answering) response =
-      (True, gathered [bytes]) <$ recorded context c answering (responseStatus response) (bodyLength (responseBody response))
-  | Raw conversation <- responseBody response = do
-      flush context c output
-      conversing conversation
-      recorded context c answering (responseStatus response) 0
-      -- Bytes that came after the request are not in its input, so 'leave' does not know of them.
-      (False, noOutput) <$ linger context c
-  | statusCode (responseStatus response) < 200,
-    not (isSwitch && statusCode (responseStatus response) == 101) = do
+transmit context c answering response output =
+  runOnce $
+    if
+      | Just bytes <- atHand request (answeringKeep answering) response ->
+          (True, gathered [bytes]) <$ recorded context c answering status (bodyLength (responseBody response))
+      | Raw conversation <- responseBody response -> do
+          flush context c output
+          conversing conversation
+          recorded context c answering status 0
+          -- Bytes that came after the request are not in its input, so 'leave' does not know of them.
+          (False, noOutput) <$ linger context c
       -- The client would take the next response for this one.
-      report context ("a handler answered with " <> show (statusCode (responseStatus response)) <> ", which is no final response")
-      releaseBody (responseBody response)
-      transmit context c answering (errorResponse internalServerError500 "") output
-  | Just h <- renderedNow response,
-    not (inMemory (responseBody response)),
-    -- It says so in the way of HTTP\/1.1.
-    not keepable || chunks =
-      leaving keepable (if keepable then h else sayingClose 0 h)
-  | otherwise =
-      liftIO (ownNow >>= \own -> layOut (answeringLayout answering) own (responseStatus response) (responseFields response)) >>= \case
-        Left bad -> do
-          report context ("a handler made a field that cannot be sent: " <> show bad)
-          releaseBody (responseBody response)
-          transmit context c answering (errorResponse internalServerError500 "") output
-        Right beginning -> do
-          let !keep = keepable && not (beginningCloses beginning)
-          leaving keep (renderResponseHead beginning (persistenceOf request keep) chunks response)
+      | statusCode status < 200, not (isSwitch && statusCode status == 101) -> faulty ("answered with " <> show (statusCode status) <> ", which is no final response")
+      | Just h <- renderedNow response,
+        not (inMemory (responseBody response)),
+        -- It says so in the way of HTTP\/1.1.
+        not keepable || chunks ->
+          leaving keepable (if keepable then h else sayingClose h)
+      | otherwise ->
+          liftIO (readIORef (serverOwnFields server) >>= \own -> layOut (answeringLayout answering) own status (responseFields response)) >>= \case
+            Left bad -> faulty ("made a field that cannot be sent: " <> show bad)
+            Right beginning -> do
+              let !keep = keepable && not (beginningCloses beginning)
+              leaving keep (renderResponseHead beginning (persistenceOf request keep) chunks response)
   where
     server = contextServer context
     request = answeringRequest answering
-    ownNow = readIORef (serverOwnFields server)
+    status = responseStatus response
     Output waiting waitingSize = output
+    faulty what = do
+      report context ("a handler " <> what)
+      releaseBody (responseBody response)
+      transmit context c answering (errorResponse internalServerError500 "") output
     gathered = \case
       [bytes] -> Output (bytes : waiting) (waitingSize + B.length bytes)
       pieces -> Output (reverse pieces <> waiting) (waitingSize + sum (map B.length pieces))
@@ -141,10 +129,10 @@ transmission context c answering response output
       Switch _ -> True
       _ -> False
     keepable = answeringKeep answering && delimited
-    bare = isHead request || hasNoBody (responseStatus response)
+    bare = isHead request || hasNoBody status
     leaving keep h = do
       (sent, output') <- body h
-      recorded context c answering (responseStatus response) sent
+      recorded context c answering status sent
       when isSwitch (linger context c)
       pure (keep, output')
 
@@ -198,18 +186,15 @@ attending context act = do
   broken <- liftIO (newIORef False)
   act (`onException` liftIO (writeIORef broken True)) `catch` \e -> do
     known <- liftIO (readIORef broken)
-    if known || isNews e
-      then throwM e
-      else do
-        liftIO (observe (contextServer context) HandlerFailed)
-        let why = "a handler failed while its response was sent: " <> exceptionText e
-        report context why
-        throwM (Aborted why (Just e))
-  where
-    isNews e
-      | Just (_ :: SomeAsyncException) <- fromException e = True
-      | Just (_ :: BodyError) <- fromException e = True
-      | otherwise = False
+    if
+      | known -> throwM e
+      | Just (_ :: SomeAsyncException) <- fromException e -> throwM e
+      | Just (_ :: BodyError) <- fromException e -> throwM e
+      | otherwise -> do
+          liftIO (observe (contextServer context) HandlerFailed)
+          let why = "a handler failed while its response was sent: " <> exceptionText e
+          report context why
+          throwM (Aborted why (Just e))
 
 -- | Tell the access log and the observer that a response was sent.
 recorded :: Context -> Connection -> Answering -> Status -> Int64 -> Thread ()
@@ -230,9 +215,6 @@ record context c request status sent received duration = liftIO $ do
     server = contextServer context
     settings = serverSettings server
 
--- Errors ---------------------------------------------------------------------------
-
--- | Answer with an error and end the connection.
 refuse :: Context -> Connection -> Status -> ByteString -> Thread ()
 refuse context c status detail = do
   -- To say so has its own time, if there is none left.
@@ -263,9 +245,9 @@ leave context c h input
 -- | Close without losing the response: end our direction, and throw away what the client still sends,
 -- for a moment. Closing with unread input causes a reset, which can overtake the response.
 --
--- Where the ticker has shut our receiving direction down, the end of ours has the same effect on a client that
--- still sends (RFC 1122, section 4.2.2.13; Linux does so): it waits for a pause of the client. A layer does not
--- tell of that, since it may wait for the rest of a record: the socket does.
+-- Where the ticker has shut our receiving direction down, the end of ours has the same effect on a client
+-- that still sends (RFC 1122, section 4.2.2.13; Linux does so): it waits for a pause of the client, of
+-- which the socket tells; a layer may wait for the rest of a record.
 linger :: Context -> Connection -> Thread ()
 linger context c = do
   liftIO (enter (contextServer context) c Lingering)
@@ -275,35 +257,30 @@ linger context c = do
   if shut then pausing buffer False else endingSoon c >> skipping buffer
   where
     -- Each is bounded by the deadline of the phase, which nothing moves.
-    skipping buffer = do
-      n <- receiveTo c buffer 0 maxBound
-      expired <- liftIO (expiredIn c)
-      unless (expired || n == 0) (skipping buffer)
+    unlessExpired act = liftIO (expiredIn c) >>= \expired -> unless expired act
+    skipping buffer = receiveTo c buffer 0 maxBound >>= \n -> unlessExpired (unless (n == 0) (skipping buffer))
     -- 0 does not mean that the client has ended.
-    pausing buffer paused = do
-      n <- receiveInto (connectionSocket c) buffer 0 maxBound
-      expired <- liftIO (expiredIn c)
-      unless expired $
-        if
-          | n > 0 -> pausing buffer False
-          | paused -> endingSoon c >> departing
-          | otherwise -> aWhile >> pausing buffer True
+    pausing buffer paused =
+      receiveInto (connectionSocket c) buffer 0 maxBound >>= \n ->
+        unlessExpired $
+          if
+            | n > 0 -> pausing buffer False
+            | paused -> endingSoon c >> departing
+            | otherwise -> aWhile >> pausing buffer True
     -- A connection of which both directions have ended, or that was reset, cannot be shut down any more.
     departing = do
       aWhile
       gone <- either (\(_ :: IOException) -> True) (const False) <$> try (shutdown (connectionSocket c) ShutdownReceive)
-      expired <- liftIO (expiredIn c)
-      unless (gone || expired) departing
+      unlessExpired (unless gone departing)
     aWhile = sleep (milliseconds 100)
 
--- | A session is over: announce the end in a layer, where 'linger' has not. Its client may have ended unannounced, or
--- the time between two requests is over.
+-- | A session is over: announce the end in a layer, where 'linger' has not.
 announce :: Connection -> Thread ()
 announce c = when (isJust (connectionTransport c)) $ do
   (phase, _, _) <- liftIO (currentPhase (connectionMember c))
   unless (phase == Lingering) (endingSoon c)
 
--- | End our direction. The client may be gone, or take nothing of what a layer says then: nothing moves an expired
--- connection, so this has a limit of its own.
+-- | End our direction. The client may be gone, or take nothing of what a layer says then: nothing moves
+-- an expired connection, so this has a limit of its own.
 endingSoon :: Connection -> Thread ()
 endingSoon c = void (try @_ @IOException (timeout (seconds 2) (endSending c)))

@@ -11,7 +11,6 @@ import Data.Maybe (isJust)
 import Weft
 import Weft.Http.Server.Phase
 import Weft.Http.Server.State
-import Weft.Http.Server.Types
 import Weft.Mask (mask_)
 import Weft.Time
 
@@ -24,10 +23,9 @@ import Weft.Time
 --
 --   * Only waits count: the time that a handler takes between two pieces is its own.
 --   * Credit is not saved up, or a client that has sent a megabyte quickly could be slow for an
---     hour: it is never more than the grace period and what the last step was worth. The
---     latter because octets come in lumps (segments; or of a response what a socket's
---     buffer has room for, all at once), of which a slow client needs the time of the
---     next before it comes.
+--     hour: it is never more than the grace period and what the last step was worth. The latter
+--     because octets come in lumps (segments; or all that a socket's buffer has room for), of which
+--     a slow client needs the time of the next before it comes.
 --   * Under a layer a lump is a record of 16 KB, of which nothing is seen before its end.
 --
 -- The time limit of the wait itself stays what it is; whichever ends first ends the phase.
@@ -62,10 +60,8 @@ receiveAtPace server c credit receiving = case serverBodyRate (serverSettings se
   Just rate -> do
     -- The phase first: an interruption of the one before must not come between.
     liftIO (enterWithin server c ReceivingBody ReceivingAtPace credit)
-    start <- instantNanoseconds <$> now
-    bytes <- receiving
-    end <- afterwards
-    pure (bytes, creditAfter rate (lumpOf c) credit (end - start) (fromIntegral (B.length bytes)))
+    (bytes, waited) <- timed receiving
+    pure (bytes, creditAfter rate (lumpOf c) credit waited (fromIntegral (B.length bytes)))
 
 -- | Wait until the client has taken some of a response: how many octets those were.
 sendAtPace :: Server -> Connection -> Thread Int -> Thread Int
@@ -77,12 +73,14 @@ sendAtPace server c sending = case serverResponseRate (serverSettings server) of
     -- As above.
     credit <- liftIO (readCredit (connectionMember c))
     liftIO (enterWithin server c Sending SendingAtPace credit)
-    start <- instantNanoseconds <$> now
-    n <- sending
-    end <- afterwards
-    n <$ liftIO (writeCredit (connectionMember c) $! creditAfter rate (lumpOf c) credit (end - start) (fromIntegral n))
+    (n, waited) <- timed sending
+    n <$ liftIO (writeCredit (connectionMember c) $! creditAfter rate (lumpOf c) credit waited (fromIntegral n))
 
--- | The clock after a wait, in nanoseconds. Masked: an interruption that comes as the wait succeeds
+-- | A wait, and its nanoseconds. The clock is read masked: an interruption that comes as the wait succeeds
 -- would lose what was received, and the rest of a body would be taken from the next request.
-afterwards :: Thread Int64
-afterwards = instantNanoseconds <$> mask_ now
+timed :: Thread a -> Thread (a, Int64)
+timed waiting = do
+  start <- now
+  a <- waiting
+  end <- mask_ now
+  pure (a, instantNanoseconds end - instantNanoseconds start)

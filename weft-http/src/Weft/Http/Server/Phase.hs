@@ -23,7 +23,6 @@ module Weft.Http.Server.Phase
     servedBy,
 
     -- * By others
-    expire,
     endPhase,
     expireIdle,
     releaseIdle,
@@ -35,14 +34,12 @@ where
 import Control.Exception (toException)
 import Control.Monad (unless, void, when)
 import Data.Bits (complement, (.&.))
-import Data.Foldable (for_)
 import Data.IORef
 import Data.Int (Int64)
 import Data.Primitive.PrimArray
 import Data.Primitive.PrimVar
 import Weft
 import Weft.Http.Server.State
-import Weft.Http.Server.Types
 import Weft.Internal.Core.Cancel (condemnOnce)
 import Weft.Internal.Core.Trace (Cancellation (..))
 import Weft.Mask (uninterruptibleMask_)
@@ -64,8 +61,7 @@ import Weft.Time
 -- A connection that has been idle for a while is asked to rest (`Resting`): its receive ends, and it
 -- waits without a buffer. If the receive has succeeded in that moment, the next that the thread does is
 -- to enter a phase: it has just been dispatched, and has the fuel for that, so the interruption cannot
--- come between. One with a layer is not asked: its receive may consist of several, the first of which
--- would be lost.
+-- come between. One with a layer is not asked: of several receives in one, the first would be lost.
 --
 -- A request that is answered with what is at hand is answered in the phase 'Idle', and the deadline
 -- moves: one store. The ticker may have read the old deadline, which has just passed, and end the phase
@@ -73,8 +69,7 @@ import Weft.Time
 -- drain finds it idle, too: the response goes out, because only receiving is shut down.
 --
 -- The swap is a compare-and-swap against the word that was read, which counts the phases entered: a
--- deadline can only end its own phase. A thread that enters a new phase between the ticker's look and
--- its swap wins.
+-- deadline can only end its own phase. A thread that enters a new phase before the swap wins.
 
 phaseOf :: Int -> Phase
 phaseOf word = toEnum (word .&. 15)
@@ -85,6 +80,10 @@ isIn phase word = word .&. 15 == fromEnum phase
 
 withPhase :: Int -> Phase -> Int
 withPhase word phase = (word .&. complement 15) + fromEnum phase
+
+-- | Replace the word that was read, if it is still there: was it?
+swapped :: Member -> Int -> Int -> IO Bool
+swapped m word new = (== word) <$> casInt (phaseWord m) word new
 
 -- | Of a new connection its first head is due. One that another server has served before is between two requests.
 firstPhase :: Server -> Bool -> IO Pulse
@@ -99,7 +98,6 @@ deadlineOf server phase = do
   since' <- readPrimVar (serverSince server)
   let allowed = indexPrimArray (serverAllowed server) (fromEnum phase)
   pure (if allowed == maxBound then maxBound else since' + allowed)
-{-# INLINE deadlineOf #-}
 
 -- | Enter a phase. A connection that has expired stays so ('expiredIn'), unless a whole request has
 -- come in that moment, which is answered. An interruption on its way does not apply any more.
@@ -108,8 +106,7 @@ enter !server !c !phase = entering server c phase (deadlineOf server phase) (ent
 -- A function of its own: inlined, it would make many parts of the session several times as large.
 {-# NOINLINE enter #-}
 
--- | Enter the first phase, or the second, which lasts this number of nanoseconds, if it ends sooner.
--- Not 'Handling'.
+-- | Enter the first phase, or the second, of this length in nanoseconds, if it ends sooner. Not 'Handling'.
 enterWithin :: Server -> Connection -> Phase -> Phase -> Int64 -> IO ()
 enterWithin server c phase sooner time = do
   deadline <- deadlineOf server phase
@@ -118,7 +115,6 @@ enterWithin server c phase sooner time = do
   let limit = since' + max 0 time + 1_000_000_000
       again = enterWithin server c phase sooner time
   if limit < deadline then entering server c sooner (pure limit) again else entering server c phase (pure deadline) again
-{-# NOINLINE enterWithin #-}
 
 -- | Enter a phase with this deadline. The last action does that again.
 entering :: Server -> Connection -> Phase -> IO Int64 -> IO () -> IO ()
@@ -131,8 +127,8 @@ entering server c phase deadline again = do
       -- In any case first the deadline, then the phase it belongs to.
       deadline >>= writeDeadline m
       -- Fails if the ticker has ended the old phase meanwhile.
-      before <- casInt (phaseWord m) word (withPhase (word + 16) phase)
-      unless (before == word) again
+      did <- swapped m word (withPhase (word + 16) phase)
+      unless did again
   where
     m = connectionMember c
 {-# INLINE entering #-}
@@ -146,7 +142,6 @@ stayIdle :: Server -> Connection -> IO ()
 stayIdle server c = do
   idle <- isIdle c
   if idle then deadlineOf server Idle >>= writeDeadline (connectionMember c) else enter server c Idle
-{-# INLINE stayIdle #-}
 
 -- | How long each phase may last from the current tick on.
 allowances :: Timeouts -> PrimArray Int64
@@ -174,7 +169,7 @@ enterHead server c = do
   word <- readPrimVar (phaseWord m)
   if isIn ReceivingHead word
     then -- The first head has its time from the start, but the connection is not new any more.
-      when (isNewWord word) (void (casInt (phaseWord m) word (word + 16)))
+      when (isNewWord word) (void (swapped m word (word + 16)))
     else enter server c ReceivingHead
   where
     m = connectionMember c
@@ -189,7 +184,6 @@ revive server c phase = do
   where
     m = connectionMember c
 
--- | Has no request come on it yet?
 isNew :: Connection -> IO Bool
 isNew c = isNewWord <$> readPrimVar (phaseWord (connectionMember c))
 
@@ -212,31 +206,20 @@ expiredBefore :: Connection -> IO Bool
 expiredBefore c = (||) <$> expiredIn c <*> wasRevived (connectionMember c)
 
 servedBy :: Member -> ThreadId -> IO ()
-servedBy m thread = writeIORef (memberService m) (Served thread)
+servedBy m thread = writeIORef (memberService m) (Served thread [])
 
--- | End a phase that is over, if the connection is in it yet: the limit, and how to shut its socket
--- down.
-expire :: Member -> Int -> Int64 -> IO (Maybe (Expiry, Maybe ShutdownHow))
-expire m word deadline = do
-  -- Read again: the deadline must be of the phase that was read.
-  deadline' <- readDeadline m
-  case endOf (phaseOf word) of
-    Just end | deadline' == deadline -> do
-      did <-
-        if isIn Handling word
-          then interrupt m word Cut HandlerTooSlow
-          else (== word) <$> casInt (phaseWord m) word (withPhase word Expired)
-      pure (if did then Just end else Nothing)
-    _ -> pure Nothing
-
--- | 'expire', note the limit, and shut the socket down: did the phase end? Nothing comes between, since nobody looks
--- at an expired connection again; and a connection that goes on meanwhile is not shut down.
+-- | End a phase that is over, if the connection is in it yet, note the limit, and shut the socket down: did
+-- it end? Nothing comes between, since nobody looks at an expired connection again; and a connection
+-- that goes on meanwhile is not shut down.
 endPhase :: Member -> Int -> Int64 -> (Expiry -> IO ()) -> Thread Bool
-endPhase m word deadline note =
-  uninterruptibleMask_ $
-    liftIO (expire m word deadline) >>= \case
-      Nothing -> pure False
-      Just (expiry, how) -> True <$ (liftIO (note expiry) >> mapM_ (shutdownQuietly m) how)
+endPhase m word deadline note = uninterruptibleMask_ $ do
+  -- Read again: the deadline must be of the phase that was read.
+  same <- liftIO ((== deadline) <$> readDeadline m)
+  case endOf (phaseOf word) of
+    Just (expiry, how) | same -> do
+      did <- liftIO (if isIn Handling word then interrupt m word Cut HandlerTooSlow else swapped m word (withPhase word Expired))
+      did <$ when did (liftIO (note expiry) >> mapM_ (shutdownQuietly m) how)
+    _ -> pure False
 
 -- | The limit that ends a phase, and how the socket is shut down then.
 endOf :: Phase -> Maybe (Expiry, Maybe ShutdownHow)
@@ -258,62 +241,47 @@ interrupt :: Member -> Int -> Phase -> Reason -> IO Bool
 interrupt m word phase reason =
   readIORef (memberService m) >>= \case
     Unserved -> pure False
-    Served thread -> dispatch thread
-    Interrupted thread _ -> dispatch thread
-  where
-    dispatch thread = do
+    Served thread _ -> do
       valid <- newIORef True
       -- A thread that finds the new phase finds this: added, since two may interrupt and one will have.
-      change thread (valid :)
-      before <- casInt (phaseWord m) word (withPhase word phase)
-      if before == word
+      _ <- changeSent m (valid :)
+      did <- swapped m word (withPhase word phase)
+      if did
         then condemnOnce thread (Cancellation (toException (Interruption reason valid)) (Just valid))
-        else change thread (filter (/= valid))
-      pure (before == word)
-    change thread by = atomicModifyIORef' (memberService m) (\service -> (serviceOf thread (by (sent service)), ()))
+        else void (changeSent m (filter (/= valid)))
+      pure did
 
 -- | The interruptions that were sent to this thread do not apply any more.
 withdraw :: Member -> IO ()
-withdraw m =
-  readIORef (memberService m) >>= \case
-    Interrupted thread _ -> do
-      valids <- atomicModifyIORef' (memberService m) (\service -> (Served thread, sent service))
-      for_ valids (`writeIORef` False)
-    _ -> pure ()
+withdraw m = changeSent m (const []) >>= mapM_ (`writeIORef` False)
 
--- | The flags of the interruptions that were sent.
-sent :: ServiceState -> [IORef Bool]
-sent = \case
-  Interrupted _ valids -> valids
-  _ -> []
-
-serviceOf :: ThreadId -> [IORef Bool] -> ServiceState
-serviceOf thread = \case
-  [] -> Served thread
-  valids -> Interrupted thread valids
+-- | Change the flags of the interruptions that were sent; what they were.
+changeSent :: Member -> ([IORef Bool] -> [IORef Bool]) -> IO [IORef Bool]
+changeSent m by = atomicModifyIORef' (memberService m) $ \case
+  Served thread sent -> (Served thread (by sent), sent)
+  Unserved -> (Unserved, [])
 
 -- | An interrupted receive has ended: from now on the connection is dormant, with its deadline.
 lieDown :: Member -> IO ()
 lieDown m = do
   withdraw m
   word <- readPrimVar (phaseWord m)
-  -- No other thread changes that phase; but the caller looks next at the stage, and a drain at the
-  -- phase.
-  when (isIn Resting word) (void (casInt (phaseWord m) word (withPhase word Dormant)))
+  -- No other thread changes that phase; but the caller looks next at the stage, a drain at the phase.
+  when (isIn Resting word) (void (swapped m word (withPhase word Dormant)))
 
 -- | The connection has ended: no thread ends or interrupts it from now on.
 retire :: Member -> IO ()
 retire m = do
   word <- readPrimVar (phaseWord m)
-  before <- casInt (phaseWord m) word (withPhase (word + 16) Expired)
-  if before == word then withdraw m else retire m
+  did <- swapped m word (withPhase (word + 16) Expired)
+  if did then withdraw m else retire m
 
 expireIdle :: Member -> Thread ()
 expireIdle m = do
   word <- liftIO (readPrimVar (phaseWord m))
   when (phaseOf word `elem` [Idle, Dormant]) $ do
-    before <- liftIO (casInt (phaseWord m) word (withPhase word Expired))
-    when (before == word) (shutdownQuietly m ShutdownReceive)
+    did <- liftIO (swapped m word (withPhase word Expired))
+    when did (shutdownQuietly m ShutdownReceive)
 
 -- | Interrupt a connection that is at rest, so that its thread looks what becomes of it.
 releaseIdle :: Member -> Thread ()
@@ -321,7 +289,6 @@ releaseIdle m = liftIO $ do
   word <- readPrimVar (phaseWord m)
   when (restsIn word) (void (interrupt m word Resting BufferUnused))
 
--- | The phase of a connection, as the ticker reads it.
 currentPhase :: Member -> IO (Phase, Int, Int64)
 currentPhase m = do
   word <- readPrimVar (phaseWord m)

@@ -24,6 +24,7 @@ module Weft.Http.Server.Registry
     takerOf,
     hold,
     letGo,
+    holding,
     awaitNone,
     awaitProgress,
     cutOff,
@@ -44,13 +45,11 @@ import Weft
 import Weft.Http.Internal.Address (Address (..), addressOf, peerOf, unmapped)
 import Weft.Http.Server.Phase
 import Weft.Http.Server.State
-import Weft.Http.Server.Types
 import Weft.Kernel (Outcome (..), Waiter, deliver, suspend)
 import Weft.Socket
 import Weft.Timeout (timeout)
 
--- | Add a connection, perhaps served before by another server. If not, the time of its first head
--- begins.
+-- | Add a connection. If no other server has served it before, the time of its first head begins.
 register :: Server -> Bool -> Socket -> SockAddr -> IO Member
 register server before socket address = do
   let !peer = peerOf address
@@ -88,21 +87,18 @@ unregister server m = do
 
 -- | One more connection of this peer, if it may have one. The action undoes it.
 admit :: Server -> SockAddr -> IO (Maybe (IO ()))
-admit server address
-  | limit <= 0 = pure (Just (pure ()))
-  | otherwise = case peerKey address of
-      Nothing -> pure (Just (pure ()))
-      Just key -> do
-        admitted <- atomicModifyIORef' (serverConnections server) $ \open ->
-          let count = Map.findWithDefault 0 key (openPeers open)
-           in if count >= limit
-                then (open, False)
-                else (open {openPeers = Map.insert key (count + 1) (openPeers open)}, True)
-        pure (if admitted then Just (leave key) else Nothing)
+admit server address = case peerKey address of
+  Just key | limit > 0 -> do
+    admitted <- changePeers $ \peers ->
+      let count = Map.findWithDefault 0 key peers
+       in if count >= limit then (peers, False) else (Map.insert key (count + 1) peers, True)
+    pure (changePeers (\peers -> (Map.update (\n -> if n <= 1 then Nothing else Just (n - 1)) key peers, ())) <$ guard admitted)
+  _ -> pure (Just (pure ()))
   where
     limit = serverMaxPerPeer (serverSettings server)
-    leave key = atomicModifyIORef' (serverConnections server) $ \open ->
-      (open {openPeers = Map.update (\n -> if n <= 1 then Nothing else Just (n - 1)) key (openPeers open)}, ())
+    changePeers :: (Map.Map Address Int -> (Map.Map Address Int, a)) -> IO a
+    changePeers change = atomicModifyIORef' (serverConnections server) $ \open ->
+      let (!peers, a) = change (openPeers open) in (open {openPeers = peers}, a)
 
 -- | What counts as one peer: an IPv4 address, or an IPv6 network of 64 bits, as customers have.
 peerKey :: SockAddr -> Maybe Address
@@ -125,9 +121,6 @@ beginRefusal server = case serverOverload (serverSettings server) of
 endRefusal :: Server -> IO ()
 endRefusal server = changed server (\open -> open {openRefusing = openRefusing open - 1})
 
-mostRefusals :: Int
-mostRefusals = 250
-
 -- | Begin to answer a request, unless too many are being answered.
 beginHandler :: Server -> IO Bool
 beginHandler server
@@ -149,6 +142,9 @@ hold server = changed server (\open -> open {openHeld = openHeld open + 1})
 
 letGo :: Server -> IO ()
 letGo server = changed server (\open -> open {openHeld = openHeld open - 1})
+
+holding :: Server -> Thread a -> Thread a
+holding server = bracket_ (liftIO (hold server)) (liftIO (letGo server))
 
 -- | Change the state, and wake the waiters that it may concern.
 changed :: Server -> (Open -> Open) -> IO ()
@@ -179,7 +175,7 @@ awaitRoom server = do
       openCount open >= mostConnections server
         && case serverOverload (serverSettings server) of
           WaitInBacklog -> True
-          RefuseQuickly _ -> openRefusing open >= mostRefusals
+          RefuseQuickly _ -> openRefusing open >= 250
 
 -- | Wait in the state, unless it has ceased to be such a one.
 waitWhile :: Server -> (Open -> Bool) -> String -> (Waiter () -> Open -> Open) -> Thread ()
@@ -199,20 +195,17 @@ isDraining server = (\case Draining -> True; _ -> False) <$!> readIORef (serverS
 isKeeping :: Server -> IO Bool
 isKeeping server = (\case Serving -> True; _ -> False) <$!> readIORef (serverStage server)
 
--- | From now on connections between two requests are given to this. A layer has a state that would be
--- lost: connections with one end instead.
+-- | From now on connections between two requests are given to this. Those with a layer end.
 startHandingOver :: Server -> (Socket -> Thread Bool) -> Thread ()
 startHandingOver server taker = do
   liftIO (writeIORef (serverStage server) (HandingOver taker))
   open <- liftIO (readIORef (serverConnections server))
   for_ (openConnections open) $ if hasLayers (serverSettings server) then expireIdle else releaseIdle
 
--- | Keep connections again after a vain 'Weft.Http.Server.handOver': 'Weft.Http.Server.serve' accepts
--- what comes back.
+-- | Keep connections again after a vain 'Weft.Http.Server.handOver'. 'Weft.Http.Server.serve' follows.
 resume :: Server -> Thread ()
 resume server = liftIO (writeIORef (serverStage server) Serving)
 
--- | What takes connections, if they are handed over.
 takerOf :: Server -> IO (Maybe (Socket -> Thread Bool))
 takerOf server =
   readIORef (serverStage server) >>= \case
@@ -225,9 +218,10 @@ hasLayers settings = not (null (serverLayers settings)) || isJust (serverProxy s
 -- | From now on no connection is kept: idle ones are cut off, and acceptors that wait for room go on.
 startDraining :: Server -> Thread ()
 startDraining server = do
-  liftIO (writeIORef (serverStage server) Draining)
-  open <- liftIO $ atomicModifyIORef' (serverConnections server) (\o -> (o {openRoom = []}, o))
-  liftIO (for_ (openRoom open) (\w -> deliver w (Answered ())))
+  open <- liftIO $ do
+    writeIORef (serverStage server) Draining
+    changed server id
+    readIORef (serverConnections server)
   for_ (openConnections open) expireIdle
 
 -- | Wait until the server is not in use, at most for this time. Returns whether it is not.
@@ -244,7 +238,7 @@ awaitNone server limit = timeout limit waiting >>= maybe (not <$> liftIO inUse) 
 cutOff :: Server -> Thread ()
 cutOff server = do
   open <- liftIO (readIORef (serverConnections server))
-  for_ (openConnections open) cutOffOne
+  mapM_ cutOffOne (openConnections open)
 
 -- | The connections of which only the client is waited for, with what changes when it goes on.
 awaitedNow :: Server -> IO [(Member, Int)]
@@ -269,7 +263,7 @@ cutOffOne m = do
   if
     | phase `elem` [Handling, Streaming, Finishing] -> liftIO (void (interrupt m word Cut ClientGone))
     -- It may wait for its deadline, and not for the socket.
-    | phase == Lingering -> liftIO (void (expire m word deadline))
+    | phase == Lingering -> void (endPhase m word deadline (\_ -> pure ()))
     | otherwise -> pure ()
 
 -- | Wait until each busy connection has gone on, at most for this time, and cut off the others: none?

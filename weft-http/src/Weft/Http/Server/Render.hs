@@ -163,7 +163,6 @@ seenLength = 4
 seenConnection = 8
 seenClose = 16
 
--- | Fields that a handler may not set.
 seenOurs :: Int
 seenOurs = seenLength .|. seenConnection
 
@@ -171,7 +170,6 @@ put :: Ptr Word8 -> ByteString -> IO (Ptr Word8)
 put p (I.BS content n) = do
   unsafeWithForeignPtr content $ \from -> copyBytes p from n
   pure (p `plusPtr` n)
-{-# INLINE put #-}
 
 putAll :: [ByteString] -> Ptr Word8 -> IO (Ptr Word8)
 putAll pieces p = case pieces of

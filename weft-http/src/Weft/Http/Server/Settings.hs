@@ -34,22 +34,18 @@ data ServerSettings = ServerSettings
   { -- | What a request head may be; bounds the memory of a connection.
     serverLimits :: !Limits,
     serverTimeouts :: !Timeouts,
-    -- | The least rate of a request body; default 'defaultMinimumRate'. Slower: 408 if possible, and
-    -- closed.
+    -- | The least rate of a request body; default 'defaultMinimumRate'. Slower: 408, if possible, and closed.
     serverBodyRate :: !(Maybe MinimumRate),
-    -- | The least rate at which a client takes a response; default 'defaultMinimumRate'. Slower:
-    -- closed.
+    -- | The least rate at which a client takes a response; default 'defaultMinimumRate'. Slower: closed.
     serverResponseRate :: !(Maybe MinimumRate),
-    -- | Octets of a request body; default 67,108,864 (64 MiB). Larger: 413, before the handler if
-    -- possible.
+    -- | Octets of a request body; default 64 MiB. Larger: 413, before the handler if possible.
     serverMaxBody :: !Int64,
     -- | Connections open at a time; default 15,000. That it is reached is reported once a minute at
     -- most ('serverReport'), and observed each time ('LimitReached').
     serverMaxConnections :: !Int,
     -- | The treatment of more connections than that; default 'WaitInBacklog'.
     serverOverload :: !Overload,
-    -- | Connections open at a time from one address (an IPv6 network of 64 bits); default 0: any
-    -- number. More: 503.
+    -- | Connections from one address (an IPv6 network of 64 bits) at a time; default 0: any. More: 503.
     serverMaxPerPeer :: !Int,
     -- | Requests answered on one connection, which then is closed; default 0: any number.
     serverMaxRequests :: !Int,
@@ -72,8 +68,7 @@ data ServerSettings = ServerSettings
     serverAccessLog :: !(Maybe (Entry -> IO ())),
     -- | Called for all that can be counted; default: nothing. Must not block; what it raises is lost.
     serverObserver :: !(Maybe (Observation -> IO ())),
-    -- | Reports a line to the operator, such as a failed handler; default: standard error. Must not
-    -- block.
+    -- | Reports a line to the operator, such as a failed handler; default: stderr. Must not block.
     serverReport :: !(String -> IO ())
   }
 
@@ -173,24 +168,20 @@ data Entry = Entry
 
 -- | An event in the life of a server.
 data Observation
-  = -- | A connection was accepted.
-    ConnectionOpened
-  | -- | A connection was closed.
-    ConnectionClosed
+  = ConnectionOpened
+  | ConnectionClosed
   | -- | As many connections are open as there may be ('serverMaxConnections').
     LimitReached
   | -- | A connection was answered with 503 and not read from: there were too many.
     ConnectionRefused
   | -- | A connection ended because a layer failed, such as a TLS handshake.
     LayerFailed
-  | -- | A response was sent.
-    ResponseSent !Entry
+  | ResponseSent !Entry
   | -- | A handler raised an exception.
     HandlerFailed
   | -- | A request was answered with 503 because too many handlers were at work.
     RequestShed
-  | -- | A time limit passed.
-    TimedOut !Expiry
+  | TimedOut !Expiry
   | -- | A client was gone while its handler worked.
     ClientLost
 

@@ -2,7 +2,8 @@
 
 -- | The types that the parts of the server share: the server, its open connections, and their phases.
 module Weft.Http.Server.State
-  ( Server (..),
+  ( module Weft.Http.Server.Types,
+    Server (..),
     Stage (..),
     Answers (..),
     Answerer (..),
@@ -54,7 +55,7 @@ import Weft.Http.Server.Heads (Heads, Reading (..))
 import Weft.Http.Server.Layout
 import Weft.Http.Server.Render (OwnFields)
 import Weft.Http.Server.Types
-import Weft.Internal.Core.Intake (Intake)
+import Weft.Internal.Core.Standing (Intake)
 import Weft.Kernel (Waiter)
 import Weft.Socket (Socket)
 
@@ -63,11 +64,8 @@ data Server = Server
   { serverSettings :: !ServerSettings,
     serverAnswers :: !Answers,
     serverClock :: !Clock,
-    -- | For the responses of this tick.
     serverOwnFields :: !(IORef OwnFields),
-    -- | With each head what answers it.
     serverHeads :: !(Heads Answerer),
-    -- | How responses are sent that need not wait.
     serverAttempts :: !Attempts,
     serverConnections :: !(IORef Open),
     serverStage :: !(IORef Stage),
@@ -104,14 +102,13 @@ data Answerer
     AnswersPlainly !PlainAnswer !Layout
   | NoAnswerer !Layout
 
--- | The layout that is kept with a head, if it is known.
 layoutOf :: Reading Answerer -> Layout
 layoutOf = \case
   Known _ answerer -> case answerer of
     AtHandBefore _ layout -> layout
     AnswersPlainly _ layout -> layout
     NoAnswerer layout -> layout
-  Fresh _ -> noLayout
+  Fresh _ -> NoLayout
 
 -- | Has a request no body, and is nothing to be asked before it is answered?
 isPlain :: ServerSettings -> RequestHead -> Bool
@@ -140,13 +137,11 @@ data Open = Open
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~~
 -- Most of the connections of a server have nothing to do, so what each keeps while it rests is small:
 -- the 'Member', which the registry holds, and a thread with one handler. The 'Connection' of a session
--- is made anew when the client comes back. A server's memory and the collector's pauses are in
--- proportion to it.
+-- is made anew when the client comes back. A server's memory and the collector's pauses depend on it.
 
 -- | An open connection, as the registry and the ticker know it.
 data Member = Member
   { memberSocket :: !Socket,
-    -- | The client's address, as it was accepted.
     memberPeer :: !Peer,
     memberPulse :: !Pulse,
     -- | The thread that is condemned when the phase is 'Cut' or 'Resting', and whether that applies.
@@ -200,7 +195,6 @@ countRequest m = do
   n <- (+ 1) <$> readWord 2 m
   n <$ writeWord 2 m n
 
--- | The number of a connection in the registry.
 memberNumber :: Member -> IO Int
 memberNumber = readWord 3
 
@@ -231,8 +225,7 @@ connectionSocket = memberSocket . connectionMember
 -- mostly none; more than one where ticker and 'Weft.Http.Server.cutOff' met.
 data ServiceState
   = Unserved
-  | Served !ThreadId
-  | Interrupted !ThreadId [IORef Bool]
+  | Served !ThreadId [IORef Bool]
 
 -- | The current activity of a connection.
 data Phase
@@ -276,10 +269,7 @@ data Reason
   deriving stock (Eq, Show)
 
 instance Show Interruption where
-  show (Interruption reason _) = case reason of
-    HandlerTooSlow -> "the time of the handler is over"
-    ClientGone -> "the client is gone"
-    BufferUnused -> "the connection is idle"
+  show (Interruption reason _) = "interrupted by the server: " <> show reason
 
 instance Exception Interruption where
   toException = asyncExceptionToException
@@ -293,7 +283,6 @@ instance Show Aborted where
 
 instance Exception Aborted
 
--- | Are there connections, or may there be?
 isInUse :: Open -> Bool
 isInUse open = openCount open + openHeld open + openRefusing open > 0
 

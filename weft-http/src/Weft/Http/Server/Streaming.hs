@@ -23,7 +23,6 @@ import Weft.Http.Response (checkField)
 import Weft.Http.Server.Exchange
 import Weft.Http.Server.Phase
 import Weft.Http.Server.State
-import Weft.Http.Server.Types
 import Weft.Http.Server.Wire
 
 data Delimiting
@@ -31,7 +30,7 @@ data Delimiting
   | Exactly !Int64
   | UntilClose
 
--- | Content that is kept until it is worth while to send it. The thread that sends it owns the exchange.
+-- | The thread that sends what is kept owns the exchange.
 data Stream = OutStream
   { outDelimiting :: !Delimiting,
     outKept :: !(IORef Kept),
@@ -41,7 +40,6 @@ data Stream = OutStream
 -- | The unsent head; pieces, newest first; their size; octets of content so far.
 data Kept = Kept !ByteString [ByteString] !Int !Int64
 
--- | After this head, which was not sent.
 newStream :: ByteString -> Delimiting -> Exchange -> IO Stream
 newStream h delimiting exchange = do
   kept <- newIORef (Kept h [] 0 0)
@@ -55,7 +53,9 @@ worthSending = 16_384
 streamSink :: Context -> Connection -> Stream -> (forall x. Thread x -> Thread x) -> Sink
 streamSink context c stream guarded =
   Sink
-    { sinkWrite = guarded . streamWrite context c stream,
+    { sinkWrite = \builder -> guarded $ do
+        full <- liftIO (streamKeep stream builder)
+        when full (streamFlush context c stream),
       sinkFlush = guarded (streamFlush context c stream),
       sinkWriteNow = \builder -> do
         full <- streamKeep stream builder
@@ -63,17 +63,11 @@ streamSink context c stream guarded =
       sinkFlushNow = fmap guarded <$> streamFlushNow context c stream
     }
 
-streamWrite :: Context -> Connection -> Stream -> Builder -> Thread ()
-streamWrite context c stream builder = do
-  full <- liftIO (streamKeep stream builder)
-  when full (streamFlush context c stream)
-
 -- | Keep content; is it worth sending now? What is kept after the end of the content is not sent.
 streamKeep :: Stream -> Builder -> IO Bool
 streamKeep stream builder = do
   checkContent (outExchange stream)
-  -- First all of it: another thread may take what is kept meanwhile, and what was taken must not be
-  -- sent again.
+  -- First all of it: another thread may take what is kept meanwhile, and it must not be sent again.
   let new = filter (not . B.null) (Lazy.toChunks (toLazyByteStringWith (safeStrategy 512 worthSending) Lazy.empty builder))
       !added = sum (map B.length new)
   atomicModifyIORef' (outKept stream) $ \(Kept h pieces size total) ->
@@ -115,7 +109,7 @@ streamTake context stream = do
 -- | Content of this size in the frame of a piece.
 framed :: Delimiting -> Int -> [ByteString] -> [ByteString]
 framed delimiting size content = case delimiting of
-  Chunked | size > 0 -> chunkSize size : content <> ["\r\n"]
+  Chunked | size > 0 -> C.pack (showHex size "\r\n") : content <> ["\r\n"]
   _ -> content
 
 -- | Send what is kept and the end; the octets of content.
@@ -125,29 +119,19 @@ streamEnd context c stream trailers = do
   unless mine $ abort context (displayException SinkBusy)
   Kept h pieces size total <- liftIO (readIORef (outKept stream))
   let content = reverse pieces
-  case outDelimiting stream of
+  end <- case outDelimiting stream of
     Exactly n | total /= n -> do
       -- Content that is too short may go out; only the end of the connection can tell the rest.
       when (total < n) (write context c (h : content))
       abort context ("a handler sent " <> show total <> " octets and had announced " <> show n)
-    _ -> pure ()
-  end <- case outDelimiting stream of
     Chunked -> traverse trailer trailers >>= \section -> pure ["0\r\n", B.concat section, "\r\n"]
     _ -> pure []
   write context c (h : framed (outDelimiting stream) size content <> end)
   pure total
   where
     -- The content is right, and stays so without it.
-    trailer field@(Field name value) = case trailerFault field of
-      Nothing -> pure (B.concat [name, ": ", value, "\r\n"])
-      Just why -> B.empty <$ report context ("a handler made a trailer field that cannot be sent: " <> why)
-
-trailerFault :: Field -> Maybe String
-trailerFault field = case checkField field of
-  Just bad -> Just (show bad)
-  Nothing
-    | isTrailer (fieldName field) -> Nothing
-    | otherwise -> Just (show (fieldName field) <> " belongs before the content")
-
-chunkSize :: Int -> ByteString
-chunkSize size = C.pack (showHex size "\r\n")
+    trailer field@(Field name value)
+      | Just bad <- checkField field = faulty (show bad)
+      | not (isTrailer name) = faulty (show name <> " belongs before the content")
+      | otherwise = pure (B.concat [name, ": ", value, "\r\n"])
+    faulty why = B.empty <$ report context ("a handler made a trailer field that cannot be sent: " <> why)

@@ -16,7 +16,6 @@ import Control.Monad (void, when)
 import Data.Char (isControl, showLitChar)
 import Data.Foldable (foldlM)
 import Data.IORef
-import Data.Int (Int64)
 import Data.IntMap.Strict qualified as IntMap
 import Data.Map.Strict qualified as Map
 import Data.Primitive.PrimVar
@@ -31,7 +30,6 @@ import Weft.Http.Server.Layout (newLayout)
 import Weft.Http.Server.Phase
 import Weft.Http.Server.Render (ownFields)
 import Weft.Http.Server.State
-import Weft.Http.Server.Types
 import Weft.Mask (mask_)
 import Weft.Socket
 import Weft.Time
@@ -42,8 +40,7 @@ newServer settings handler = newServerOf settings (ByHandler Nothing . handler)
 
 -- | 'newServer' with a function that answers some requests at once, before the handler is asked.
 newServerAtHand :: ServerSettings -> (Clock -> (AtHand, Handler)) -> Thread Server
-newServerAtHand settings both = newServerOf settings $ \clock ->
-  let (found, handler) = both clock in ByHandler (Just found) handler
+newServerAtHand settings both = newServerOf settings (uncurry (ByHandler . Just) . both)
 
 -- | 'newServer' with an 'Application'.
 newServerWith :: ServerSettings -> (Clock -> Application) -> Thread Server
@@ -89,18 +86,17 @@ unharmed settings =
     quietly act a = act a `Exception.catch` \(_ :: Exception.SomeException) -> pure ()
     oneLine = concatMap (\char -> if isControl char then showLitChar char "" else [char])
 
--- | Fork the ticker, if there is none, and set the clock: a deadline counted from an old tick may have
--- passed.
+-- | Fork the ticker, if there is none, and set the clock: a deadline counted from an old tick may be over.
 startTicker :: Server -> Thread ()
 startTicker server = mask_ $ do
   none <- liftIO $ atomicModifyIORef' (serverConnections server) (\open -> (open {openTicking = True}, not (openTicking open)))
   when none $ do
     nextTick >>= liftIO . setClock server
-    void $ forkWith defaultForkOptions {forkLabel = "ticker"} (ticker server noWaste)
+    void $ forkWith defaultForkOptions {forkLabel = "ticker"} (ticker server (Waste 0 0 0))
 
 -- | Once a second, while the server is in use: the date, the deadlines, and the memory. Masked: an
 -- exception thrown at a worker must not end it (Note [Strays] in
--- "Weft.Internal.Core.Scheduler.Strays").
+-- "Weft.Internal.Core.Scheduler.Takeover").
 ticker :: Server -> Waste -> Thread ()
 ticker server before = do
   tick <- nextTick
@@ -118,29 +114,14 @@ ticker server before = do
 -- | Since memory was last collected: connections asked to rest, and ended; and ended by a second ago.
 data Waste = Waste !Int !Int !Int
 
-noWaste :: Waste
-noWaste = Waste 0 0 0
-
 -- | Collect memory, where connections have given much of it back and no collection may come for hours:
 -- in a second in which none has done so. Twice, because after the first time what is alive lies among
 -- what is free. Given the connections asked to rest in this second, and those ended since the start.
 collected :: Int -> Int -> Waste -> Thread Waste
 collected resting ended (Waste rested gone before)
-  | resting == 0 && ended == before && rested + gone >= worthCollecting = Waste 0 0 ended <$ blocking (performMajorGC >> performMajorGC)
+  -- This number gives back at least a megabyte.
+  | resting == 0 && ended == before && rested + gone >= 1000 = Waste 0 0 ended <$ blocking (performMajorGC >> performMajorGC)
   | otherwise = pure (Waste (rested + resting) (gone + ended - before) ended)
-
--- | This number of connections gives back at least a megabyte.
-worthCollecting :: Int
-worthCollecting = 1000
-
--- | The limit of connections interrupted to rest in one second.
-mostResting :: Int
-mostResting = 2000
-
--- | In nanoseconds: how old a connection's last deadline is when it is asked to rest. Deadlines are
--- counted from the tick before: only at the tick after next has the connection been idle for a second.
-restAfter :: Int64
-restAfter = 1_500_000_000
 
 -- | Look at a connection: is a client there while its handler works, has something taken too long, may
 -- it rest? Adds to the number of those that rest in this second.
@@ -155,13 +136,16 @@ attend server tick rested m = do
         rested <$ liftIO (when did (observe server ClientLost))
     | tickMonotonic tick >= deadline -> rested <$ endPhase m word deadline (observe server . TimedOut)
     | phase == Idle,
-      rested < mostResting,
+      -- In one second.
+      rested < 2000,
       tickMonotonic tick >= deadline - durationNanoseconds (timeoutIdle limits) + restAfter -> do
         did <- liftIO (interrupt m word Resting BufferUnused)
         pure (if did then rested + 1 else rested)
     | otherwise -> pure rested
   where
     limits = serverTimeouts (serverSettings server)
+    -- Deadlines are counted from the tick before: at the tick after next it was idle for a second.
+    restAfter = 1_500_000_000
     -- A reset leaves an error at the socket; the end of the stream does not.
     isGone = either (\(_ :: IOError) -> False) (/= 0) <$> try (getOption (memberSocket m) SoError)
 

@@ -47,6 +47,7 @@ import Data.ByteString qualified as B
 import Data.ByteString.Builder (Builder)
 import Data.IORef
 import Data.Int (Int64)
+import Data.List qualified as List
 import Data.Maybe (fromMaybe)
 import Weft
 import Weft.File (File)
@@ -83,8 +84,7 @@ type PlainApplication = RequestHead -> IO PlainAnswer
 -- | Answers requests with one head in plain 'IO', and what performs that as a part of the connection's
 -- thread: as a direct thread ('Weft.IO.direct'), or on a thread of GHC's ('Weft.Outside.onGhcThread').
 -- It passes the application a value of their own, such as what performs operations of threads there
--- ('Weft.IO.await', 'Weft.Outside.runThread'). Its first action comes first, in the next step of the
--- thread, which cannot be interrupted.
+-- ('Weft.IO.await', 'Weft.Outside.runThread'). Its first action is the thread's next, uninterrupted step.
 --
 -- The last function sends a response here and now, if that needs no waiting, which is usual; else it
 -- answers with what is to be performed, at once and once.
@@ -108,8 +108,7 @@ data Response = Response
     responseRendered :: !(Maybe Rendered)
   }
 
--- | The bytes of a response, and the fields in it, none of which asks to close. With another list of
--- fields it is rendered anew.
+-- | The bytes of a response, for this very list of fields, none of which asks to close.
 data Rendered = Rendered
   { renderedBytes :: !ByteString,
     renderedFields :: [Field]
@@ -140,8 +139,7 @@ data Body
 -- | Bytes, and then a part of the file: its offset and length.
 data FilePart = FilePart !ByteString !Int64 !Int64
 
--- | Takes the content of a response, from one thread at a time; raises 'SinkEnded' once its maker has
--- returned.
+-- | Takes the content of a response, from one thread at a time; raises 'SinkEnded' after its maker's end.
 data Sink = Sink
   { -- | Send this, or keep it until there is more: some 16 KB are sent together.
     sinkWrite :: Builder -> Thread (),
@@ -208,11 +206,7 @@ knownLength = \case
   Raw _ -> Nothing
 
 lengths :: [ByteString] -> Int64
-lengths = go 0
-  where
-    go !n = \case
-      [] -> n
-      piece : rest -> go (n + fromIntegral (B.length piece)) rest
+lengths = List.foldl' (\n piece -> n + fromIntegral (B.length piece)) 0
 
 -- | Give back what a body holds that is not going to be sent.
 releaseBody :: Body -> Thread ()

@@ -1,8 +1,7 @@
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | Can a response be sent in one piece, and what are its bytes? The hot path of a session asks here
--- first.
+-- | Can a response be sent in one piece, and what are its bytes? The hot path asks here first.
 module Weft.Http.Server.Whole
   ( atHand,
     bytesAtHand,
@@ -10,7 +9,6 @@ module Weft.Http.Server.Whole
     Whole (..),
     wholeNow,
     sayingClose,
-    worthCopying,
     isHead,
     isConnect,
     persistenceOf,
@@ -20,23 +18,16 @@ where
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.IORef
-import Data.Int (Int64)
 import Weft.Http.Server.Layout
 import Weft.Http.Server.Render
 import Weft.Http.Server.State
-import Weft.Http.Server.Types
 import Weft.Http.Server.Wire
 import Weft.Internal.Core.Standing (samePointer)
 
--- | In octets: content up to this size is copied after its head, which costs less than two pieces.
-worthCopying :: Int64
-worthCopying = 4096
-
--- | The bytes of a whole response, if its handler had them and they are the answer to this request, on
--- a connection that goes on.
+-- | The bytes of a whole response, if its handler had them, for this request and a connection that stays.
 atHand :: Request -> Bool -> Response -> Maybe ByteString
 atHand request possible response
-  | possible, Http11 <- requestVersion request, hasUsualContent request = bytesAtHand response
+  | possible, Http11 <- requestVersion request, not (isHead request || isConnect request) = bytesAtHand response
   | otherwise = Nothing
 {-# INLINE atHand #-}
 
@@ -45,14 +36,12 @@ bytesAtHand :: Response -> Maybe ByteString
 bytesAtHand response
   | inMemory (responseBody response) = renderedNow response
   | otherwise = Nothing
-{-# INLINE bytesAtHand #-}
 
 -- | The bytes of a response, or of its head if it has a file, that were rendered with the fields that it has.
 renderedNow :: Response -> Maybe ByteString
 renderedNow response = case responseRendered response of
   Just (Rendered bytes fields) | samePointer fields (responseFields response) -> Just bytes
   _ -> Nothing
-{-# INLINE renderedNow #-}
 
 -- | A small response as the bytes that are to be sent, and whether the connection goes on after it.
 data Whole
@@ -66,7 +55,8 @@ wholeNow context layout request !possible response
   | not (contextQuiet context) || isHead request || hasNoBody (responseStatus response) = pure NotWhole
   | otherwise = case responseBody response of
       NoContent -> whole 0 []
-      Bytes pieces | size <- lengths pieces, size <= worthCopying -> whole size pieces
+      -- To copy it after its head costs less than two pieces.
+      Bytes pieces | size <- lengths pieces, size <= 4096 -> whole size pieces
       _ -> pure NotWhole
   where
     whole size pieces = do
@@ -78,11 +68,9 @@ wholeNow context layout request !possible response
         Left _ -> pure NotWhole
 {-# OPAQUE wholeNow #-}
 
--- | A rendered head and this number of octets of content, which now says that the connection ends.
-sayingClose :: Int -> ByteString -> ByteString
-sayingClose content bytes = B.concat [before, "Connection: close\r\n", end]
-  where
-    (before, end) = B.splitAt (B.length bytes - content - 2) bytes
+-- | A rendered head, which now says that the connection ends.
+sayingClose :: ByteString -> ByteString
+sayingClose h = B.dropEnd 2 h <> "Connection: close\r\n\r\n"
 
 -- Constructors, and not @==@: that of 'Method' is a call, which has names to compare.
 
@@ -94,14 +82,9 @@ isConnect request = case requestMethod request of
   Connect -> True
   _ -> False
 
--- | Does a response have the content that its fields say, whatever its status?
-hasUsualContent :: Request -> Bool
-hasUsualContent request = not (isHead request || isConnect request)
-
 -- | The words for the client, given whether the connection goes on.
 persistenceOf :: Request -> Bool -> Persistence
 persistenceOf request keep
   | not keep = Closing
   | requestVersion request == Http10 = PersistentSaid
   | otherwise = Persistent
-{-# INLINE persistenceOf #-}

@@ -1,9 +1,8 @@
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | Receiving and sending on a connection, with deadlines, whether or not a layer is around its
--- socket; and the context that all sessions of a server share. Every response leaves here: Note
--- [Trying first].
+-- | Receiving and sending on a connection, with deadlines, whether or not a layer is around its socket;
+-- and the context that all sessions share. Every response leaves here: Note [Trying first].
 module Weft.Http.Server.Wire
   ( Context (..),
     Shortcut (..),
@@ -12,6 +11,7 @@ module Weft.Http.Server.Wire
     abort,
     abortNow,
     runOnce,
+    transportOf,
     receiveTo,
     receiveMore,
     receivePiece,
@@ -37,8 +37,6 @@ import Weft.File (File)
 import Weft.Http.Server.Input
 import Weft.Http.Server.Pace
 import Weft.Http.Server.State
-import Weft.Http.Server.Types
-import Weft.Internal.Core.Buffer (unsafeFreeze)
 import Weft.Internal.Core.Trace (Thread (..))
 import Weft.Socket (dropBytes)
 
@@ -96,7 +94,6 @@ runOnce (Thread body) = Thread (oneShot (\k -> body k))
 receiveTo :: Connection -> Buffer -> Int -> Int -> Thread Int
 receiveTo = transportReceive . transportOf
 
--- | The layers of a connection, or its socket.
 transportOf :: Connection -> Transport
 transportOf c = fromMaybe (socketTransport (connectionSocket c)) (connectionTransport c)
 
@@ -112,10 +109,7 @@ receiveMore c input =
 
 -- | Receive at most this number of bytes into memory of their own.
 receivePiece :: Connection -> Int -> Thread ByteString
-receivePiece c count = runOnce $ do
-  buffer <- liftIO (newBuffer count)
-  n <- receiveTo c buffer 0 count
-  unsafeFreeze buffer n
+receivePiece = receiveBytes . transportOf
 
 -- Note [Trying first]
 -- ~~~~~~~~~~~~~~~~~~~
@@ -130,7 +124,6 @@ tryWrite :: Context -> Connection -> ByteString -> IO Int
 tryWrite context c bytes = case connectionTransport c of
   Nothing -> trySend (attemptsOf context) (connectionSocket c) bytes
   Just _ -> pure 0
-{-# INLINE tryWrite #-}
 
 attemptsOf :: Context -> Attempts
 attemptsOf = serverAttempts . contextServer
@@ -150,7 +143,6 @@ tryAll more context c pieces = case connectionTransport c of
       n <- (if more || not (null rest) then trySendMore else trySend) (attemptsOf context) (connectionSocket c) piece
       if n == B.length piece then go rest else pure (B.drop n piece : rest)
 
--- | Send all pieces.
 write :: Context -> Connection -> [ByteString] -> Thread ()
 write = writeBefore False
 
@@ -174,8 +166,7 @@ together = go [] 0
         | piece : rest' <- rest -> piece : go [] 0 rest'
         | otherwise -> []
 
--- | Send bytes, and a part of a file (offset, size). If the file has become shorter, the connection
--- ends.
+-- | Send bytes, and a part of a file (offset, size). A file that has become shorter ends the connection.
 writeFilePart :: Context -> Connection -> ByteString -> File -> Int64 -> Int64 -> Thread ()
 writeFilePart context c before file offset size = runOnce $ do
   -- Nearly always all of it is in memory, and taken at once.

@@ -9,12 +9,12 @@
 -- After a request was answered with what the file system had at its path, no later request for this
 -- path is answered with what was there before:
 --
---   * A request that was answered by the file system has put an entry of its own in place of another one, or has
---     removed the one that was there, after it looked and before it answers.
---   * An entry is marked before it leaves the map, and a marked one is not used, wherever it is still known.
---   * An entry that is new is used only by a request that has compared it with the file itself, until such a comparison has
---     succeeded ('Weft.Http.Static.Codings.stillFresh'): what was read for it may be older than an answer that was given
---     before it was in the map.
+--   * A request answered by the file system has replaced or removed the entry that was there, after it
+--     looked and before it answers.
+--   * An entry is marked before it leaves the map, and a marked one is not used, wherever it is known.
+--   * A new entry is used only by a request that has compared it with the file itself, until such a
+--     comparison has succeeded ('Weft.Http.Static.Codings.stillFresh'): what was read for it may be
+--     older than an answer given before it was in the map.
 --
 -- So an entry used without a comparison was the state of the file while it was in the map, and all
 -- answers with a later state have removed it.
@@ -42,11 +42,12 @@ module Weft.Http.Static.Cache
     releaseOpened,
     releasedLast,
     makingRoom,
+    hasErrno,
   )
 where
 
 import Control.Concurrent.MVar (MVar, newMVar, withMVar)
-import Control.Monad (filterM, foldM, when)
+import Control.Monad (filterM, foldM, guard, join, when)
 import Control.Monad.Primitive (RealWorld)
 import Data.Bits (shiftR, (.&.))
 import Data.ByteString (ByteString)
@@ -60,7 +61,7 @@ import Data.Sequence (Seq (..), (|>))
 import Data.Sequence qualified as Seq
 import Data.Word (Word16)
 import Foreign.C.Error
-import GHC.IO.Exception (ioe_errno)
+import GHC.IO.Exception (IOException (ioe_errno))
 import Weft
 import Weft.File
 import Weft.Http.Internal.Hash
@@ -78,7 +79,6 @@ data Cache a = Cache
     cacheSeen :: !(MutablePrimArray RealWorld Word16)
   }
 
--- | The resource that a value uses up.
 data Share
   = -- | This number of bytes of memory.
     InMemory !Int
@@ -132,17 +132,13 @@ limitOf cache = \case
   Memory -> cacheLimit cache
   Files -> cacheMostFiles cache
 
-empty :: Contents a
-empty = Contents HashMap.empty none none
-  where
-    none = ClockQueue Seq.empty 0 0
-
 newCache :: Secret -> Int -> Int -> IO (Cache a)
 newCache secret limit files = do
   seen <- newPrimArray sightings
   setPrimArray seen 0 sightings 0
   lock <- newMVar ()
-  state <- newIORef empty
+  let none = ClockQueue Seq.empty 0 0
+  state <- newIORef (Contents HashMap.empty none none)
   pure (Cache secret (max 0 limit) (max 0 files) lock state seen)
 
 -- | Entries of 'cacheSeen', a power of two.
@@ -151,20 +147,15 @@ sightings = 32_768
 
 -- | The value of a path, which is then spared once.
 lookupCache :: Cache a -> ByteString -> IO (Maybe a)
-lookupCache cache key =
-  findCache cache key >>= \case
-    Nothing -> pure Nothing
-    Just kept -> (\there -> if there then Just (keptValue kept) else Nothing) <$> spare kept
-{-# INLINE lookupCache #-}
+lookupCache cache key = findCache cache key >>= fmap join . traverse (\kept -> (keptValue kept <$) . guard <$> spare kept)
 
 -- | The entry of a path. To find it is no use of it.
 findCache :: Cache a -> ByteString -> IO (Maybe (CacheEntry a))
 findCache cache key = do
   contents <- readIORef (cacheState cache)
   pure $! HashMap.lookup (hashed (cacheSecret cache) key) (contentsMap contents)
-{-# INLINE findCache #-}
 
--- | An entry is used: it is spared once. 'False': it has left the cache, and must not be used. See Note [Answers in order].
+-- | An entry is used: it is spared once. 'False': it has left the cache, and must not be used.
 spare :: CacheEntry a -> IO Bool
 spare kept = do
   before <- readPrimVar (keptUse kept)
@@ -195,8 +186,7 @@ costOf share key = case share of
   InMemory size -> (Memory, size + B.length key + 200)
   OpenFile -> (Files, 1)
 
--- | Keep a value. Returns what the cache does not hold any more: evicted and replaced values, or a too
--- large one.
+-- | Keep a value. Returns what the cache does not hold: evicted and replaced values, or a too large one.
 insertCache :: Cache a -> ByteString -> Share -> a -> IO [a]
 insertCache cache key share value
   | cost > limitOf cache kind = (<> [value]) <$> deleteCache cache key
@@ -272,8 +262,7 @@ tidy kind contents
   where
     old = line kind contents
 
--- | Evict entries of a kind until they use at most this much. Each is spared at most once, so this
--- ends.
+-- | Evict entries of a kind until they use at most this much. It ends: each is spared at most once.
 makeRoom :: Kind -> Int -> Contents a -> IO (Contents a, [a])
 makeRoom kind limit = go []
   where
@@ -294,7 +283,6 @@ makeRoom kind limit = go []
 cacheBytes :: Cache a -> IO Int
 cacheBytes cache = lineUsed . contentsMemory <$> readIORef (cacheState cache)
 
--- | The number of entries with a descriptor.
 cacheFiles :: Cache a -> IO Int
 cacheFiles cache = lineCount . contentsFiles <$> readIORef (cacheState cache)
 
@@ -328,17 +316,16 @@ releaseOpened opened = mask_ $ do
   lastOne <- liftIO (releasedLast opened)
   when lastOne (closeFile (openedFile opened))
 
--- | Open a file. Short of descriptors, evict half of a cache's files, which the function closes, and
--- try again.
+-- | Open a file. Short of descriptors, the function closes half of a cache's files, and it tries again.
 makingRoom :: Cache a -> ([a] -> Thread ()) -> Thread File -> Thread File
 makingRoom cache close opening =
   opening `catch` \e ->
-    if ioe_errno e `notElem` [Just code | Errno code <- [eMFILE, eNFILE]]
-      then throwM e
-      else
-        liftIO (reduceFiles cache (`div` 2)) >>= \case
-          [] -> throwM e
-          some -> close some >> makingRoom cache close opening
+    (if hasErrno [eMFILE, eNFILE] e then liftIO (reduceFiles cache (`div` 2)) else pure []) >>= \case
+      [] -> throwM e
+      some -> close some >> makingRoom cache close opening
+
+hasErrno :: [Errno] -> IOException -> Bool
+hasErrno reasons e = ioe_errno e `elem` [Just code | Errno code <- reasons]
 
 -- | Release a hold in 'IO'. True: the caller must close the file.
 releasedLast :: Opened -> IO Bool

@@ -13,7 +13,7 @@ module Weft.Http.Static.Codings
   )
 where
 
-import Control.Monad (forM, void, when)
+import Control.Monad (forM, mfilter, void, when)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.ByteString.Char8 qualified as C
@@ -49,8 +49,7 @@ siblingsOf static tick path status
         Just other | statusKind other == RegularFile, other `notOlder` status -> pure (Just (Sibling coding beside other))
         _ -> pure Nothing
 
--- | Not older? Tools often round the time that they copy to seconds or microseconds; then that
--- precision counts.
+-- | Not older, in the precision of the first? Tools often round the time that they copy.
 notOlder :: FileStatus -> FileStatus -> Bool
 notOlder made original = statusModified made >= time - time `mod` unit
   where
@@ -87,11 +86,9 @@ openSibling static sibling =
       if status == siblingStatus sibling then pure (Just file) else Nothing <$ closeFile file
 
 -- | The form of a cached file that a client prefers, if it is in memory.
-ready :: Static -> Tick -> [Variant] -> IORef Choice -> Request -> Cached -> IO (Maybe Held)
+ready :: Static -> Tick -> [Variant] -> IORef Choice -> Request -> Cached -> IO (Maybe Cached)
 ready static tick variants choice request cached =
-  preferred variants choice request >>= \case
-    Nothing -> pure (Just (cachedHeld cached))
-    Just variant -> inCache static tick variant
+  preferred variants choice request >>= maybe (pure (Just cached)) (inCache static tick)
 
 -- | The form that a client prefers; 'Nothing' is the file as it is.
 preferred :: [Variant] -> IORef Choice -> Request -> IO (Maybe Variant)
@@ -109,21 +106,15 @@ preferred variants choice request = case lookupFields "accept-encoding" (request
   where
     among values = let coding = chooseCoding values (map variantCoding variants) in find ((== coding) . variantCoding) variants
 
--- | A variant from the cache, if it is of what there is now: the sibling with this status, or these
--- bytes.
-inCache :: Static -> Tick -> Variant -> IO (Maybe Held)
-inCache static tick variant = (>>= current) <$> lookupCache (openCache static) (variantKey variant)
+-- | A variant from the cache, if it is of what there is now: this sibling, or these bytes.
+inCache :: Static -> Tick -> Variant -> IO (Maybe Cached)
+inCache static tick variant = mfilter fits <$> lookupCache (openCache static) (variantKey variant)
   where
-    current other
-      | fits = Just (cachedHeld other)
-      | otherwise = Nothing
-      where
-        fits = case variantSource variant of
-          FromFile sibling -> cachedStatus other == siblingStatus sibling && believed tick other
-          Made tag -> metaTag (heldMeta (cachedHeld other)) == tag
+    fits other = case variantSource variant of
+      FromFile sibling -> cachedStatus other == siblingStatus sibling && believed tick other
+      Made tag -> metaTag (cachedMeta other) == tag
 
--- | Is the content that was read that of the status? Not, if another change right after would not have
--- shown.
+-- | Is the content read that of the status? Not, if a change right after would not have shown.
 believed :: Tick -> Cached -> Bool
 believed tick cached = cachedSettled cached || not (settledIn (tickSecond tick) (cachedStatus cached))
 
@@ -139,14 +130,14 @@ represent static tick request asked cached = case cachedOthers cached of
       Nothing -> asItIs
       Just variant ->
         liftIO (inCache static tick variant) >>= \case
-          Just held -> fromHeld static tick request held
+          Just other -> fromCached static tick request other
           Nothing -> case variantSource variant of
             FromFile sibling -> beside variant sibling
             Made tag -> made variant tag
   where
     settings = openSettings static
     path = cachedPath cached
-    asItIs = fromHeld static tick request (cachedHeld cached)
+    asItIs = fromCached static tick request cached
     beside variant sibling =
       openSibling static sibling >>= \case
         -- It has changed; the next one to ask finds out how.
@@ -154,12 +145,12 @@ represent static tick request asked cached = case cachedOthers cached of
         Just file -> do
           let status = siblingStatus sibling
               about tag = known tick path status (metaOfSibling settings path sibling tag) Alone
-          throughCache static tick (variantKey variant) (caches static False status) file status about (fromHeld static tick request . cachedHeld) $ \tag ->
+          throughCache static tick (variantKey variant) (caches static False status) file status about (fromCached static tick request) $ \tag ->
             Just <$> fromFile tick request (metaOfSibling settings path sibling tag) file (closeFile file) `onException` closeFile file
     -- The first request makes it; the others do not wait.
     made variant tag = do
       mine <- liftIO ((== 0) <$> casInt (variantBusy variant) 0 1)
-      case heldContent (cachedHeld cached) of
+      case cachedContent cached of
         InBytes original | mine -> packed variant tag original
         _ -> asItIs
     packed variant tag original =
@@ -172,7 +163,7 @@ represent static tick request asked cached = case cachedOthers cached of
             other <- liftIO (known tick path (cachedStatus cached) meta Alone (InBytes bytes))
             remember static (variantKey variant) other
             liftIO (writePrimVar (variantBusy variant) 0)
-            fromHeld static tick request (cachedHeld other)
+            fromCached static tick request other
 
 -- | Is what is cached still what the file is, with the same files beside it? The file system is asked
 -- once a second, by one thread; each time for a part of a file, which the client joins to others; and

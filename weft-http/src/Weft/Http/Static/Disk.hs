@@ -9,8 +9,7 @@ import Data.ByteString qualified as B
 import Data.Foldable (find)
 import Data.Maybe (catMaybes, fromMaybe)
 import Foreign.C.Error
-import Foreign.C.Types (CInt)
-import GHC.IO.Exception (IOException (ioe_errno))
+import GHC.IO.Exception (IOException)
 import Weft
 import Weft.File hiding (OpenMode (Directory))
 import Weft.File qualified as File
@@ -65,20 +64,15 @@ answerPath static clock request asked = case safePath asked of
           | otherwise -> noFile notFound
     noFile response = response <$ forget static asked
 
-errnoOf :: Errno -> Maybe CInt
-errnoOf (Errno e) = Just e
-
 notFound :: Response
 notFound = errorResponse notFound404 "There is nothing here."
 
 failed :: IOException -> Thread Response
 failed e
-  | is [eNOENT, eNOTDIR, eNAMETOOLONG, eLOOP, eXDEV, eINVAL, eNXIO] = pure notFound
-  | is [eACCES, ePERM] = pure (errorResponse forbidden403 "")
-  | is [eMFILE, eNFILE, eNOMEM] = pure (errorResponse serviceUnavailable503 "The server is short of resources.")
+  | hasErrno [eNOENT, eNOTDIR, eNAMETOOLONG, eLOOP, eXDEV, eINVAL, eNXIO] e = pure notFound
+  | hasErrno [eACCES, ePERM] e = pure (errorResponse forbidden403 "")
+  | hasErrno [eMFILE, eNFILE, eNOMEM] e = pure (errorResponse serviceUnavailable503 "The server is short of resources.")
   | otherwise = throwM e
-  where
-    is = elem (ioe_errno e) . map errnoOf
 
 -- | Answer with an open regular file, which is closed here unless the cache or the response gets it.
 answerFile :: Static -> Clock -> Request -> ByteString -> ByteString -> File -> FileStatus -> Thread Response
@@ -101,14 +95,11 @@ answerFile static clock request asked path file status = do
     settings = openSettings static
 
 -- | A page in place of something else; 'Nothing' if it cannot be read or is larger than what is cached.
-pageAt :: Static -> Tick -> ByteString -> Thread (Maybe Held)
+pageAt :: Static -> Tick -> ByteString -> Thread (Maybe Cached)
 pageAt static tick path =
   liftIO (lookupCache (openCache static) key) >>= \case
     Nothing -> load
-    Just cached ->
-      stillFresh static tick False cached >>= \case
-        True -> pure (Just (cachedHeld cached))
-        False -> forget static key >> load
+    Just cached -> stillFresh static tick False cached >>= \fresh -> if fresh then pure (Just cached) else forget static key >> load
   where
     settings = openSettings static
     key = "\NUL" <> path
@@ -122,7 +113,7 @@ pageAt static tick path =
       -- It is compared with itself alone, without what may lie beside it.
       forM bytes $ \b -> do
         cached <- liftIO (known tick path status (metaOf settings path False Identity (contentETag b) status) Alone (InBytes b))
-        cachedHeld cached <$ remember static key cached
+        cached <$ remember static key cached
 
 -- | The names in a directory, as a page, without what would not be served: hidden names, names that no
 -- path may contain, other kinds, and what cannot be opened (a link that leads out).

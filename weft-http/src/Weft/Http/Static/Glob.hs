@@ -79,7 +79,6 @@ parseGlob text
         | c `elem` ("[]" :: String) -> Left "has a bracket, which is reserved: write \\[ or \\]"
         | otherwise -> (Exactly c :) <$> pieces rest
 
--- | Write out the alternatives in braces.
 braces :: String -> Either String [String]
 braces text = do
   whole <- go text
@@ -114,8 +113,7 @@ matchesGlob glob path = any (\parts -> wildcard (== AnyDepth) fits parts compone
       Exactly expected -> expected == c
       _ -> True
 
--- | Match against a pattern with members that stand for any run. On a mismatch the last run takes one
--- more.
+-- | Match a pattern some members of which stand for any run. On a mismatch the last run takes one more.
 wildcard :: (p -> Bool) -> (p -> a -> Bool) -> [p] -> [a] -> Bool
 wildcard isRun same = go Nothing
   where

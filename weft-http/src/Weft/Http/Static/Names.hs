@@ -32,7 +32,6 @@ import Weft.Time
 --   * reading many names takes long, so it takes at most a twentieth of the time. Until the next
 --     reading nothing is known, and each file is looked for.
 
--- | The directories beneath a root that are known, by path.
 data Names = Names
   { namesEndings :: [ByteString],
     namesKnown :: !(IORef (HashMap ByteString Directory))
@@ -55,14 +54,6 @@ data Extent = Extent !Int64 !Int64
 
 newNames :: [ByteString] -> IO Names
 newNames endings = Names endings <$> newIORef HashMap.empty
-
--- | Directories that are remembered. Beyond that all are forgotten.
-mostDirectories :: Int
-mostDirectories = 4096
-
--- | Names of one directory that are remembered. With more, nothing is known of it.
-mostNames :: Int
-mostNames = 20_000
 
 -- | Which of these endings may a file of this path have in this second? The file is the open root.
 whichMayExist :: Names -> File -> Int64 -> ByteString -> (a -> ByteString) -> [a] -> Thread [a]
@@ -88,16 +79,14 @@ whichMayExist names root second path ending wanted = do
     keep entry found = found <$ liftIO (writeIORef (directoryRead entry) found)
 
     renewed entry found = case found of
-      Unknown again
-        | second < again -> pure found
-        | otherwise -> readAgain entry
+      Unknown again | second < again -> pure found
       Known status settled _ (Extent least most)
-        | second >= most -> readAgain entry
-        | otherwise ->
+        | second < most ->
             attempted (modification <$> pathStatusAt (At root) place) >>= \case
               Just now' | now' == status, settled -> pure found
               Just _ | second >= least -> readAgain entry
               _ -> keep entry (Unknown least)
+      _ -> readAgain entry
 
     readAgain entry = do
       -- Meanwhile, and if we are cancelled, each file is looked for. One reads at a time.
@@ -109,7 +98,7 @@ whichMayExist names root second path ending wanted = do
       let pause = 1 + 20 * (instantNanoseconds end - instantNanoseconds start) `div` 1_000_000_000
       keep entry $ case result of
         Just (status, there)
-          | HashSet.size there <= mostNames -> Known status (settledIn second status) there (Extent (second + pause) (second + max 60 pause))
+          | HashSet.size there <= 20_000 -> Known status (settledIn second status) there (Extent (second + pause) (second + max 60 pause))
           | otherwise -> Unknown (second + max 60 pause)
         Nothing -> Unknown (second + pause)
 
@@ -133,15 +122,7 @@ settledIn second status = max (statusModified status) (statusChanged status) < (
 
 entryOf :: Names -> ByteString -> IO Directory
 entryOf names directory = do
-  known <- readIORef (namesKnown names)
-  case HashMap.lookup directory known of
-    Just entry -> pure entry
-    Nothing -> do
-      checked <- newPrimVar 0
-      found <- newIORef (Unknown 0)
-      let entry = Directory checked found
-      atomicModifyIORef' (namesKnown names) $ \now' -> case HashMap.lookup directory now' of
-        Just theirs -> (now', theirs)
-        Nothing ->
-          let room = if HashMap.size now' >= mostDirectories then HashMap.empty else now'
-           in (HashMap.insert (B.copy directory) entry room, entry)
+  new <- Directory <$> newPrimVar 0 <*> newIORef (Unknown 0)
+  atomicModifyIORef' (namesKnown names) $ \known -> case HashMap.lookup directory known of
+    Just entry -> (known, entry)
+    Nothing -> (HashMap.insert (B.copy directory) new (if HashMap.size known >= 4096 then HashMap.empty else known), new)

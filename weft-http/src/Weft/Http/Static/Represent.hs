@@ -16,7 +16,6 @@ where
 import Data.Bits (shiftL, (.|.))
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
-import Data.Maybe (fromMaybe)
 import Data.Word (Word64)
 import Weft
 import Weft.File (FileStatus (..))
@@ -24,7 +23,7 @@ import Weft.Http.Compress
 import Weft.Http.Conditional
 import Weft.Http.Date
 import Weft.Http.ETag
-import Weft.Http.Internal.Ascii (eqCaseless)
+import Weft.Http.Internal.Types (isOneOf)
 import Weft.Http.Mime
 import Weft.Http.Multipart
 import Weft.Http.Negotiation
@@ -34,13 +33,12 @@ import Weft.Http.Server.Types
 import Weft.Http.Static.Rules
 import Weft.Http.Static.Types
 
--- | The head of a file: its path, is the answer negotiated, coding, tag, status of the file or the
--- original.
+-- | The head of a file: its path, is the answer negotiated, coding, tag, status (of the original).
 metaOf :: StaticSettings -> ByteString -> Bool -> Coding -> ETag -> FileStatus -> Meta
 metaOf settings path negotiated coding tag status =
   Meta
     { metaSize = statusSize status,
-      metaType = fromMaybe mime (lookupField "content-type" fields),
+      metaType = mime,
       metaTag = tag,
       metaModified = modified,
       metaExact = not negotiated && statusChanged status `div` 1_000_000_000 == statusModified status `div` 1_000_000_000,
@@ -59,13 +57,16 @@ metaOf settings path negotiated coding tag status =
         <> [Field "Content-Encoding" (codingName coding) | coding /= Identity]
         <> [Field "Vary" "Accept-Encoding" | negotiated]
     own = fieldsFor (staticHeaders settings) ("/" <> path)
-    mime = contentTypeFor (B.takeWhileEnd (/= 0x2f) path)
+    mime = typeOf settings path
     modified = HttpTime (statusModified status `div` 1_000_000_000)
     -- A client that has the content knows these.
-    ofContent field =
-      any
-        (`eqCaseless` fieldName field)
-        ["content-type", "content-encoding", "content-language", "content-disposition", "accept-ranges", "x-content-type-options"]
+    ofContent = (`isOneOf` ["content-type", "content-encoding", "content-language", "content-disposition", "accept-ranges", "x-content-type-options"])
+
+-- | The type of a file, which an operator may have named.
+typeOf :: StaticSettings -> ByteString -> ByteString
+typeOf settings path = case lookupField "content-type" (fieldsFor (staticHeaders settings) ("/" <> path)) of
+  Just given | not (B.null given) -> given
+  _ -> contentTypeFor (B.takeWhileEnd (/= 0x2f) path)
 
 -- | The head of a file beside another, whose path this is, with the tag of its own content.
 metaOfSibling :: StaticSettings -> ByteString -> Sibling -> ETag -> Meta
@@ -87,25 +88,15 @@ metaOfSibling settings path sibling tag = metaOf settings path True coding (mark
 -- Other files have a weak tag of size and time: with it @If-Range@ fails, and the whole file is sent. A
 -- date in @If-Range@ counts if no tool has set it and the file has one coding only ('metaExact').
 --
--- 'statusChanged' tells whether the cache is right. A file read while a further change could go unseen
--- is read again ('cachedSettled').
+-- 'statusChanged' tells whether the cache is right. What a further change may have left so is read again.
 
 -- | Do answers with a file of this path depend on @Accept-Encoding@?
 varies :: StaticSettings -> ByteString -> [Sibling] -> Bool
 varies settings path siblings = not (null siblings) || compressible settings path
 
--- | Whether the server compresses files of this type.
 compressible :: StaticSettings -> ByteString -> Bool
-compressible settings path = case staticCompress settings of
-  Just how | staticCacheBytes settings > 0 -> compressesType how kind
-  _ -> False
-  where
-    -- An operator may have named another type.
-    kind = case lookupField "content-type" (fieldsFor (staticHeaders settings) ("/" <> path)) of
-      Just given | not (B.null given) -> given
-      _ -> contentTypeFor (B.takeWhileEnd (/= 0x2f) path)
+compressible settings path = staticCacheBytes settings > 0 && any (`compressesType` typeOf settings path) (staticCompress settings)
 
--- | The parts of a file that a response contains.
 data Parts = OneRange !ByteRange | Ranges [Part] !ByteString
 
 -- | Apply preconditions and ranges, given the response with the whole file and the body of parts.
@@ -127,7 +118,7 @@ conditional tick request meta whole partial =
             Several rs -> do
               random <- randomBytes 16
               let framed = multipart (boundary (word (B.take 8 random)) (word (B.drop 8 random))) (metaType meta) size rs
-                  fields = Field "Content-Type" (multipartType framed) : filter (not . eqCaseless "content-type" . fieldName) (metaFields meta)
+                  fields = Field "Content-Type" (multipartType framed) : filter (not . (`isOneOf` ["content-type"])) (metaFields meta)
               pure (Response partialContent206 fields (partial (Ranges (multipartParts framed) (multipartEnd framed))) Nothing)
       | otherwise -> pure whole
   where

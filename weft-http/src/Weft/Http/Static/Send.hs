@@ -10,7 +10,7 @@ module Weft.Http.Static.Send
     remember,
     throughCache,
     sizeAndTime,
-    fromHeld,
+    fromCached,
     fromFile,
     openBeneathRoot,
     openIndex,
@@ -27,7 +27,6 @@ import Data.IORef
 import Data.Int (Int64)
 import Data.Primitive.PrimVar
 import Foreign.C.Error
-import GHC.IO.Exception (IOException (ioe_errno))
 import Weft
 import Weft.File
 import Weft.Http.ETag
@@ -57,8 +56,8 @@ openIndex static directory = tryNames (staticIndex (openSettings static))
       name : rest ->
         try (openBeneathRoot static (inside name)) >>= \case
           Left e
-            | ioe_errno e `elem` [Just code | Errno code <- [eNOENT, eNOTDIR]] -> tryNames rest
-            | otherwise -> throwM (e :: IOException)
+            | hasErrno [eNOENT, eNOTDIR] e -> tryNames rest
+            | otherwise -> throwM e
           Right file -> do
             status <- fileStatus file `onException` closeFile file
             if statusKind status == RegularFile
@@ -67,12 +66,11 @@ openIndex static directory = tryNames (staticIndex (openSettings static))
 
 -- | Close what the cache has dropped, unless it is being sent. Masked: nothing else refers to it.
 letGo :: [Cached] -> Thread ()
-letGo gone = mask_ . for_ gone $ \cached -> case heldContent (cachedHeld cached) of
+letGo gone = mask_ . for_ gone $ \cached -> case cachedContent cached of
   InBytes _ -> pure ()
   OnDisk opened -> releaseOpened opened
 
--- | Drop what the cache has for this path, which something else answers: Note [Answers in order] in
--- "Weft.Http.Static.Cache".
+-- | Drop what the cache has for this path: Note [Answers in order] in "Weft.Http.Static.Cache".
 forget :: Static -> ByteString -> Thread ()
 forget static key = liftIO (deleteCache (openCache static) key) >>= letGo
 
@@ -98,7 +96,9 @@ known tick path status meta others content = do
   rendered <- newIORef (RenderedFor unasked (wholeOf meta content (pure ())))
   pure
     Cached
-      { cachedHeld = Held content meta rendered,
+      { cachedContent = content,
+        cachedMeta = meta,
+        cachedRendered = rendered,
         cachedPath = path,
         cachedStatus = status,
         cachedSettled = settledIn (tickSecond tick) status,
@@ -116,7 +116,7 @@ remember static key cached = do
     insertCache (openCache static) key (shareOf content) cached
   letGo gone
   where
-    content = heldContent (cachedHeld cached)
+    content = cachedContent cached
 
 -- | Answer with a file that was just opened, through the cache: from its bytes, if the flag is set, or
 -- else from the file, kept open. The last action answers with one not worth keeping, and must close it;
@@ -128,7 +128,7 @@ throughCache static tick key copied file status about answer uncached = do
     Just bytes -> do
       closeFile file
       cached <- liftIO (about (contentETag bytes) (InBytes bytes))
-      worth <- worthIt (shareOf (heldContent (cachedHeld cached)))
+      worth <- worthIt (shareOf (InBytes bytes))
       if worth then remember static key cached else forget static key
       answer cached
     Nothing ->
@@ -183,13 +183,19 @@ wholeOf meta content release = Response ok200 (metaFields meta) body Nothing
       InBytes bytes -> Bytes [bytes]
       OnDisk opened -> FileBody (openedFile opened) [FilePart B.empty 0 (metaSize meta)] B.empty release
 
--- | Answer with what is held. 'Nothing' where that has been closed.
-fromHeld :: Static -> Tick -> Request -> Held -> Thread (Maybe Response)
-fromHeld static tick request held = case heldContent held of
-  InBytes bytes -> Just <$> fromMemory static tick request held bytes
+-- | Answer with what is cached. 'Nothing' where that has been closed.
+fromCached :: Static -> Tick -> Request -> Cached -> Thread (Maybe Response)
+fromCached static tick request cached = case cachedContent cached of
+  InBytes bytes -> Just <$> plainly (pure ()) (fromMemory tick request meta bytes)
   OnDisk opened -> do
     holding <- liftIO (holdOpened opened)
-    if holding then Just <$> fromOpened static tick request held opened else pure Nothing
+    -- The response releases it.
+    if holding then Just <$> plainly (releaseOpened opened) (fromFile tick request meta (openedFile opened)) else pure Nothing
+  where
+    meta = cachedMeta cached
+    plainly release otherwise'
+      | isPlain request = liftIO (renderedFor static tick cached (wholeOf meta (cachedContent cached) release))
+      | otherwise = otherwise' release
 
 -- | Is it a GET of the whole file, whatever the client has?
 isPlain :: Request -> Bool
@@ -197,38 +203,24 @@ isPlain request = case requestMethod request of
   Get -> isUnconditional (requestConditions request)
   _ -> False
 
-fromMemory :: Static -> Tick -> Request -> Held -> ByteString -> Thread Response
-fromMemory static tick request held bytes
-  | isPlain request = liftIO $ do
-      RenderedFor second response <- readIORef (heldRendered held)
-      if
-        | second == tickSecond tick -> pure response
-        -- Many files are asked for only once; copying them after a head would not pay.
-        | second == unasked -> whole <$ writeIORef (heldRendered held) (RenderedFor askedOnce whole)
-        | otherwise -> renderedFor static tick held whole
-  | otherwise = conditional tick request (heldMeta held) whole $ \ranges ->
-      let slice r = B.take (fromIntegral (rangeLength r)) (B.drop (fromIntegral (rangeFirst r)) bytes)
-       in case ranges of
-            OneRange r -> Bytes [slice r]
-            Ranges parts end -> Bytes (concat [[partPreamble p, slice (partRange p)] | p <- parts] <> [end])
+fromMemory :: Tick -> Request -> Meta -> ByteString -> Thread () -> Thread Response
+fromMemory tick request meta bytes release = conditional tick request meta (wholeOf meta (InBytes bytes) release) $ \case
+  OneRange r -> Bytes [slice r]
+  Ranges parts end -> Bytes (concat [[partPreamble p, slice (partRange p)] | p <- parts] <> [end])
   where
-    whole = wholeOf (heldMeta held) (heldContent held) (pure ())
+    slice r = B.take (fromIntegral (rangeLength r)) (B.drop (fromIntegral (rangeFirst r)) bytes)
 
--- | 'fromMemory' with an open file that the caller holds; the response releases it.
-fromOpened :: Static -> Tick -> Request -> Held -> Opened -> Thread Response
-fromOpened static tick request held opened
-  | isPlain request = liftIO $ do
-      RenderedFor second response <- readIORef (heldRendered held)
-      if second == tickSecond tick
-        then pure response
-        else renderedFor static tick held (wholeOf (heldMeta held) (heldContent held) (releaseOpened opened))
-  | otherwise = fromFile tick request (heldMeta held) (openedFile opened) (releaseOpened opened)
-
--- | The response, rendered for this second and kept for others.
-renderedFor :: Static -> Tick -> Held -> Response -> IO Response
-renderedFor static tick held whole = rendered <$ writeIORef (heldRendered held) (RenderedFor (tickSecond tick) rendered)
+-- | The response with the whole file, rendered for this second and kept for others.
+renderedFor :: Static -> Tick -> Cached -> Response -> IO Response
+renderedFor static tick cached whole = do
+  RenderedFor second response <- readIORef (cachedRendered cached)
+  if
+    | second == tickSecond tick -> pure response
+    -- Many files are asked for only once; copying them after a head would not pay.
+    | second == unasked, inMemory (responseBody whole) -> keep askedOnce whole
+    | otherwise -> keep (tickSecond tick) whole {responseRendered = renderWhole (staticServerName (openSettings static)) (tickDate tick) whole}
   where
-    rendered = whole {responseRendered = renderWhole (staticServerName (openSettings static)) (tickDate tick) whole}
+    keep second response = response <$ writeIORef (cachedRendered cached) (RenderedFor second response)
 
 -- | Answer with an open file. The action is run when it is not needed any more.
 fromFile :: Tick -> Request -> Meta -> File -> Thread () -> Thread Response

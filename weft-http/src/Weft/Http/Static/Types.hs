@@ -15,7 +15,6 @@ module Weft.Http.Static.Types
     -- * What is cached
     Cached (..),
     uncompared,
-    Held (..),
     Content (..),
     RenderedFor (..),
     Others (..),
@@ -61,15 +60,13 @@ data StaticSettings = StaticSettings
     staticOpenFiles :: !Int,
     -- | Files up to this size are sent from memory although files may be kept open; default 8 KiB.
     staticLargestCopied :: !Int,
-    -- | Up to this size a file kept open is read once for a strong entity tag, with which downloads can
-    -- be resumed; default 16 MiB.
+    -- | Up to this size an open file is read for a strong tag, to resume downloads; default 16 MiB.
     staticLargestHashed :: !Int,
     -- | Whether a directory without an index file is listed; default 'False' (404).
     staticListings :: !Bool,
     -- | Names that are tried in this order for a directory; default @index.html@.
     staticIndex :: [ByteString],
-    -- | Codings of files beside the originals (@page.html.br@), preferred first; default: none. Older
-    -- files than their originals are ignored.
+    -- | Codings of files beside the originals (@page.html.br@) and no older, preferred first; default: none.
     staticPrecompressed :: [Coding],
     -- | Which cached files the server compresses, once each. Default: none.
     staticCompress :: !(Maybe CompressSettings),
@@ -138,13 +135,15 @@ data Static = Static
     openRoot :: !File,
     -- | By path. Keys with a NUL, which no request has, are of error pages and other codings.
     openCache :: !(Cache Cached),
-    -- | Names that end as those of files in other codings.
     openNames :: !Names
   }
 
 -- | A file that is in memory, or open.
 data Cached = Cached
-  { cachedHeld :: {-# UNPACK #-} !Held,
+  { cachedContent :: !Content,
+    cachedMeta :: !Meta,
+    -- | The response to a plain GET, rendered for one second.
+    cachedRendered :: {-# UNPACK #-} !(IORef RenderedFor),
     -- | Where it was found, beneath the root.
     cachedPath :: !ByteString,
     -- | The file as it was. For another coding: the file that it was made from.
@@ -160,19 +159,11 @@ data Cached = Cached
 uncompared :: Int
 uncompared = -1
 
-data Held = Held
-  { heldContent :: !Content,
-    heldMeta :: !Meta,
-    -- | The response to a plain GET, rendered for one second.
-    heldRendered :: !(IORef RenderedFor)
-  }
-
 data Content
   = InBytes !ByteString
   | -- | The cache holds it once.
     OnDisk !Opened
 
--- | A response, and the second for which it is rendered.
 data RenderedFor = RenderedFor !Int64 !Response
 
 data Others
@@ -206,7 +197,6 @@ data Sibling = Sibling
     siblingStatus :: !FileStatus
   }
 
--- | The facts of a file in the head of a response.
 data Meta = Meta
   { metaSize :: !Int64,
     metaType :: !ByteString,

@@ -1,13 +1,10 @@
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : The decisions of a simulated run
---
--- Wherever a simulated run could go on in several ways there is a /decision/: a number of
--- options, of which the first is the default. A 'Chooser' decides by
--- chance or by a script, and keeps what it has decided, so that every run can be repeated: a
--- 'Schedule' is the list of decisions that were not for the first option.
+-- | The decisions of a simulated run. Wherever a run could go on in several ways there is a
+-- /decision/: a number of options, of which the first is the default. A 'Chooser' decides by chance
+-- or by a script; the decisions that were not for the first option are a 'Schedule', which repeats
+-- the run.
 module Weft.Sim.Internal.Choices
   ( Schedule,
     Deviation (..),
@@ -80,8 +77,8 @@ data Strategy
 data Branch = Branch
   { branchIndex :: !Int,
     branchOptions :: !Int,
-    -- | The cost of an option other than the first: 1 if it interrupts a thread that could go on
-    -- or disturbs the world, else 0.
+    -- | Of an option but the first: 1 if it interrupts a thread that could go on or disturbs the
+    -- world.
     branchCost :: !Int
   }
 
@@ -101,7 +98,6 @@ data Mind
   | Paces !Random !Double !Pacing
   | Script !(IntMap Int)
 
--- | The priorities of the threads.
 data Ranking = Ranking
   { -- | By the number of the thread.
     rankingRanks :: !(MutVar RealWorld (MutablePrimArray RealWorld Int)),
@@ -274,7 +270,7 @@ decisions = readPrimVar . chooserCount
 branches :: Chooser -> IO [Branch]
 branches chooser = maybe (pure []) (fmap reverse . readIORef) (chooserBranches chooser)
 
--- | Did a script ask for an option that was not there? Then the program is not the one
--- the script was written for, or not a function of its seed.
+-- | Did a script ask for an option that was not there? Then it is not this program's, or that is no
+-- function of its seed.
 diverged :: Chooser -> IO Bool
 diverged = readIORef . chooserDiverged

@@ -1,10 +1,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : The conditions of a simulated world
---
--- Delays, sizes and how often small things go wrong everywhere. An event at a certain time and
--- place (a crash, a partition) is a fault instead.
+-- | The conditions of a simulated world. Delays, sizes and how often small things go wrong
+-- everywhere. An event at a certain time and place (a crash, a partition) is a fault instead.
 module Weft.Sim.Internal.Conditions (Conditions (..), calm, rough) where
 
 import Weft.Internal.Data.Time (Duration, microseconds, milliseconds, seconds)

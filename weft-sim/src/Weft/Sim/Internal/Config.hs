@@ -1,9 +1,6 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : How a program is simulated
---
--- The configuration of a run: with the seed and the program, all that decides it.
+-- | The configuration of a run: with the seed and the program, all that decides it.
 module Weft.Sim.Internal.Config (Config (..), defaultConfig, roughConfig, Layer (..), noLayer) where
 
 import Weft.Internal.Data.Time (Duration (..), minutes, seconds)

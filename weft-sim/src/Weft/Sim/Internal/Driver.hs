@@ -1,14 +1,11 @@
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : The loop that runs a simulated world, one step at a time
---
--- Takes the place of the workers' loops and OS threads of a production run: it chooses a
--- thread that is ready, or a message between workers, and lets the production scheduler
--- run one node of the thread's trace. When nothing can run, time passes. Everything happens
--- on the OS thread that called 'drive', and everything that could go otherwise is asked of
--- the chooser.
+-- | The loop that runs a simulated world, one step at a time, in the place of the workers' loops
+-- and OS threads of a production run. It chooses a thread that is ready, or a message between
+-- workers, and lets the production scheduler run one node of the thread's trace. When nothing can
+-- run, time passes. Everything happens on the OS thread that called 'drive'; what could go
+-- otherwise is asked of the chooser.
 --
 -- See Note [A step].
 module Weft.Sim.Internal.Driver (drive) where
@@ -26,53 +23,47 @@ import Weft.Internal.Data.Time (Duration (..))
 import Weft.Internal.Kernel (Kernel)
 import Weft.Internal.Os.AtEnd (openDoors, runAll)
 import Weft.Internal.Run.Ending
-import Weft.Sim.Internal.Conditions
 import Weft.Sim.Internal.Config
 import Weft.Sim.Internal.Driver.Recording
 import Weft.Sim.Internal.Driver.State
 import Weft.Sim.Internal.Driver.Step
 import Weft.Sim.Internal.Driver.Workers
-import Weft.Sim.Internal.Events
-import Weft.Sim.Internal.Random
 import Weft.Sim.Internal.Words
 import Weft.Sim.Internal.World
 
 -- Note [A step]
 -- ~~~~~~~~~~~~~
--- A step is one node of the trace of one thread, carried out by the production scheduler
--- with fuel for one node, or one message between workers, or one event of the world. Before a
--- step that another thread could notice (`isVisible`) there is a decision: the thread that
--- ran last may go on, or a message arrives, or another thread runs. What cannot be noticed, such
--- as entering a mask, is done at once.
+-- A step is one node of the trace of one thread, carried out by the production scheduler with fuel
+-- for one node, or one message between workers, or one event of the world. Before a step that
+-- another thread could notice (`isVisible`; entering a mask is none) there is a decision: the
+-- thread that ran last may go on, or a message arrives, or another thread runs.
 --
 -- A slice of the scheduler lasts while one thread goes on: at the end of the fuel, which is one
 -- node, the scheduler asks the driver (`mayGoOn`), which makes the decision there, in the middle of
 -- the slice, and begins the next step. The loop itself looks around when another thread runs, when
 -- the main thread has ended, and before every 16th step.
 --
--- Between two nodes a thread pauses. In production that is the end of its fuel, which may fall
--- on any node. A cancellation that comes then is raised at the next system call; as in
--- production, effects without end can be cancelled, too, but not before a thousand nodes
--- (`endless`), so that what a library does between two system calls is not interrupted.
+-- Between two nodes a thread pauses, as at the end of its fuel in production, which may fall on any
+-- node. A cancellation that comes then is raised at the next system call; effects without end can
+-- be cancelled, too, but not before a thousand nodes (`endless`), so that what a library does
+-- between two system calls is not interrupted.
 --
 -- Time passes when nothing can run, but for stalls: then no thread runs for a moment, and several
 -- find that something has happened to them. Without stalls two threads that wait for the world
 -- never meet between their wait and what they do next.
 --
--- The order of the options matters only in that the first is the default:
--- the thread that ran goes on; else messages come before threads, and these in the order in
--- which they became ready. So without deviations the run has no preemption.
+-- The order of the options matters only in that the first is the default: the thread that ran goes
+-- on; else messages come before threads, and these in the order in which they became ready.
 
 -- | Run a thread, and all that it forks, in a new world over this kernel. Never raises what the
--- program raises. Answers the threads that had not ended, too, where their end was asked for or
--- nothing could run.
+-- program raises. Answers the threads that had not ended, too.
 drive :: Driver -> Kernel -> Thread a -> IO (Outcome a, [Stuck])
 drive d kernel program = do
   workers <- newWorkers d kernel
   result <- newIORef Nothing
   let finish r = writeIORef result (Just r) >> setFlag (driverWords d) Over True
       main' = toTrace (program >>= effect . finish . Right)
-  startThread (indexArray (workerSchedulers workers) 0) (newTcb Nobody rootContext) $ \_ ->
+  startThread (indexArray (workerSchedulers workers) 0) (newTcb nobody rootContext) $ \_ ->
     Catch (\_ -> main') (\e -> Effect (Done <$ finish (Left e)))
   ending <- newEnding (driverWorkerCount d) (pure (toList (workerSchedulers workers)))
   end <- loop d workers ending result

@@ -1,10 +1,8 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : Virtual time, and what is to happen in it
---
--- The clock of a simulated world and its event queue. Only 'fireNext' moves the clock, to the
--- time of the first event; nothing here reads a real clock. Used by one OS thread at a time.
+-- | Virtual time, and what is to happen in it. The clock of a simulated world and its event queue.
+-- Only 'fireNext' moves the clock, to the time of the first event; nothing here reads a real clock.
+-- Used by one OS thread at a time.
 --
 -- The order of events of one instant is drawn when they are made, as further bits of the key.
 module Weft.Sim.Internal.Events

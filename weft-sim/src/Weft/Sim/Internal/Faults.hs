@@ -1,10 +1,8 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : Faults, their times and places, as a script
---
--- A fault script is a list of events with their times. It is data: printed with a failure, read
--- again, shrunk, and drawn at random from a 'FaultPlan'. The driver's world executes it.
+-- | Faults, their times and places, as a script. A fault script is a list of events with their
+-- times. It is data: printed with a failure, read again, shrunk, and drawn at random from a
+-- 'FaultPlan'. The driver's world executes it.
 module Weft.Sim.Internal.Faults
   ( FaultScript,
     Fault (..),

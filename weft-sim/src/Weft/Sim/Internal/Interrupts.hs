@@ -1,12 +1,8 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : Cancellations and time limits as faults
---
--- A program's author allows interruptions at any step, although nothing in the program asks for
--- them; this is a run's record of them. The driver asks at each system call of a thread, before it
--- and when it waits. The chooser decides, so that an interruption is a deviation like any other:
--- replayed, explored and left out again.
+-- | Cancellations and time limits as faults, which the author of a program allows although nothing
+-- in it asks for them. The driver asks at each system call of a thread, before it and when it
+-- waits. The chooser decides, so that an interruption is a deviation like any other.
 --
 -- See Note [Interruptions].
 module Weft.Sim.Internal.Interrupts

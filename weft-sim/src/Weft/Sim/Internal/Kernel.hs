@@ -1,13 +1,8 @@
 {-# LANGUAGE GADTs #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : The kernel that answers from a seed
---
--- Puts the parts of a simulated world together as the same value as the system
--- kernel: which part answers which system call, and how time passes. One OS thread at a time
--- uses it; several workers may share it if they take turns, as those of the
--- simulator do.
+-- | The kernel that answers from a seed: which part of a simulated world answers which system call,
+-- and how time passes. One OS thread at a time uses it; several workers may share it in turns.
 module Weft.Sim.Internal.Kernel
   ( Sim (..),
     Limit (..),
@@ -33,26 +28,25 @@ import Data.Map.Strict qualified as Map
 import Data.Primitive.PrimVar
 import Data.Text qualified as Text
 import Data.Type.Equality ((:~~:) (HRefl))
-import Foreign.C.Error (Errno (..), eAGAIN, eIO)
+import Foreign.C.Error (Errno (..), eIO)
 import GHC.IO.Exception (ioe_errno)
 import Type.Reflection (eqTypeRep, typeRep)
 import Weft.Internal.Core.SystemCall
 import Weft.Internal.Core.Trace
 import Weft.Internal.Data.Time (Instant (..))
 import Weft.Internal.Kernel
+import Weft.Internal.Os.Descriptor (wasClosed)
 import Weft.Internal.Os.Masked (inMasking)
-import Weft.Sim.Internal.Conditions
+import Weft.Internal.Os.Sys (failureCode, wouldBlock)
+import Weft.Sim.Internal.Descriptors
 import Weft.Sim.Internal.Disk.Device (Disks, closeFile, newDisks)
 import Weft.Sim.Internal.Disk.Names
 import Weft.Sim.Internal.Disk.Transfer
-import Weft.Sim.Internal.Events
 import Weft.Sim.Internal.Names
 import Weft.Sim.Internal.Network
-import Weft.Sim.Internal.Network.Descriptors
 import Weft.Sim.Internal.Network.Line
 import Weft.Sim.Internal.Network.Streams
 import Weft.Sim.Internal.Network.Types hiding (Segment (..))
-import Weft.Sim.Internal.Random
 import Weft.Sim.Internal.Signals
 import Weft.Sim.Internal.Ticket
 import Weft.Sim.Internal.World
@@ -157,8 +151,8 @@ pollSim sim host bell mayBlock
 showTime :: Sim -> Host -> IO ()
 showTime sim host = clock (worldEvents (simWorld sim)) >>= writePrimVar (homeClock (hostHome host)) . fromIntegral
 
--- Out of line: in a function of its own for each worker, GHC would keep the thirty fields of the
--- simulation and the world, and save them around each call that it makes.
+-- Out of line: in a function of its own for each worker GHC would save thirty fields around each
+-- call.
 answerCall :: Sim -> Host -> Tcb -> SystemCall a -> (a -> Trace) -> IO Trace
 answerCall sim host !tcb !request k = case request of
   Now -> clock (worldEvents (simWorld sim)) >>= \t -> pure (k (Instant t))
@@ -234,14 +228,14 @@ blockingAction ask action k = do
     pure (pure ())
 
 -- | The simulated 'Attempts', made in the middle of an effect. Each is reported to the run's
--- observer, because it orders the threads that make it as a system call does; each may fail
--- although it could succeed ('failedAttempts').
+-- observer: it orders the threads that make it as a system call does. Each may fail by chance
+-- ('failedAttempts').
 attemptsOf :: Network -> Disks -> Ask -> IO Attempts
 attemptsOf net disks ask = do
   driver <- Ghc.myThreadId
   let trying what s act = attempting (askWorld ask) (hostHome (askHost ask)) driver what s $ \unlessUnlucky ->
-        thingAt net (socketDescriptor s) >>= \case
-          Nothing -> pure shutDown
+        entryAt (netThings net) (socketDescriptor s) >>= \case
+          Nothing -> pure wasClosed
           Just (ThingSocket sock) -> readIORef (sockRole sock) >>= onRole unlessUnlucky act
           Just _ -> pure wouldBlock
   pure
@@ -260,9 +254,8 @@ attemptsOf net disks ask = do
       Streaming end -> unlessUnlucky (maybe wouldBlock (either failed id) <$> act end)
       _ -> pure wouldBlock
 
--- | Make an attempt at a socket, and report it. Only the OS thread that runs the world, here the
--- given one, may touch the world: elsewhere an attempt would have to wait. It is given what refuses
--- by chance.
+-- | Make an attempt at a socket, given what refuses by chance, and report it. It would have to wait
+-- on another OS thread than the given one, which runs the world.
 attempting :: World -> Home -> Ghc.ThreadId -> String -> Socket -> ((IO Int -> IO Int) -> IO Int) -> IO Int
 attempting world home driver what s attempt = do
   here <- (== driver) <$> Ghc.myThreadId
@@ -277,12 +270,5 @@ attempting world home driver what s attempt = do
       refused <- decide world (Unusual (failedAttempts (worldConditions world)))
       if refused > 0 then pure wouldBlock else act
 
-wouldBlock, shutDown :: Int
-wouldBlock = negated eAGAIN
-shutDown = negated (Errno 108)
-
 failed :: SomeException -> Int
-failed e = negated (maybe eIO Errno (ioe_errno =<< fromException e))
-
-negated :: Errno -> Int
-negated (Errno e) = negate (fromIntegral e)
+failed e = failureCode (maybe eIO Errno (ioe_errno =<< fromException e))

@@ -1,11 +1,8 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : Simulated name resolution
---
--- Answers @getaddrinfo@ in a simulated world: the names of machines, @localhost@, numeric
--- addresses; services by number and a few by name. The answers, with and without hints, have the
--- shape of the GNU C library's.
+-- | Answers @getaddrinfo@ in a simulated world: the names of machines, @localhost@, numeric
+-- addresses; services by number and a few by name. The answers have the shape of the GNU C
+-- library's.
 module Weft.Sim.Internal.Names (resolve, lookUp, readIPv4, readIPv6) where
 
 import Control.Exception (SomeException, toException)
@@ -20,10 +17,7 @@ import GHC.IO.Exception (IOErrorType (NoSuchThing), IOException (..))
 import Network.Socket
 import Weft.Internal.Core.Trace (Why (Completed))
 import Weft.Internal.Os.Address (ntohl, parseHost4, parseHost6)
-import Weft.Sim.Internal.Conditions
-import Weft.Sim.Internal.Events
 import Weft.Sim.Internal.Network.Address (IP (V4), familyOf, toProgram, unspecified)
-import Weft.Sim.Internal.Random
 import Weft.Sim.Internal.Ticket
 import Weft.Sim.Internal.World
 

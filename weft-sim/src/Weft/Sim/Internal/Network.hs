@@ -1,11 +1,7 @@
 {-# LANGUAGE GADTs #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : The simulated network
---
--- Changes the tables of "Weft.Sim.Internal.Network.Types" by the call and the state of the socket.
--- Calls fail as on Linux, with the system kernel's operation names.
+-- | The simulated network. Calls fail as on Linux, with the system kernel's operation names.
 --
 -- Differences to a real network: a port is free again as soon as its socket is closed; there is
 -- no broadcast; @SO_LINGER@ takes a number, and 0 means a reset.
@@ -34,13 +30,11 @@ import Weft.Internal.Core.Trace (Why (..), internally)
 import Weft.Internal.Data.Time (Instant (..))
 import Weft.Internal.Os.Address (showAddress)
 import Weft.Internal.Os.Descriptor (Descriptor (..))
+import Weft.Sim.Internal.Descriptors
 import Weft.Sim.Internal.Disk.Transfer (contentsFrom)
-import Weft.Sim.Internal.Network.Address
 import Weft.Sim.Internal.Network.Bytes (roomOf)
 import Weft.Sim.Internal.Network.Datagrams
-import Weft.Sim.Internal.Network.Descriptors
 import Weft.Sim.Internal.Network.Faults
-import Weft.Sim.Internal.Network.Line
 import Weft.Sim.Internal.Network.Listen
 import Weft.Sim.Internal.Network.Options
 import Weft.Sim.Internal.Network.Ports
@@ -126,17 +120,31 @@ answerOther net request = case request of
   OpenFifo path _ -> refuse ("open FIFO " <> path) eNOENT
   ReadPipe _ buffer offset count | hasNoRoom buffer offset count -> refuse "read" eINVAL
   ReadPipe (Pipe d) buffer offset count -> withThing net "read" d $ \case
-    ThingPipe (ReadEnd pipe) -> waiting (pipeReaders pipe) "read" (readFrom pipe buffer offset count)
+    ThingReader end -> waiting (endReaders end) "read" (receiveFromEnd net end "read" buffer offset count)
     _ -> refuse "read" eBADF
   WritePipe (Pipe d) bytes -> withThing net "write" d $ \case
-    ThingPipe (WriteEnd pipe) -> waiting (pipeWriters pipe) "write" (writeTo net pipe bytes)
+    ThingWriter end -> waiting (endWriters end) "write" (writeToEnd net end bytes)
     _ -> refuse "write" eBADF
   PipeCapacity (Pipe d) size -> withThing net "fcntl" d $ \case
-    ThingPipe (ReadEnd pipe) -> instantly "fcntl" (capacityOf pipe size)
-    ThingPipe (WriteEnd pipe) -> instantly "fcntl" (capacityOf pipe size)
+    ThingReader end -> instantly "fcntl" (readIORef (endPeer end) >>= maybe (pure (Left eBADF)) (`capacityOf` size))
+    ThingWriter end -> instantly "fcntl" (capacityOf end size)
     ThingSocket _ -> refuse "fcntl" eBADF
   ClosePipe (Pipe d) -> closeThing net d
   _ -> refuse "a system call" eNOSYS
+
+withThing :: Network -> String -> Descriptor -> (Thing -> Answering a) -> Answering a
+withThing net what d use ask k = withEntry (netWorld net) (netThings net) what d ask (\thing -> use thing ask k)
+
+withSocket :: Network -> String -> Socket -> (Sock -> Answering a) -> Answering a
+withSocket net what s use = withThing net what (socketDescriptor s) $ \case
+  ThingSocket sock -> use sock
+  _ -> refuse what eNOTSOCK
+{-# INLINE withSocket #-}
+
+-- | 'withSocket', with what the socket is there for now.
+withRole :: Network -> String -> Socket -> (Sock -> Role -> Answering a) -> Answering a
+withRole net what s use = withSocket net what s $ \sock ask k -> readIORef (sockRole sock) >>= \role -> use sock role ask k
+{-# INLINE withRole #-}
 
 openSocket :: Network -> Family -> SocketType -> Machine -> IO (Either Errno Socket)
 openSocket net family kind machine
@@ -149,7 +157,7 @@ openSocket net family kind machine
         Just d -> do
           role <- if kind == Datagram then Datagrams <$> newBox else pure Fresh
           sock <- newSock d machine family kind Map.empty Unbound role
-          enlist net machine d (ThingSocket sock)
+          enlist (netThings net) machine d (ThingSocket sock)
           pure (Right (Socket d family kind))
 
 listenOn :: Network -> Int -> Sock -> IO (Either Errno ())
@@ -248,12 +256,13 @@ closeThing :: Network -> Descriptor -> Answering ()
 closeThing net d ask k
   | descriptorNumber d < firstDescriptor = withThing net "close" d (\_ -> instantly "close" (pure (Right ()))) ask k
   | otherwise = do
-      strike net d >>= mapM_ (closeIt net)
+      strike (netThings net) d >>= mapM_ (closeIt net)
       answerNow ask k (Right ())
 
 closeIt :: Network -> Thing -> IO ()
 closeIt net = \case
-  ThingPipe end -> closePipeEnd end
+  ThingReader end -> closeEnd net end False
+  ThingWriter end -> closeEnd net end False
   ThingSocket sock -> do
     release net sock
     readIORef (sockRole sock) >>= \case
@@ -280,9 +289,9 @@ openPipe net machine =
       takeDescriptor world machine >>= \case
         Nothing -> Left eMFILE <$ giveDescriptor machine (descriptorNumber r)
         Just w -> do
-          pipe <- newPipe
-          enlist net machine r (ThingPipe (ReadEnd pipe))
-          enlist net machine w (ThingPipe (WriteEnd pipe))
+          (reader, writer) <- newPipe machine
+          enlist (netThings net) machine r (ThingReader reader)
+          enlist (netThings net) machine w (ThingWriter writer)
           pure (Right (Pipe r, Pipe w))
   where
     world = netWorld net

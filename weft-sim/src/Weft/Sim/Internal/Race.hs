@@ -1,18 +1,14 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : Accesses that nothing orders
+-- | Accesses that nothing orders. A detector of data races by vector clocks (Fidge 1988, Mattern
+-- 1989; as FastTrack and ThreadSanitizer use them). It is told what each step of a run does and
+-- reports two accesses to one variable, at least one of them a write, that nothing orders.
 --
--- A detector of data races by vector clocks (Fidge 1988, Mattern 1989; as FastTrack and
--- ThreadSanitizer use them). It is told what each step of a run does and reports two accesses
--- to one variable, at least one of them a write, that nothing orders.
---
--- Order comes from forking; waking a thread; an operation on an object that synchronizes
--- (a mutex, a channel, ...), with all earlier ones on the same object; system calls, all
--- with each other. That is more than a processor guarantees, never less: a report is not
--- a false alarm, and a race that something has ordered by accident in one run shows in
--- another. What effects do is not seen: threads that are ordered only by an atomic variable
--- or a lock of GHC's own, inside 'Weft.liftIO', count as not ordered.
+-- Order comes from forking; waking a thread; an operation on an object that synchronizes (a mutex,
+-- a channel, ...), with all earlier ones on it; system calls, all with each other. That is more
+-- than a processor guarantees, never less: a report is no false alarm, and a race that is ordered
+-- by accident in one run shows in another. Atomic variables and locks of GHC's own inside
+-- 'Weft.liftIO' are not seen.
 module Weft.Sim.Internal.Race
   ( Detector,
     newDetector,
@@ -45,9 +41,8 @@ import Data.Map.Strict qualified as Map
 import Data.Text (Text)
 import Weft.Internal.Core.Trace (Access (..), AccessKind (..))
 
--- | By thread, how many of its steps are known to be over. Only threads that have had an access to a
--- variable are in it: what the others have done is never asked. So a clock is small where many
--- threads come and go.
+-- | By thread, how many of its steps are known to be over. Only for threads that have had an access
+-- to a variable, so that a clock is small where many threads come and go.
 type Clock = IntMap Int
 
 -- | An object that orders the threads that use it.
@@ -86,15 +81,13 @@ data Race = Race
 
 -- Note [A detector that sleeps]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
--- Clocks cost as much as the square of the number of threads. So nothing is noted before
--- the first access to a variable that could be raced for: an order that a report could be about
--- is one between two accesses, and so made of steps after the first. And where there are
--- more threads than `manyThreads` the detector goes to sleep for good, and says so.
+-- Clocks cost as much as the square of the number of threads. So nothing is noted before the first
+-- access to a variable: an order that matters is made of steps after it. And where there are more
+-- threads than `manyThreads` the detector goes to sleep for good, and says so.
 
 data Wakefulness = Dozing | Awake | Asleep
   deriving stock (Eq)
 
--- | How many threads are watched at most.
 manyThreads :: Int
 manyThreads = 1000
 
@@ -154,10 +147,8 @@ objectClock d o = do
   known <- readIORef (objects d)
   maybe (readIORef (forgotten d)) pure (Map.lookup o known)
 
--- | At most this number of variables, the youngest, and objects are kept, so that a program that
--- makes new ones without end needs no more memory. A race on an old variable may be missed; of old
--- objects is only known what any of them knew, which may hide a race as well. Neither makes a false
--- alarm.
+-- | Only this number of the youngest variables and objects are kept, so that the memory is bounded.
+-- A race on an old variable may be missed, and one behind an old object hidden; no alarm is false.
 manyThings :: Int
 manyThings = 10_000
 

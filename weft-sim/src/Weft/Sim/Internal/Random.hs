@@ -1,11 +1,8 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : A stream of random numbers from a seed
---
--- SplitMix (Steele, Lea & Flood 2014) in a variable: the only source of randomness in a
--- simulation. Each purpose has its own stream, split from the seed, so that one more draw for the
--- network does not change what the scheduler draws.
+-- | A stream of random numbers from a seed. SplitMix (Steele, Lea & Flood 2014) in a variable: the
+-- only source of randomness in a simulation. Each purpose has its own stream, split from the seed,
+-- so that one more draw for the network does not change what the scheduler draws.
 module Weft.Sim.Internal.Random (Seed (..), Random, newRandom, below, chance, within, lasting) where
 
 import Control.Monad.Primitive (RealWorld)

@@ -1,10 +1,7 @@
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : The ready threads of all simulated workers
---
--- A list in the order of arrival from which the strategy takes any entry.
+-- | The ready threads of all simulated workers, in the order of arrival; the strategy takes any.
 module Weft.Sim.Internal.Ready
   ( ReadyList,
     Entry (..),

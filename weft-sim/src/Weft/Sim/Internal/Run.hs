@@ -1,17 +1,13 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : One simulated run
---
--- Builds a world, executes its fault script, drives the program, and collects the result. A run
--- is a function of its configuration and its seed.
+-- | One simulated run, a function of its configuration and its seed: builds a world, executes its
+-- fault script, drives the program, and collects the result.
 module Weft.Sim.Internal.Run (Result (..), Detail (..), runOnce, privately) where
 
 import Control.Concurrent (forkIO, killThread, threadDelay)
 import Control.Concurrent.MVar
 import Control.Exception (SomeException, mask, onException, throwIO, try)
 import Control.Monad (forM, forM_, join, unless)
-import Data.Foldable (for_)
 import Data.Function (on)
 import Data.IORef
 import Data.Int (Int64)
@@ -22,18 +18,15 @@ import Data.Maybe (isJust)
 import Data.Text (Text)
 import Weft.Internal.Core.Trace
 import Weft.Sim.Internal.Choices
-import Weft.Sim.Internal.Conditions
 import Weft.Sim.Internal.Config
-import Weft.Sim.Internal.Disk.Device (setDiskCapacity, setDiskErrors, setDiskSlowness)
+import Weft.Sim.Internal.Disk.Device
 import Weft.Sim.Internal.Driver
 import Weft.Sim.Internal.Driver.State
-import Weft.Sim.Internal.Events
 import Weft.Sim.Internal.Faults
 import Weft.Sim.Internal.Interrupts
 import Weft.Sim.Internal.Kernel
 import Weft.Sim.Internal.Network
 import Weft.Sim.Internal.Race
-import Weft.Sim.Internal.Random
 import Weft.Sim.Internal.Signals (raiseSignal)
 import Weft.Sim.Internal.Steering
 import Weft.Sim.Internal.Timeline
@@ -146,10 +139,9 @@ runOnce stop detail config seed program = do
   where
     given wanted = if wanted then Just () else Nothing
 
--- | Run simulations on their own thread of GHC. The scheduler would catch an exception that
--- another thread throws to this one (a test's time limit) like one that a simulated thread
--- raises; here it arrives instead, and stops the simulations. The action given to the body tells
--- whether to stop.
+-- | Run simulations on their own thread of GHC: the scheduler would take an exception that another
+-- thread throws to this one (a test's time limit) for one of a simulated thread. Here it stops the
+-- simulations. The action given to the body tells whether to stop.
 privately :: (IO Bool -> IO a) -> IO a
 privately body = mask $ \restore -> do
   stop <- newIORef False
@@ -164,7 +156,6 @@ privately body = mask $ \restore -> do
   outcome <- restore (readMVar done) `onException` (writeIORef stop True >> forkIO interrupt)
   either (\e -> throwIO (e :: SomeException)) pure outcome
 
--- | Let it happen now.
 strike :: Sim -> Fault -> IO ()
 strike sim fault = do
   note world ("fault: " <> describeFault fault)
@@ -178,17 +169,17 @@ strike sim fault = do
     Heal -> do
       everybody <- machinesOf world
       heal net everybody everybody
-      everyLink $ \link -> link {linkExtraDelay = 0}
-    SlowLinks d -> everyLink $ \link -> link {linkExtraDelay = d}
+      delayLinks 0
+    SlowLinks d -> delayLinks d
     ResetConnections m -> atMachine m (resetConnections net)
     SkewClock m d -> atMachine m (\machine -> writeIORef (machineSkew machine) d)
-    FailDisk m p -> atMachine m (\machine -> setDiskErrors disks machine (p, p))
-    SlowDisk m x -> atMachine m (\machine -> setDiskSlowness disks machine x)
-    FillDisk m n -> atMachine m (\machine -> setDiskCapacity disks machine n)
+    FailDisk m p -> atMachine m (\machine -> setDisk disks machine diskErrors (p, p))
+    SlowDisk m x -> atMachine m (\machine -> setDisk disks machine diskSlowness (max 0 x))
+    FillDisk m n -> atMachine m (\machine -> setDisk disks machine diskRoom n)
     MendDisk m -> atMachine m $ \machine -> do
-      setDiskErrors disks machine (readErrors usual, writeErrors usual)
-      setDiskSlowness disks machine 1
-      setDiskCapacity disks machine (diskCapacity usual)
+      setDisk disks machine diskErrors (readErrors usual, writeErrors usual)
+      setDisk disks machine diskSlowness 1
+      setDisk disks machine diskRoom (diskCapacity usual)
     Signal m n -> atMachine m $ \machine -> do
       heard <- raiseSignal (simSignals sim) machine (fromIntegral n)
       -- The default effect on a process without a subscription.
@@ -201,6 +192,4 @@ strike sim fault = do
     atMachine :: Text -> (Machine -> IO ()) -> IO ()
     atMachine name act = machineNamed world name >>= mapM_ act
     group names = filter ((`elem` names) . machineName) <$> machinesOf world
-    everyLink change = do
-      everybody <- machinesOf world
-      for_ [(a, b) | a <- everybody, b <- everybody, a /= b] $ \(a, b) -> setLink net a b change
+    delayLinks d = machinesOf world >>= \everybody -> setLinks net everybody everybody (\link -> link {linkExtraDelay = d})

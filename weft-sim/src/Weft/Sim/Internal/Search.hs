@@ -1,10 +1,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : Looking for a run that goes wrong
---
--- By chance, seed after seed, and systematically, schedule after schedule; and making a failure
--- smaller once it was found.
+-- | Looking for a run that goes wrong, seed after seed or schedule after schedule; and making a
+-- failure smaller.
 --
 -- See Note [Systematic exploration] and Note [Smaller].
 module Weft.Sim.Internal.Search
@@ -55,18 +52,16 @@ trySeeds stop configure seeds told program verdict = go seeds
 
 -- Note [Systematic exploration]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
--- A schedule is known by its deviations from the default. Running one tells all the
--- decisions that were made; each decision after the last deviation, with each option that
--- was not taken, is a schedule that was not run: the same deviations and one more. So
+-- A schedule is known by its deviations from the default. Running one tells all decisions; each
+-- after the last deviation, with each option that was not taken, is a schedule that was not run. So
 -- every schedule is run once, and what is to be done is a tree.
 --
--- It is walked in the order of cost: an option that interrupts a thread which could go on
--- costs 1, others nothing (iterative context bounding, Musuvathi & Qadeer 2007). All
--- schedules without a preemption come first, then those with one, and so on up to the
--- bound; most bugs need two at most, and the first that is found has the fewest.
+-- It is walked in the order of cost: an option that interrupts a thread which could go on costs 1,
+-- others nothing (iterative context bounding, Musuvathi & Qadeer 2007). Most bugs need two
+-- preemptions at most, and the first that is found has the fewest.
 --
--- Within a cost the latest branch is explored first, so that what is kept is as long as a
--- run, times the options; what costs one more is kept for the next round.
+-- Within a cost the latest branch comes first, so that what is kept is as long as a run, times the
+-- options.
 
 -- | How far to look.
 data Bounds = Bounds

@@ -1,10 +1,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : Machines that start, crash and start again, from inside a simulated run
---
--- For programs that know they are simulated: the test, not what is tested. Each is a system call
--- that no real kernel answers.
+-- | Machines that start, crash and start again, for programs that know they are simulated: the
+-- test, not what is tested. Each is a system call that no real kernel answers.
 module Weft.Sim.Internal.Steering
   ( newMachine,
     newMachineWith,
@@ -21,7 +18,7 @@ module Weft.Sim.Internal.Steering
   )
 where
 
-import Control.Monad (unless, when)
+import Control.Monad (forM_, unless, when)
 import Control.Monad.Catch (bracket_)
 import Data.IORef
 import Data.IntSet qualified as IntSet
@@ -29,7 +26,6 @@ import Data.Primitive.Array
 import Data.Primitive.PrimVar
 import Data.Text (Text)
 import Network.Socket (HostAddress)
-import Weft.Internal.Core.Self
 import Weft.Internal.Core.Trace
 import Weft.Internal.Data.Time (Duration (..))
 import Weft.Internal.Kernel (Host (..), hostWorkers)
@@ -52,11 +48,10 @@ newMachineWith name addresses = steer "make a machine" (\sim _ -> addMachine (si
 thisMachine :: Thread Machine
 thisMachine = steer "ask for the machine" (\_ ask -> pure (askMachine ask))
 
--- | Run a part of this thread on another machine, with the threads that it forks. Those
--- live until that machine crashes; so does this thread, until the part is over. If the machine
--- is down, this thread ends here without a word, as if it had crashed with it. No thread is told of
--- their end: a scope of a thread elsewhere that owns one of them waits for ever, and if the
--- main thread is among them the run has no result.
+-- | Run a part of this thread on another machine, with the threads that it forks. Those live until
+-- that machine crashes; so does this thread, until the part is over, and if the machine is down it
+-- ends here. No thread is told of their end: a scope elsewhere that owns one of them waits for
+-- ever, and if the main thread is among them the run has no result.
 onMachine :: Machine -> Thread a -> Thread a
 onMachine machine body = do
   there <- steer "ask for the life of a machine" (\_ _ -> Residence (machineNumber machine) <$> readIORef (machineLife machine))
@@ -73,22 +68,19 @@ boot machine program = steer ("boot " <> show machine) $ \sim _ -> do
   launch sim machine
 
 launch :: Sim -> Machine -> IO ()
-launch sim machine = readIORef (simHost sim) >>= mapM_ (launchOn sim machine)
-
-launchOn :: Sim -> Machine -> Host -> IO ()
-launchOn sim machine host = do
-  up <- readIORef (machineUp machine)
-  -- A thread that starts when the run closes would never be ended.
-  closing <- readIORef (homeClosing home)
-  when (up && not closing) $ do
-    program <- readIORef (machineProgram machine)
-    life <- readIORef (machineLife machine)
-    note (simWorld sim) (show machine <> " starts")
-    let context = residing (Residence (machineNumber machine) life) rootContext
-    mapM_ (homeStart there (newTcb Nobody context) . const . toTrace) program
-  where
-    home = hostHome host
-    there = indexArray (homePeers home) (machineNumber machine `mod` hostWorkers host)
+launch sim machine = do
+  hosts <- readIORef (simHost sim)
+  forM_ hosts $ \host -> do
+    up <- readIORef (machineUp machine)
+    -- A thread that starts when the run closes would never be ended.
+    closing <- readIORef (homeClosing (hostHome host))
+    when (up && not closing) $ do
+      program <- readIORef (machineProgram machine)
+      life <- readIORef (machineLife machine)
+      note (simWorld sim) (show machine <> " starts")
+      let context = residing (Residence (machineNumber machine) life) rootContext
+          there = indexArray (homePeers (hostHome host)) (machineNumber machine `mod` hostWorkers host)
+      mapM_ (homeStart there (newTcb nobody context) . const . toTrace) program
 
 -- | A machine loses its power: its threads are gone without their finalizers, its
 -- connections without a word, and of its disk what was not synced. If it is down already
@@ -124,8 +116,7 @@ restartNow sim machine = do
 isUp :: Machine -> Thread Bool
 isUp machine = steer ("is " <> show machine <> " up?") (\_ _ -> readIORef (machineUp machine))
 
--- | Its wall clock is ahead of the world's by this much. The monotonic clock is not
--- affected.
+-- | Its wall clock is ahead of the world's by this much. The monotonic clock is not affected.
 setClockSkew :: Machine -> Duration -> Thread ()
 setClockSkew machine (Duration skew) = steer ("skew the clock of " <> show machine) $ \sim _ -> do
   note (simWorld sim) ("the clock of " <> show machine <> " is ahead by " <> show skew <> " ns")

@@ -1,11 +1,8 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : A system call of a simulated kernel, from the question to the answer
---
--- Every call is asked with an 'Ask' and answered at once or by a 'Ticket', which its thread waits
--- for. This module decides when an answer that is known reaches the thread, and whether an answer
--- or a cancellation wins.
+-- | A system call of a simulated kernel, from the question to the answer. Every call is asked with
+-- an 'Ask' and answered at once or by a 'Ticket', which its thread waits for. This module decides
+-- when an answer that is known reaches the thread, and whether an answer or a cancellation wins.
 --
 -- See Note [The life of a ticket].
 module Weft.Sim.Internal.Ticket
@@ -51,9 +48,6 @@ import Weft.Internal.Core.Trace
 import Weft.Internal.Data.Slots (Slots)
 import Weft.Internal.Data.Slots qualified as Slots
 import Weft.Internal.Kernel (Host (..))
-import Weft.Sim.Internal.Conditions
-import Weft.Sim.Internal.Events
-import Weft.Sim.Internal.Random
 import Weft.Sim.Internal.World
 
 -- Note [The life of a ticket]
@@ -68,7 +62,6 @@ import Weft.Sim.Internal.World
 -- takes effect at once or by an event (`lateCancellations`), and until then the operation
 -- may still succeed. So all three orders of a completion and a cancellation occur.
 
--- | One system call.
 data Ask = Ask
   { askWorld :: !World,
     askTickets :: !Tickets,
@@ -129,7 +122,6 @@ data State
   | Settled
   | Closed
 
--- | The tickets that are not closed.
 newtype Tickets = Tickets (Slots OpenTicket)
 
 data OpenTicket = OpenTicket !Ask !(IORef State)
@@ -156,9 +148,7 @@ interruptAnonymous tickets worker = do
   open <- ticketsOf tickets worker
   sequence_ [abort ask state key | (key, OpenTicket ask state) <- open, anonymous (askTcb ask)]
   where
-    anonymous tcb = case tcbIdentity tcb of
-      Nobody -> stateMasking (tcbState tcb) /= MaskedUninterruptible
-      Identity {} -> False
+    anonymous tcb = isNobody (tcbIdentity tcb) && stateMasking (tcbState tcb) /= MaskedUninterruptible
 
 -- | Park the thread. The action leaves the ticket where it will be found, or settles it, and
 -- answers how to take it back when the wait is cancelled; neither may throw.

@@ -2,11 +2,8 @@
 {-# LANGUAGE MagicHash #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : The events of a simulated run, step by step
---
--- The words for one step, and how a list of them is shown: a line for each, with a
--- column for each thread. Recorded by the driver, only when it is wanted.
+-- | The events of a simulated run, step by step: the words for one step, and how a list of them is
+-- shown, a line for each. Recorded by the driver, only when it is wanted.
 module Weft.Sim.Internal.Timeline
   ( Moment (..),
     Who (..),

@@ -1,12 +1,8 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : The problems of a run, and the report of a failure
---
--- Judges results: what is a failure whatever the program is for (an exception that was not
--- handled, a deadlock, a race, a thread that outlived its scope), and what its test says of it. Renders a
--- failure: the problem, the seed, the faults, the schedule, the steps, what each thread waits for, the
--- cycles of a deadlock, and the call that repeats the run.
+-- | The problems of a run, and the report of a failure. What is a failure whatever the program is
+-- for (an exception that was not handled, a deadlock, a race, a thread that outlived its scope),
+-- what a test says of it, and the report, with the call that repeats the run.
 module Weft.Sim.Internal.Verdict
   ( Problem (..),
     Verdict,

@@ -1,10 +1,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : Numbers and flags in one piece of memory
---
--- What each step of a simulation reads and writes: a variable with an 'Int' in it would be made
--- anew for each write, and tested for being evaluated at each read.
+-- | Numbers and flags in one piece of memory, which each step reads and writes: a variable with an
+-- 'Int' would be made anew for each write, and tested for being evaluated at each read.
 module Weft.Sim.Internal.Words (Words, newWords, wordOf, setWord, addTo, isSet, setFlag) where
 
 import Control.Monad.Primitive (RealWorld)
@@ -13,7 +10,6 @@ import Data.Primitive.PrimArray
 -- | A number for each constructor of the type. A flag is 0 or 1.
 newtype Words name = Words (MutablePrimArray RealWorld Int)
 
--- | All are 0.
 newWords :: forall name. (Bounded name, Enum name) => IO (Words name)
 newWords = do
   memory <- newPrimArray size
@@ -23,20 +19,15 @@ newWords = do
 
 wordOf :: (Enum name) => Words name -> name -> IO Int
 wordOf (Words memory) = readPrimArray memory . fromEnum
-{-# INLINE wordOf #-}
 
 setWord :: (Enum name) => Words name -> name -> Int -> IO ()
 setWord (Words memory) = writePrimArray memory . fromEnum
-{-# INLINE setWord #-}
 
 addTo :: (Enum name) => Words name -> name -> Int -> IO ()
 addTo words' name n = wordOf words' name >>= \before -> setWord words' name (before + n)
-{-# INLINE addTo #-}
 
 isSet :: (Enum name) => Words name -> name -> IO Bool
 isSet words' name = (/= 0) <$> wordOf words' name
-{-# INLINE isSet #-}
 
 setFlag :: (Enum name) => Words name -> name -> Bool -> IO ()
 setFlag words' name = setWord words' name . fromEnum
-{-# INLINE setFlag #-}

@@ -1,12 +1,8 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : The state that all parts of a simulated kernel share
---
--- Owns the machines, their clocks and descriptor numbers, which thread is on which
--- machine, and the two sources of everything that is not determined by the program: the
--- world's random numbers and the decisions that an exploration may take over. Used by one
--- OS thread at a time, which runs the simulation.
+-- | The state that all parts of a simulated kernel share: the machines, their clocks, which thread
+-- is on which, and what the program does not determine, the world's random numbers and the
+-- decisions that an exploration may take over. Used by the OS thread that runs the simulation.
 module Weft.Sim.Internal.World
   ( -- * Worlds
     World (..),
@@ -31,10 +27,10 @@ module Weft.Sim.Internal.World
     machineOf,
     isAlive,
 
-    -- * Descriptors
-    takeDescriptor,
-    giveDescriptor,
-    firstDescriptor,
+    -- * What a world is made of
+    module Weft.Sim.Internal.Conditions,
+    module Weft.Sim.Internal.Events,
+    module Weft.Sim.Internal.Random,
   )
 where
 
@@ -51,13 +47,11 @@ import Data.Primitive.PrimVar
 import Data.Text (Text)
 import Data.Text qualified as Text
 import Data.Word (Word32)
-import Foreign.C.Types (CInt)
 import GHC.Exts (Any)
 import Network.Socket (HostAddress)
 import Unsafe.Coerce (unsafeCoerce)
 import Weft.Internal.Core.Trace
 import Weft.Internal.Data.Shortage
-import Weft.Internal.Os.Descriptor (Descriptor, newDescriptor)
 import Weft.Sim.Internal.Conditions
 import Weft.Sim.Internal.Events
 import Weft.Sim.Internal.Random
@@ -71,7 +65,8 @@ data World = World
     decide :: !(Decision -> IO Int),
     -- | By number; 0 is the home machine.
     worldMachines :: !(IORef (IntMap Machine)),
-    -- | The machine on which the main thread is.
+    -- | The machine of each address; the first keeps one that is given twice.
+    worldOwners :: !(IORef (IntMap Machine)),
     worldHome :: !Machine,
     -- | How many machines have crashed so far: while it is 0 every machine is alive.
     worldDeaths :: !(PrimVar RealWorld Int),
@@ -105,10 +100,11 @@ newWorld conditions seed decision warning = do
   let choose = decision forDecisions
   events <- newEvents (decision forDecisions Ordering >>= \n -> pure $! n)
   machines <- newIORef IntMap.empty
+  owners <- newIORef IntMap.empty
   deaths <- newPrimVar 0
   -- 127.0.0.1 is every machine; this is what others know it by.
-  home <- added machines (Text.pack "home") [addressOfMachine 0]
-  pure (World conditions events random choose machines home deaths Nothing warning)
+  home <- added machines owners (Text.pack "home") [addressOfMachine 0]
+  pure (World conditions events random choose machines owners home deaths Nothing warning)
 
 -- | Record something that has happened, if the run is recorded. The text is only made then.
 note :: World -> String -> IO ()
@@ -128,6 +124,8 @@ data Machine = Machine
     machineSkew :: !(IORef Int64),
     -- | Descriptor numbers in use.
     machineDescriptors :: !(IORef IntSet),
+    -- | What waits for a descriptor to be free, latest first.
+    machineStarved :: !(IORef [IO ()]),
     -- | The reports of these being short.
     machineShortage :: !Shortage,
     -- | For its start.
@@ -150,10 +148,10 @@ addressOfMachine n = 10 + shiftL (byte 16) 8 + shiftL (byte 8) 16 + shiftL (byte
 
 -- | One more machine, up and running; with no addresses given it gets the next of 10.0.0.0.
 addMachine :: World -> Text -> [HostAddress] -> IO Machine
-addMachine = added . worldMachines
+addMachine world = added (worldMachines world) (worldOwners world)
 
-added :: IORef (IntMap Machine) -> Text -> [HostAddress] -> IO Machine
-added machines name addresses = do
+added :: IORef (IntMap Machine) -> IORef (IntMap Machine) -> Text -> [HostAddress] -> IO Machine
+added machines owners name addresses = do
   known <- readIORef machines
   let number = maybe 0 ((+ 1) . fst) (IntMap.lookupMax known)
   machine <-
@@ -162,9 +160,11 @@ added machines name addresses = do
       <*> newIORef True
       <*> newIORef 0
       <*> newIORef IntSet.empty
+      <*> newIORef []
       <*> newShortage
       <*> newIORef Nothing
-  machine <$ writeIORef machines (IntMap.insert number machine known)
+  writeIORef machines (IntMap.insert number machine known)
+  machine <$ modifyIORef' owners (`IntMap.union` IntMap.fromList [(fromIntegral a, machine) | a <- machineAddresses machine])
 
 machinesOf :: World -> IO [Machine]
 machinesOf world = IntMap.elems <$> readIORef (worldMachines world)
@@ -183,8 +183,7 @@ wallClockOf world machine = do
 data Residence = Residence !Int !Int
   deriving stock (Eq, Show)
 
--- Where a thread is is a local state of it that children inherit, under a key that
--- "Weft.Local" does not give.
+-- A local state that children inherit, under a key that "Weft.Local" does not give.
 residenceKey :: Int
 residenceKey = -1
 
@@ -228,33 +227,3 @@ livesOn world = \case
         up <- readIORef (machineUp m)
         now <- readIORef (machineLife m)
         pure (up && now == life)
-
--- | The number of the first descriptor that is simulated. No real one is as large, so that a
--- descriptor of one world used in the other is noticed.
-firstDescriptor :: CInt
-firstDescriptor = 1_000_000
-
--- | The lowest number that is free on a machine; 'Nothing' if it has none left (@EMFILE@).
-takeDescriptor :: World -> Machine -> IO (Maybe Descriptor)
-takeDescriptor world machine = do
-  used <- readIORef (machineDescriptors machine)
-  if IntSet.size used >= min perMachine (descriptorLimit (worldConditions world))
-    then pure Nothing
-    else do
-      let n = lowestFree used
-      writeIORef (machineDescriptors machine) (IntSet.insert n used)
-      Just <$> newDescriptor (firstDescriptor + fromIntegral (machineNumber machine * perMachine + n))
-
-lowestFree :: IntSet -> Int
-lowestFree used = go 0 (IntSet.toAscList used)
-  where
-    go n (m : rest) | m == n = go (n + 1) rest
-    go n _ = n
-
-giveDescriptor :: Machine -> CInt -> IO ()
-giveDescriptor machine number =
-  modifyIORef' (machineDescriptors machine) (IntSet.delete (fromIntegral (number - firstDescriptor) `mod` perMachine))
-
--- | A descriptor's number says which machine it is of.
-perMachine :: Int
-perMachine = 100_000

@@ -152,7 +152,6 @@ placeHere :: a -> IO a
 placeHere none = do
   p <- getPlace
   if p == nullPtr then pure none else deRefStablePtr (castPtrToStablePtr p)
-{-# INLINE placeHere #-}
 
 -- | The thread of GHC's that carries a HEC now.
 newtype Carried = Carried (IORef (Maybe (Weak ThreadId)))

@@ -80,7 +80,6 @@ newThread number library = ThreadId number library <$> newPVarIO (Pending [])
 -- | The thread that a stack is, if it is one. This library alone keeps something in stacks.
 threadOf :: StackId -> IO (Maybe ThreadId)
 threadOf = ownerOf
-{-# INLINE threadOf #-}
 
 -- | The thread that this is, if it is one of this library, on a HEC.
 threadHere :: IO (Maybe ThreadId)
@@ -123,7 +122,6 @@ deliverTo me =
   readPVarIO (threadAttention me) >>= \case
     Pending (_ : _) -> getMaskingState >>= \masking -> when (masking == Unmasked) raisePending
     _ -> pure ()
-{-# INLINE deliverTo #-}
 
 -- | Raise the first exception that is pending for this thread, also where it is masked. Masked here, so that no other is
 -- raised when this one has been taken.
@@ -148,7 +146,6 @@ raisePending =
 -- weak pointer.
 lastRites :: StackId -> ThreadId -> IO ()
 lastRites stack t = isMarked stack >>= (`unless` (finalized stack t >> mark stack))
-{-# INLINE lastRites #-}
 
 finalized :: StackId -> ThreadId -> IO ()
 finalized stack@(StackId slots) t = IO $ \s -> case mkWeak# slots () (unIO told) s of (# s1, _ #) -> (# s1, () #)

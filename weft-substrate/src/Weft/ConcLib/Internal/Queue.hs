@@ -23,7 +23,6 @@ atLeast = 8
 
 push :: Queue a -> a -> Queue a
 push (Queue n front back) a = Queue n front (a : back)
-{-# INLINE push #-}
 
 -- | 'push', and when as many have come as stayed the last time, drop those that are not wanted any more: so a
 -- queue is long because many are wanted, and each costs a constant.

@@ -79,7 +79,6 @@ giveAll = go (64 :: Int)
 -- transaction.
 among :: (a -> Waiter b) -> Queue a -> a -> PTM (Queue a)
 among waiterOf q one = unsafeIOToPTM (pushAmong (waits . waiterOf) q one)
-{-# INLINE among #-}
 
 -- | 'pop' as a step of a transaction. A function of this kind that evaluated a queue before its first step would be
 -- compiled as one that answers a transaction, an unknown one to its caller.

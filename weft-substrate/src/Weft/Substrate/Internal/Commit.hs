@@ -195,7 +195,6 @@ follow :: Int# -> Log -> State# RealWorld -> State# RealWorld
 follow a l s = case a of
   0# -> endQuiet s
   _ -> case afterwards l s of (# s1, () #) -> endQuiet s1
-{-# INLINE follow #-}
 
 -- | The actions of a log, in the order of the transaction.
 afterwards :: Log -> State# RealWorld -> (# State# RealWorld, () #)

@@ -40,7 +40,6 @@ getSLS key = getStackId >>= unsafeIOToPTM . entryOf key
 -- | The value under a key of this stack: @atomicPTM . getSLS@, and cheaper.
 getSLSIO :: SLSKey a -> IO a
 getSLSIO key = stackHere >>= entryOf key . snd
-{-# INLINE getSLSIO #-}
 
 -- | The value under a key of a stack, for the code of that stack.
 entryOf :: SLSKey a -> StackId -> IO a
@@ -48,7 +47,6 @@ entryOf (SLSKey i initial) t =
   dictionary t >>= \case
     d | i < sizeofSmallArray d, Present a <- indexSmallArray d i -> pure (unsafeCoerce a)
     _ -> pure initial
-{-# INLINE entryOf #-}
 
 -- | Have this stack hold a value under a key. At once, and never undone. Not evaluated.
 setSLS :: SLSKey a -> a -> IO ()
@@ -93,7 +91,6 @@ newSlots owner rest = IO $ \s -> case noDictionary of
         (slots :: Slots) -> case writeSmallArray# slots 0# (unsafeCoerce# rest) s1 of
           s2 -> case writeSmallArray# slots 2# (unsafeCoerce# o) s2 of
             s3 -> case writeSmallArray# slots 3# (unsafeCoerce# False) s3 of s4 -> (# s4, StackId slots #)
-{-# INLINE newSlots #-}
 
 -- | The value that the library that made a stack keeps in it. Its type is not checked: for one library only.
 ownerOf :: StackId -> IO (Maybe owner)

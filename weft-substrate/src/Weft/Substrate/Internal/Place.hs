@@ -47,7 +47,6 @@ hecHere =
   placeHere Nothing >>= \case
     Just h -> pure h
     Nothing -> throwIO NotOnHEC
-{-# INLINE hecHere #-}
 
 -- | 'hecHere', and the stack that this OS thread runs.
 stackHere :: IO (HEC, StackId)
@@ -70,7 +69,6 @@ whatRuns (PVar v) = IO (\s -> case readMutVar# v (point s) of (# s1, Box now #) 
 -- | The snapshot at which a transaction begins.
 begin :: State# RealWorld -> (# State# RealWorld, Int# #)
 begin = snapshot
-{-# INLINE begin #-}
 
 -- | A transaction has failed, after the given number of earlier failures.
 failed :: Int# -> State# RealWorld -> State# RealWorld

@@ -59,7 +59,6 @@ snapshot s = case sequenceNow s of
   (# s1, n #) -> case andI# n 1# of
     0# -> (# s1, n #)
     _ -> waiting 0 s1
-{-# INLINE snapshot #-}
 
 waiting :: Int -> State# RealWorld -> (# State# RealWorld, Int# #)
 waiting tries s = case unIO (pauseWhileOdd tries) s of
@@ -105,7 +104,6 @@ endQuiet s = case quietPtr of
   Ptr a -> case readIntOffAddr# a 0# s of
     (# s1, 0# #) -> s1
     (# s1, _ #) -> case unIO endOwnQuiet s1 of (# s2, () #) -> s2
-{-# INLINE endQuiet #-}
 
 -- | Wait while another transaction asks for quiet.
 patience :: State# RealWorld -> State# RealWorld

@@ -104,7 +104,6 @@ newStackIn owner begins (IO io) = newSlots owner first
 -- (Li 2008, section 4.3.4.)
 switch :: PTM StackId -> IO ()
 switch p = stackHere >>= \(h, here) -> switchFrom h here p
-{-# INLINE switch #-}
 
 -- | 'switch', for code that has just asked on which HEC and in which stack it is.
 switchFrom :: HEC -> StackId -> PTM StackId -> IO ()
@@ -128,7 +127,6 @@ claiming p = do
 switchClaiming :: PTM StackId -> IO ()
 switchClaiming p = IO $ \s -> case unIO stackHere s of
   (# s1, (h, here) #) -> switching h here p (switchClaiming p) s1
-{-# OPAQUE switchClaiming #-}
 
 -- | Switch from this stack on this HEC. The last argument does so from where it is called: once the stack has come back that
 -- was displaced, or has slept. In a lazy value another may go on then.
@@ -219,11 +217,9 @@ raisedHere answer = do
 -- enters the next stack in its place.
 enter :: HEC -> Rest -> Answer -> State# RealWorld -> (# State# RealWorld, () #)
 enter HEC {hecTag = t} rest answer = prompt# t (\s -> rest answer s)
-{-# INLINE enter #-}
 
 goOn :: Answer
 goOn s = (# s, () #)
-{-# OPAQUE goOn #-}
 
 -- | Run the transaction of a switch, which has failed this often here, again at the base.
 rerun :: HEC -> StackId -> Rest -> PTM StackId -> Int# -> State# RealWorld -> (# State# RealWorld, () #)

@@ -96,13 +96,11 @@ readLogged v e l n s = find l
                 (# s3, Conflict #) -> (# s3, l, Conflict, b #)
                 (# s3, n1 #) -> readLogged v e l n1 s3
     logged b s1 = let !l1 = Read v b l in case noted e l1 s1 of s2 -> (# s2, l1, n, b #)
-{-# OPAQUE readLogged #-}
 
 -- | The variable will hold this when the transaction is committed. Not evaluated.
 writePVar :: PVar a -> a -> PTM ()
 writePVar p a = case variable p of
   (# v #) -> PTM (\_ l n s -> (# s, Write v (Box (unsafeCoerce# a)) l, n, () #))
-{-# INLINE writePVar #-}
 
 -- | For what has no visible effect if it is repeated or given up.
 unsafeIOToPTM :: IO a -> PTM a
@@ -192,7 +190,6 @@ noted :: Env -> Log -> State# RealWorld -> State# RealWorld
 noted e l s = case e of
   Catching _ kept _ -> writeMutVar# kept l s
   _ -> s
-{-# INLINE noted #-}
 
 -- HECs ---------------------------------------------------------------------------------------
 
@@ -272,7 +269,6 @@ wakeupHEC h = PTM (\e l n s -> runPTM (waking s) e l n s)
             if planted WakeBeforeCommit s
               then case unIO (rouse bed) s of (# s1, () #) -> (# s1, l, n, () #)
               else (# s, After (rouse bed) l, n, () #)
-{-# INLINE wakeupHEC #-}
 
 -- Running ------------------------------------------------------------------------------------
 

@@ -34,11 +34,8 @@ import Data.Sequence qualified as Seq
 import Data.Set qualified as Set
 import Data.Word (Word32)
 import Network.Socket (SockAddr (..))
-import Weft.Sim.Internal.Conditions (Conditions (connectionResets))
-import Weft.Sim.Internal.Events
 import Weft.Sim.Internal.Network.Links
 import Weft.Sim.Internal.Network.Types (Network (..))
-import Weft.Sim.Internal.Random
 import Weft.Sim.Internal.World
 import Weft.Tcp.Internal.Bytes (word16, word32)
 import Weft.Tcp.Neighbours

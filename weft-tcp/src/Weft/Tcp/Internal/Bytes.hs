@@ -67,65 +67,53 @@ data Malformed
 -- | The byte at an offset.
 octet :: ByteString -> Int -> Word8
 octet = B.unsafeIndex
-{-# INLINE octet #-}
 
 -- | The two bytes at an offset.
 word16 :: ByteString -> Int -> Word16
 word16 b i = networkOrder byteSwap16 (peeked b i)
-{-# INLINE word16 #-}
 
 -- | The four bytes at an offset.
 word32 :: ByteString -> Int -> Word32
 word32 b i = networkOrder byteSwap32 (peeked b i)
-{-# INLINE word32 #-}
 
 -- | The eight bytes at an offset.
 word64 :: ByteString -> Int -> Word64
 word64 b i = networkOrder byteSwap64 (peeked b i)
-{-# INLINE word64 #-}
 
 -- As 'B.unsafeIndex' reads a byte: bytes of a string do not change.
 peeked :: (Storable a) => ByteString -> Int -> a
 peeked (B.BS p _) i = B.accursedUnutterablePerformIO (unsafeWithForeignPtr p (`peekByteOff` i))
-{-# INLINE peeked #-}
 
 -- | Bytes to be written: their number, and how.
 data Builder = Builder !Int !(Ptr Word8 -> IO ())
 
 instance Semigroup Builder where
   Builder m f <> Builder n g = Builder (m + n) (\p -> f p *> g (p `plusPtr` m))
-  {-# INLINE (<>) #-}
 
 instance Monoid Builder where
   mempty = Builder 0 (\_ -> pure ())
-  {-# INLINE mempty #-}
 
 -- | Write pieces one after the other.
 build :: Builder -> ByteString
 build (Builder n f) = unsafeDupablePerformIO $ do
   p <- B.mallocByteString n
   B.BS p n <$ unsafeWithForeignPtr p f
-{-# INLINE build #-}
 
 -- | One byte.
 byte8 :: Word8 -> Builder
 byte8 !x = Builder 1 (`poke` x)
-{-# INLINE byte8 #-}
 
 -- | Two bytes.
 byte16 :: Word16 -> Builder
 byte16 = swapped 2 byteSwap16
-{-# INLINE byte16 #-}
 
 -- | Four bytes.
 byte32 :: Word32 -> Builder
 byte32 = swapped 4 byteSwap32
-{-# INLINE byte32 #-}
 
 -- | Eight bytes.
 byte64 :: Word64 -> Builder
 byte64 = swapped 8 byteSwap64
-{-# INLINE byte64 #-}
 
 -- | A number of this many bytes, the highest first.
 swapped :: (Storable a) => Int -> (a -> a) -> a -> Builder
@@ -139,27 +127,22 @@ networkOrder swap x = case targetByteOrder of
 -- | A copy of these.
 bytes :: ByteString -> Builder
 bytes b = Builder (B.length b) (\p -> putPieces p [b])
-{-# INLINE bytes #-}
 
 -- | Write one byte, at a place and an offset in bytes.
 put8 :: Ptr Word8 -> Int -> Word8 -> IO ()
 put8 = pokeByteOff
-{-# INLINE put8 #-}
 
 -- | Write two bytes, in network order.
 put16 :: Ptr Word8 -> Int -> Word16 -> IO ()
 put16 p i x = pokeByteOff p i (networkOrder byteSwap16 x)
-{-# INLINE put16 #-}
 
 -- | Write four bytes, in network order.
 put32 :: Ptr Word8 -> Int -> Word32 -> IO ()
 put32 p i x = pokeByteOff p i (networkOrder byteSwap32 x)
-{-# INLINE put32 #-}
 
 -- | Write eight bytes, in network order.
 put64 :: Ptr Word8 -> Int -> Word64 -> IO ()
 put64 p i x = pokeByteOff p i (networkOrder byteSwap64 x)
-{-# INLINE put64 #-}
 
 -- | Copy bytes to a place, one piece after the other.
 putPieces :: Ptr Word8 -> [ByteString] -> IO ()

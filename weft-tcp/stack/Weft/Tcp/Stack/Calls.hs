@@ -51,10 +51,9 @@ import GHC.Stack (emptyCallStack)
 import Network.Socket (Family (..), SocketType (..))
 import Weft (Thread, catch, liftIO, mask, milliseconds, sleep, yield)
 import Weft.Internal.Core.Buffer (newBuffer)
-import Weft.Internal.Core.Context (Context (..), rootContext)
 import Weft.Internal.Core.Home (Home (..))
 import Weft.Internal.Core.SystemCall
-import Weft.Internal.Core.Tcb (Identity (Nobody), Resume, Tcb, newTcb)
+import Weft.Internal.Core.Tcb (Context (..), Resume, Tcb, newTcb, nobody, rootContext)
 import Weft.Internal.Core.Trace (Trace (..), internally, toTrace)
 import Weft.Internal.Data.Shortage (newShortage)
 import Weft.Internal.Data.Time qualified as Time
@@ -254,7 +253,7 @@ startStack any' home context bytes = do
   first <- atomicModifyIORef' (stackStarted any') (\was -> (True, not was))
   when first $ forM_ (allShards any') $ \st -> do
     let there = indexArray (homePeers home) (stackShard st)
-        spawning name thread = homePost there (homeStart there (newTcb Nobody context {contextLabel = fromString name}) (\_ -> toTrace thread))
+        spawning name thread = homePost there (homeStart there (newTcb nobody context {contextLabel = fromString name}) (\_ -> toTrace thread))
     writeIORef (stackDice st) (word 16 + fromIntegral (stackShard st) * 0x10000000000)
     writeIORef (stackSummon st) (homePost there (haveTurn st (Just there)))
     spawning "tcp input" (inputThread st)

@@ -145,7 +145,6 @@ pattern Body
     bodyAlarm
   } =
   Parts bodyTcb bodyOut bodyIn bodyReaders bodyAlarm (Seldom bodyWriters bodyOwner bodyFailure bodyTold bodyRetransmitted bodyBeyond bodyOwed bodyOptions)
-{-# INLINE Body #-}
 
 -- | A connection that begins, or to which nothing has happened.
 newBody :: Tcb -> Owner -> SocketOptions -> Body

@@ -48,7 +48,6 @@ changing (Turn ref) f = again
       (next, r) -> do
         done <- swapAtomically ref seen next
         if done then pure r else again
-{-# INLINE changing #-}
 
 -- | Take it, if it is free: to be followed by 'endTurn'.
 tryTurn :: Turn here -> IO Bool

@@ -62,11 +62,9 @@ instance Show LoadError where
 
 instance Exception LoadError
 
--- | A certificate with its key and names.
 data Loaded = Loaded
   { loadedCredential :: !Credential,
     loadedNames :: [String],
-    -- | Warnings for the operator.
     loadedWarnings :: [String]
   }
 
@@ -205,7 +203,6 @@ verifyServer store identity chain = case identity of
   where
     against name hooks = map describe <$> validate HashSHA256 hooks defaultChecks store noCache (name, B.empty) chain
 
--- | The faults of a client's chain.
 verifyClient :: CertificateStore -> CertificateChain -> IO [String]
 verifyClient store chain =
   map describe <$> validate HashSHA256 defaultHooks checks store noCache ("", B.empty) chain

@@ -1,8 +1,7 @@
 {-# LANGUAGE CPP #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | The failures caused by a peer, in words and labels, and reports of failed handshakes at a limited
--- rate.
+-- | The failures caused by a peer, in words and labels, and rate-limited reports of failed handshakes.
 module Weft.Tls.Internal.Failure
   ( TlsFailure (..),
     failureOf,
@@ -80,9 +79,9 @@ failureOf e
   | otherwise = Refused (exceptionText e)
 
 ofError :: String -> TLSError -> TlsFailure
-ofError _ Error_EOF = Vanished
-ofError _ inner | Just (text, alert) <- protocolError inner = Refused (text <> " (" <> show alert <> ")")
 ofError why inner = case inner of
+  Error_EOF -> Vanished
+  _ | Just (text, alert) <- protocolError inner -> Refused (text <> " (" <> show alert <> ")")
   Error_Packet text -> if "partial packet" `isPrefixOf` text then Vanished else Refused text
   Error_Packet_unexpected got wanted -> Refused ("got " <> got <> wanted)
   -- Only the first line is informative.
@@ -137,7 +136,6 @@ data FailureLog = FailureLog !(String -> IO ()) !(IORef Quiet)
 data Quiet = Loud | QuietUntil !Instant !Int
   deriving stock (Eq, Show)
 
--- | A log that reports lines by this action.
 newFailureLog :: (String -> IO ()) -> IO FailureLog
 newFailureLog tell = FailureLog tell <$> newIORef Loud
 

@@ -5,7 +5,7 @@ module Weft.Tls.Internal.Handshake (Gate, newGate, establish) where
 
 import Control.Concurrent (forkIOWithUnmask)
 import Control.Concurrent.MVar
-import Control.Exception (Exception, SomeException, throwIO)
+import Control.Exception (SomeException, throwIO)
 import Control.Exception qualified as E
 import Control.Monad (unless, void, when)
 import Data.ByteString (ByteString)
@@ -20,8 +20,7 @@ import Weft.Tls.Internal.Records
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~
 -- The library's handshake receives in the middle, so it must be suspended there. A direct thread cannot
 -- run it: to catch exceptions the library starts another GHC thread (`withAsync`); and its milliseconds
--- of computation would block the worker. So it runs on a GHC thread, in strict turns with the Weft
--- thread:
+-- of computation would block the worker. So it runs on a GHC thread, in turns with the Weft thread:
 --
 --     Weft                                  GHC
 --     blocking: go on, and wait  -------->  computes, until it has to receive
@@ -37,10 +36,10 @@ import Weft.Tls.Internal.Records
 -- A cancelled Weft thread sets `cancelled`, and the GHC thread ends at its next receive. The garbage
 -- collector ends one that waits for ever (`BlockedIndefinitelyOnMVar`).
 
-newtype Gate = Gate Semaphore
+type Gate = Semaphore
 
 newGate :: Thread Gate
-newGate = workerCount >>= fmap Gate . newSemaphoreNamed "TLS: handshakes" . max 1
+newGate = workerCount >>= newSemaphoreNamed "TLS: handshakes" . max 1
 
 data Turns = Turns
   { events :: !(MVar Event),
@@ -58,13 +57,7 @@ waitForMore turns = do
   putMVar (events turns) Wants
   takeMVar (answers turns)
   given <- readIORef (cancelled turns)
-  when given (throwIO Abandoned)
-
--- | The Weft thread of the handshake was cancelled.
-data Abandoned = Abandoned
-  deriving stock (Show)
-
-instance Exception Abandoned
+  when given (throwIO (userError "the Weft thread of the handshake was cancelled"))
 
 -- | Run a handshake over the records, which the engine then receives whole. The action gets the alert
 -- that is sent. What the handshake has written last is not yet flushed. Throws what the handshake does.
@@ -77,7 +70,7 @@ establish gate records parameters sent handshake = do
 
 -- | Run a handshake whose context receives by 'waitForMore'.
 shake :: Gate -> Turns -> Records -> IO () -> Thread ()
-shake (Gate gate) turns records handshake = go start `onException` liftIO abandon
+shake gate turns records handshake = go start `onException` liftIO abandon
   where
     go turn =
       withPermit gate (blocking (turn >> takeMVar (events turns))) >>= \case

@@ -1,8 +1,7 @@
 {-# LANGUAGE CPP #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | The accepted versions, ciphers and groups. All code that depends on the library's version is here,
--- and in "Weft.Tls.Internal.Failure".
+-- | Versions, ciphers and groups. What depends on the library's version is here and in @Failure@.
 module Weft.Tls.Internal.Library
   ( TlsVersion (..),
     supportedFrom,
@@ -71,8 +70,7 @@ supportedFrom oldest =
       supportedSession = True
     }
 
--- | Can a server ask for a certificate and go on without one? In version 2 (2.1.8) it waits for a
--- proof.
+-- | Can a server ask for a certificate and go on without one? In version 2.1.8 it waits for a proof.
 optionalCertificates :: Bool
 #if MIN_VERSION_tls(2,0,0)
 optionalCertificates = False
@@ -142,8 +140,7 @@ newEngine records first params = do
 receiveBy :: Engine -> (Int -> IO ByteString) -> IO ()
 receiveBy = writeIORef . source
 
--- | Run a handshake, and the action on the alert that it sends. Throws 'RefusedByPeer' if one was
--- received.
+-- | Run a handshake, and the action on the alert that it sends. Throws 'RefusedByPeer' for the peer's.
 noteAlerts :: (ByteString -> IO ()) -> Engine -> IO () -> IO ()
 noteAlerts sent engine action = do
   received <- newIORef Nothing
@@ -162,19 +159,16 @@ handshakeAsClient asked (Engine context from _) = do
   writeIORef from (\n -> isOver >>= \over -> if over then throwIO NeedMore else receive n)
   handshake context `catch` \NeedMore -> pure ()
   where
-    isOver =
-      readIORef asked >>= \case
-        -- TLS 1.2 goes on after that.
-        True -> maybe False ((== TLS13) . infoVersion) <$> contextGetInformation context
-        False -> pure False
+    -- TLS 1.2 goes on after that.
+    isOver = readIORef asked >>= \was -> if was then endsWithTicket context else pure False
 
 -- | Announce the end, without receiving anything: Note [What the library receives on its own].
 announceEnd :: Engine -> IO ()
 announceEnd engine =
   bracket_ (myThreadId >>= writeIORef (announcer engine) . Just) (writeIORef (announcer engine) Nothing) (bye (engineContext engine))
 
--- | Is a session ticket all that a server writes after the client's last message? In TLS 1.3 it is. Before, the client waits
--- for what is written then.
+-- | Is a session ticket all that a server writes after the client's last message? In TLS 1.3 it is.
+-- Before, the client waits for what is written then.
 endsWithTicket :: Context -> IO Bool
 endsWithTicket context = maybe False ((== TLS13) . infoVersion) <$> contextGetInformation context
 

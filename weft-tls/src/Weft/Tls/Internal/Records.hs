@@ -120,7 +120,8 @@ makeRoom r = do
           withBuffer buffer $ \p -> moveBytes p (p `plusPtr` from i) present
           use buffer present
       | present > 0 -> do
-          larger <- newBuffer (if wanted <= middleSize then middleSize else max wanted fullSize)
+          -- Room for two records of the largest size.
+          larger <- newBuffer (if wanted <= middleSize then middleSize else max wanted (2 * (headerSize + largestRecord)))
           withBuffer buffer $ \p -> withBuffer larger $ \q -> copyBytes q (p `plusPtr` from i) present
           use larger present
     _ -> newBuffer idleSize >>= \buffer -> use buffer 0
@@ -131,10 +132,6 @@ idleSize = 1024
 
 middleSize :: Int
 middleSize = 4096
-
--- | Two records of the largest size.
-fullSize :: Int
-fullSize = 2 * (headerSize + largestRecord)
 
 headerSize :: Int
 headerSize = 5
@@ -176,8 +173,7 @@ firstByte r = do
 hasEnded :: Records -> IO Bool
 hasEnded r = ended <$> readIORef (inbound r)
 
--- | The next bytes of a record, once the action has filled it; fewer at the end. A copy: the library
--- keeps them.
+-- | A copy of the next bytes of a record, once the action has filled it; fewer at the end.
 takeRecords :: Records -> IO () -> Int -> IO ByteString
 takeRecords r wait count = go
   where
@@ -186,8 +182,7 @@ takeRecords r wait count = go
       whole <- complete i
       if whole || ended i || count == 0 then B.copy <$> takeFrom r i count else wait >> go
 
--- | The next bytes of a complete record. Throws 'NeedMore' before an incomplete one. The memory is
--- reused once the library has decrypted it.
+-- | The next bytes of a complete record, whose memory is reused. Throws 'NeedMore' before another.
 takeComplete :: Records -> Int -> IO ByteString
 takeComplete r count = do
   i <- readIORef (inbound r)
@@ -218,14 +213,13 @@ hasOutput r = not . null <$> readIORef (outbound r)
 -- Note [Whose turn it is to send]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
 -- A thread that sends waits for `sending`, and so for the peer: it queues no more than the peer takes. A
--- thread that receives has something to send at times, but must not wait while
--- another sends: the peer may send all of its own before it receives. So it leaves what is queued to the
--- holder of `sending`, if there is one, and goes on.
+-- thread that receives has something to send at times, but must not wait while another sends: the peer
+-- may send all of its own before it receives. So it leaves what is queued to the holder of `sending`, if
+-- there is one, and goes on.
 --
 -- Invariant: while something is queued, a thread holds `sending` or is going to look at the queue, unless
--- the last holder was interrupted or has failed; then the next flush goes on. For the holder looks at the
--- queue again after it has let go: what was queued after its last look, by a thread that found `sending`
--- held, is there then.
+-- the last holder was interrupted or has failed; then the next flush goes on. For the holder looks again
+-- after it has let go: at what was queued after its last look by a thread that found `sending` held.
 
 -- | Send what is queued; did the peer take it at once? After an interruption the next call goes on.
 flush :: Records -> Thread Bool
@@ -248,11 +242,8 @@ flushAnswers :: Records -> Thread ()
 flushAnswers r = do
   _ <- timeout (seconds 1) (flushBeside r)
   queued <- liftIO (Seq.length <$> readIORef (outbound r))
-  when (queued > mostQueued) . liftIO . ioError $ userError "TLS: the peer asks for answers and takes none"
-
--- | Pieces: what a sender queues at a time, and many answers.
-mostQueued :: Int
-mostQueued = 256
+  -- More than a sender queues at a time, and many answers.
+  when (queued > 256) . liftIO . ioError $ userError "TLS: the peer asks for answers and takes none"
 
 -- | Send until nothing is queued, holding 'sending': did the peer take it at once?
 sendQueued :: Records -> Thread Bool

@@ -38,7 +38,6 @@ data Stream = Stream
     plain :: !(IORef ByteString),
     -- | How the receiving direction ended. For a server an end that was not announced is not noted here.
     over :: !(IORef (Maybe (Maybe TlsFailure))),
-    -- | Have we announced the end?
     farewell :: !(IORef Bool),
     -- | Bytes to encrypt at a time.
     portion :: !(IORef Int)
@@ -124,7 +123,6 @@ decrypt s =
       writeIORef (over s) (Just how)
       pure (Over how)
 
--- | Copy decrypted bytes into a buffer.
 deliver :: Stream -> Buffer -> Int -> Int -> IO Int
 deliver s buffer offset room = do
   left <- readIORef (plain s)
@@ -156,12 +154,10 @@ sendTo s pieces = do
       | B.length p >= limit = [B.take limit p]
       | otherwise = p : taken (limit - B.length p) ps
 
--- | Bytes to encrypt at a time: four records. A slower peer gets one record at a time, each of which
--- resets the server's time limit.
+-- | Bytes to encrypt at a time. A slower peer gets single records, each of which resets the time limit.
 largePortion :: Int
 largePortion = 4 * recordSize
 
--- | The capacity of a record.
 recordSize :: Int
 recordSize = 16_384
 

@@ -11,7 +11,6 @@ import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.Foldable (for_)
 import Data.IORef
-import Data.Int (Int64)
 import Network.Wai (mapResponseHeaders, responseStatus)
 import Network.Wai qualified as Wai (Application)
 import Network.Wai.Internal qualified as Wai
@@ -36,17 +35,9 @@ data Serving = Serving
     servingClock :: !Clock
   }
 
--- | The parts that requests with one head share.
-data Said = Said
-  { saidRequest :: !Wai.Request,
-    saidConstants :: !Constants
-  }
-
--- | A request in progress.
 data Exchange = Exchange
   { exchangeServing :: !Serving,
     exchangeRequest :: !Request,
-    -- | The request as WAI has it.
     exchangeAsked :: !Wai.Request,
     exchangeConstants :: !Constants,
     exchangePlace :: !Place,
@@ -56,7 +47,6 @@ data Exchange = Exchange
     exchangeSend :: Response -> IO (Maybe (Thread ()))
   }
 
--- | The progress of a response.
 data Progress = Unsent | UnderWay | Finished
   deriving stock (Eq)
 
@@ -71,24 +61,21 @@ newServerFor settings runner files application = do
     let !serving = Serving settings making chooser files clock
      in \h -> do
           constants <- newConstants making
-          let !said = Said (saidBy (settingsNoParsePath settings) h) constants
-          pure (PlainAnswer host (answering serving application said))
+          let !said = saidBy (settingsNoParsePath settings) h
+          pure (PlainAnswer host (answering serving application said constants))
 
 -- | Answer a request; the last function sends a response, or returns the operation that does. Out of
 -- line, as below: inlined, it would unpack and rebuild the records for each request.
-answering :: Serving -> Wai.Application -> Said -> Place -> Request -> (Response -> IO (Maybe (Thread ()))) -> IO ()
-answering serving application said place request send = do
-  receive <- bodyOf settings request place
-  let !asked = askedBy (requestClient request) receive (saidRequest said)
+answering :: Serving -> Wai.Application -> Wai.Request -> Constants -> Place -> Request -> (Response -> IO (Maybe (Thread ()))) -> IO ()
+answering serving application said constants place request send = do
+  receive <- bodyOf (servingSettings serving) request place
+  let !asked = askedBy (requestClient request) receive said
   progress <- newIORef Unsent
   watch <- beginWatch (servingChooser serving)
-  let !exchange = Exchange serving request asked (saidConstants said) place watch progress send
+  let !exchange = Exchange serving request asked constants place watch progress send
   void (application asked (answer exchange)) `E.catch` failed exchange
-  where
-    settings = servingSettings serving
 {-# OPAQUE answering #-}
 
--- | Send a response.
 answer :: Exchange -> Wai.Response -> IO Wai.ResponseReceived
 answer exchange response = do
   before <- readIORef progress
@@ -104,19 +91,15 @@ answer exchange response = do
       sendingFile (servingFiles serving) (performIn place) (tickSecond tick) request status fields path part send
   writeIORef progress Finished
   for_ (settingsLogger (servingSettings serving)) $ \logger ->
-    logger (exchangeAsked exchange) (responseStatus response) (fromIntegral <$> preparedLength prepared)
+    logger (exchangeAsked exchange) (responseStatus response) $ case prepared of
+      Ready ready -> toInteger <$> knownLength (responseBody ready)
+      File _ _ _ part -> Wai.filePartByteCount <$> part
   pure Wai.ResponseReceived
   where
     send ready = exchangeSend exchange ready >>= mapM_ (performIn place)
     Exchange {exchangeServing = serving, exchangeRequest = request, exchangePlace = place, exchangeProgress = progress} = exchange
 {-# OPAQUE answer #-}
 
-preparedLength :: Prepared -> Maybe Int64
-preparedLength = \case
-  Ready response -> knownLength (responseBody response)
-  File _ _ _ part -> fromIntegral . Wai.filePartByteCount <$> part
-
--- | Handle an exception of an application.
 failed :: Exchange -> SomeException -> IO ()
 failed exchange e
   | Just (_ :: Timeout) <- fromException e,
@@ -154,8 +137,6 @@ instance Show Misdirected where
 
 instance Exception Misdirected
 
--- Request bodies -------------------------------------------------------------------
-
 -- Note [Small bodies come first]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
 -- An application may read the body inside a lazy value (servant's request bodies), where it cannot be
@@ -181,10 +162,8 @@ bodyOf settings request place = case requestFraming request of
   _ -> pure (performIn place (receiveBody request))
   where
     receiving pieces =
-      try (receiveBody request) >>= \case
-        Left e
-          | Just (_ :: BodyError) <- fromException e -> pure (Left e)
-          | otherwise -> throwM (e :: SomeException)
+      try @_ @BodyError (receiveBody request) >>= \case
+        Left e -> pure (Left e)
         Right piece
           | B.null piece -> pure (Right (reverse pieces))
           | otherwise -> receiving (piece : pieces)

@@ -17,7 +17,6 @@ import Foreign.ForeignPtr (ForeignPtr, plusForeignPtr)
 import Foreign.Ptr (minusPtr, plusPtr)
 import GHC.ForeignPtr (unsafeWithForeignPtr)
 
--- | The product of a builder.
 data Content
   = -- | All of it.
     Whole ![ByteString]
@@ -76,17 +75,17 @@ write (Page ref) give builder = readIORef ref >>= go (runBuilder builder)
       fill content at end build >>= \case
         Ended n -> writeIORef ref (Room content from (at + n) end)
         Full n wanted build' -> do
-          -- First, so that no output is passed twice.
           room' <- roomOf (max 16_384 wanted)
-          writeIORef ref room'
-          mapM_ give (pieceOf room n)
+          continueIn room' n
           go build' room'
         Inserted n bytes build' -> do
           let room' = Room content (at + n) (at + n) end
-          writeIORef ref room'
-          mapM_ give (pieceOf room n)
+          continueIn room' n
           give bytes
           go build' room'
+      where
+        -- The store first, so that no output is passed twice.
+        continueIn room' n = writeIORef ref room' >> mapM_ give (pieceOf room n)
 
 handOn :: Page -> (ByteString -> IO ()) -> IO ()
 handOn (Page ref) give = do

@@ -8,10 +8,7 @@ module Weft.Wai.Internal.Files
   ( Files,
     newFiles,
     closeFiles,
-    Found,
     foundFile,
-    foundStatus,
-    foundModified,
     acquire,
     release,
     sendingFile,
@@ -24,7 +21,7 @@ import Control.Monad (unless, void, when)
 import Control.Monad.Primitive (RealWorld)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
-import Data.Foldable (find, for_)
+import Data.Foldable (for_)
 import Data.IORef
 import Data.Int (Int64)
 import Data.Maybe (isJust)
@@ -39,9 +36,9 @@ import Weft.File
 import Weft.Http.Conditional
 import Weft.Http.Date
 import Weft.Http.ETag (parseETag)
-import Weft.Http.Internal.Ascii (eqCaseless)
 import Weft.Http.Internal.Descriptors
 import Weft.Http.Internal.Hash (newSecret)
+import Weft.Http.Internal.Types (isOneOf)
 import Weft.Http.Range
 import Weft.Http.Request
 import Weft.Http.Server (Body (..), Response (..))
@@ -61,8 +58,8 @@ import Weft.Mask (mask_)
 -- same: that detects a write at once, and also a removal or replacement, which takes a name from it. A
 -- moved directory or a changed link is not detected, so once a second one request resolves the path.
 --
--- A removed file occupies the disk while it is open. So a file requested once is not kept, and every
--- ten seconds unused ones are closed.
+-- A removed file occupies the disk while it is open. So one requested once is not kept, and unused ones
+-- are closed.
 
 data Files = Files
   { filesCache :: !(Cache Entry),
@@ -70,18 +67,15 @@ data Files = Files
     filesTended :: !(IORef Bool)
   }
 
--- | The cached knowledge of a path.
 data Entry
   = -- | Requested once.
     Seen
   | -- | The cache holds it once.
     Kept !Found
 
--- | An open file.
 data Found = Found
   { foundOpened :: !Opened,
     foundStatus :: !FileStatus,
-    -- | Its @Last-Modified@.
     foundModified :: !ByteString,
     -- | A file without one is not kept.
     foundMark :: !(Maybe Mark),
@@ -110,7 +104,7 @@ closeFiles :: Files -> Thread ()
 closeFiles files = liftIO (reduceFiles (filesCache files) (const 0)) >>= letGo
 
 -- | Open a file, or use the open one, in this second; the function performs waits. Throws an 'IOError',
--- also for no regular file. The caller must 'release' it.
+-- also if it is no regular file. The caller must 'release' it.
 acquire :: Files -> (forall a. Thread a -> IO a) -> Int64 -> ByteString -> IO Found
 acquire files performing second path =
   atHand files second path >>= \case
@@ -125,8 +119,7 @@ acquire files performing second path =
       performing obtaining `E.onException` (readIORef ours >>= mapM_ (release performing))
   where
     heldBy = \case
-      Unsure found -> Just found
-      Outdated found -> Just found
+      Held _ found -> Just found
       Elsewhere _ -> Nothing
 
 release :: (forall a. Thread a -> IO a) -> Found -> IO ()
@@ -134,31 +127,26 @@ release performing found = do
   lastOne <- releasedLast (foundOpened found)
   when lastOne (performing (closeFile (foundFile found)))
 
--- | Find a file that 'atHand' did not.
 obtain :: Files -> Int64 -> ByteString -> Missing -> Thread Found
 obtain files second path = \case
-  Unsure found -> do
-    -- Only here: 'again' releases it, too, and a double release would close another's file.
-    looked <- try (pathStatus path) `onException` releaseOpened (foundOpened found)
-    case looked of
-      Right status | sameFile status (foundStatus found) -> pure found
-      Right _ -> again found
-      Left (_ :: IOException) -> again found
-  Outdated found -> again found
   Elsewhere known -> open files second path known
+  Held unchanged found -> do
+    -- Only here: it is released below, too, and a double release would close another's file.
+    same <- (if unchanged then resolvesTo found else pure False) `onException` releaseOpened (foundOpened found)
+    if same
+      then pure found
+      else do
+        releaseOpened (foundOpened found)
+        liftIO (deleteCache (filesCache files) path) >>= letGo
+        open files second path True
   where
+    resolvesTo found = either (\(_ :: IOException) -> False) (sameFile (foundStatus found)) <$> try (pathStatus path)
     sameFile a b = statusInode a == statusInode b && statusDevice a == statusDevice b
-    again found = do
-      releaseOpened (foundOpened found)
-      liftIO (deleteCache (filesCache files) path) >>= letGo
-      open files second path True
 
--- | Why a file is not at hand. The caller holds what was found.
+-- | Why a file is not at hand.
 data Missing
-  = -- | Its path must be resolved.
-    Unsure !Found
-  | -- | It has changed.
-    Outdated !Found
+  = -- | The caller holds it. Is it unchanged, so that only its path must be resolved?
+    Held !Bool !Found
   | -- | It must be opened; was it requested before?
     Elsewhere !Bool
 
@@ -176,20 +164,19 @@ atHand files second path =
       mark <- markOf (foundFile found)
       checked <- readPrimVar (foundChecked found)
       if
-        | mark /= foundMark found -> pure (Left (Outdated found))
+        | mark /= foundMark found -> pure (Left (Held False found))
         | checked == second -> pure (Right found)
-        | otherwise -> Left (Unsure found) <$ writePrimVar (foundChecked found) second
+        | otherwise -> Left (Held True found) <$ writePrimVar (foundChecked found) second
 
--- | Open a file, and keep it if it was requested before.
 open :: Files -> Int64 -> ByteString -> Bool -> Thread Found
 open files second path known = do
   file <- makingRoom (filesCache files) letGo (openFile path ReadOnly)
   found <- look file `onException` closeFile file
-  flip onException (releaseOpened (foundOpened found)) $ do
+  (`onException` releaseOpened (foundOpened found)) $ do
     (gone, untended) <- liftIO (remember found)
     letGo gone
     when untended . void $ forkWith defaultForkOptions {forkLabel = "open files"} (tend files)
-  pure found
+    pure found
   where
     look file = do
       -- Before the status: a later change changes the mark, too.
@@ -203,8 +190,7 @@ open files second path known = do
       | known && isJust (foundMark found) = do
           void (holdOpened (foundOpened found))
           gone <- insertCache (filesCache files) path OpenFile (Kept found)
-          tended <- atomicModifyIORef' (filesTended files) (True,)
-          pure (gone, not tended)
+          (gone,) <$> becomeTended files
       | otherwise = (,False) <$> insertCache (filesCache files) path (InMemory 0) Seen
 
 -- | Release what the cache has dropped. Masked: nothing else refers to it.
@@ -225,17 +211,19 @@ tend files = do
       -- A thread that keeps one now reads the flag, or its file is seen below.
       liftIO (writeIORef (filesTended files) False)
       more <- liftIO (cacheFiles (filesCache files))
-      when (more > 0) $ do
-        tended <- liftIO (atomicModifyIORef' (filesTended files) (True,))
-        unless tended (tend files)
+      mine <- if more > 0 then liftIO (becomeTended files) else pure False
+      when mine (tend files)
+
+-- | Set the flag that a thread closes files; was it clear?
+becomeTended :: Files -> IO Bool
+becomeTended files = not <$> atomicModifyIORef' (filesTended files) (True,)
 
 -- | The mark of an open file, without waiting; none if it is not of the system's kernel.
 markOf :: File -> IO (Maybe Mark)
-markOf file = allocaBytes 256 $ \p@(Ptr address) -> do
-  result <- Sys.statNow (descriptorNumber (fileDescriptor file)) (Ptr ""#) (nlink + ctime + size) (Ptr address)
-  if result /= 0
-    then pure Nothing
-    else fmap Just $ Mark <$> peekByteOff p 96 <*> peekByteOff p 104 <*> peekByteOff p 40 <*> peekByteOff p 16
+markOf file = allocaBytes 256 $ \p@(Ptr address) ->
+  Sys.statNow (descriptorNumber (fileDescriptor file)) (Ptr ""#) (nlink + ctime + size) (Ptr address) >>= \case
+    0 -> fmap Just $ Mark <$> peekByteOff p 96 <*> peekByteOff p 104 <*> peekByteOff p 40 <*> peekByteOff p 16
+    _ -> pure Nothing
   where
     -- STATX_NLINK, STATX_CTIME, STATX_SIZE; the places are those of struct statx.
     nlink = 0x4
@@ -250,7 +238,7 @@ sendingFile files performing second request status fields path part send =
     Right found -> send (inHead (answered found))
   where
     notThere =
-      inHead (Response notFound404 (Field "Content-Type" "text/plain; charset=utf-8" : filter (not . named "content-type") fields) (Bytes ["File not found"]) Nothing)
+      inHead (Response notFound404 (Field "Content-Type" "text/plain; charset=utf-8" : filter (not . (`isOneOf` ["content-type"])) fields) (Bytes ["File not found"]) Nothing)
 
     answered found
       | Just p <- part = ofPart file p
@@ -275,25 +263,16 @@ sendingFile files performing second request status fields path part send =
         file = foundFile found
         size = statusSize (foundStatus found)
         modified = HttpTime (statusModified (foundStatus found) `div` 1_000_000_000)
-        validators =
-          Validators
-            { validatorETag = find (named "etag") fields >>= parseETag . fieldValue,
-              validatorModified = Just modified,
-              -- As warp has it.
-              validatorExact = True,
-              validatorNow = HttpTime second
-            }
-        dated = if any (named "last-modified") fields then fields else Field "Last-Modified" (foundModified found) : fields
+        -- Exact, as warp has it.
+        validators = Validators (lookupField "etag" fields >>= parseETag) (Just modified) True (HttpTime second)
+        dated = if any (`isOneOf` ["last-modified"]) fields then fields else Field "Last-Modified" (foundModified found) : fields
         ranged = accepting dated
         whole code = Response code ranged (sent file 0 size) Nothing
 
-    ofPart file (Wai.FilePart offset count size)
-      | count < size && count > 0 = Response status (Field "Content-Range" (contentRange total range) : accepting fields) content Nothing
-      | otherwise = Response status (accepting fields) content Nothing
+    ofPart file (Wai.FilePart offset count size) = Response status (partial <> accepting fields) (sent file (fromIntegral offset) (fromIntegral count)) Nothing
       where
-        total = fromIntegral size
+        partial = [Field "Content-Range" (contentRange (fromIntegral size) range) | count < size, count > 0]
         range = ByteRange (fromIntegral offset) (fromIntegral (offset + count - 1))
-        content = sent file (fromIntegral offset) (fromIntegral count)
 
     accepting = (Field "Accept-Ranges" "bytes" :)
     -- The bracket releases it.
@@ -301,4 +280,3 @@ sendingFile files performing second request status fields path part send =
     inHead response = case requestMethod request of
       Head -> response {responseBody = maybe NoContent Omitted (knownLength (responseBody response))}
       _ -> response
-    named name = eqCaseless name . fieldName

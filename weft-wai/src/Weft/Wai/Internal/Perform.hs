@@ -1,7 +1,6 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | Where an application, which is plain 'IO', runs: as a direct thread or on a GHC thread. A 'Place'
--- performs thread operations in either.
+-- | Where an application in plain 'IO' runs: as a direct thread, or on a GHC thread.
 module Weft.Wai.Internal.Perform
   ( -- * Styles
     ApplicationStyle (..),
@@ -42,7 +41,7 @@ import Weft.Outside (Runner, onGhcThread, runThread)
 -- | The way in which an application runs.
 data ApplicationStyle
   = -- | 'Direct' until the application blocks its workers, or an asynchronous exception of GHC hits the
-    -- wrong thread; then 'OwnThread', until requests have been quick for a while.
+    -- wrong thread; then 'OwnThread', until requests are quick again.
     Automatic
   | -- | The connection's thread, as a direct thread: the cheapest. A blocking application blocks the
     -- worker for some milliseconds, and asynchronous exceptions (@System.Timeout.timeout@) may hit
@@ -53,7 +52,6 @@ data ApplicationStyle
     OwnThread
   deriving stock (Eq, Show, Enum, Bounded)
 
--- | The current way of running an application.
 data Way = OnWorker | OnItsOwn
   deriving stock (Eq, Show)
 
@@ -72,9 +70,9 @@ hostOf chooser runner = case chooser of
   Always OnWorker -> \first run' -> direct (first >> run' onWorker)
   Always OnItsOwn -> onItsOwn
   -- The direct thread chooses, which saves a node of the trace.
-  ByEvidence evidence -> \first run' ->
+  ByEvidence _ -> \first run' ->
     direct
-      ( first >> chosenBy evidence >>= \case
+      ( first >> chosen chooser >>= \case
           OnWorker -> Just <$> run' onWorker
           OnItsOwn -> pure Nothing
       )
@@ -93,8 +91,6 @@ hostOf chooser runner = case chooser of
     performHere perform operation = do
       carried <- isCurrentThreadBound
       if carried then awaitOrHandOver runner operation else perform operation
-
--- Operations -----------------------------------------------------------------------
 
 -- Note [Where nothing can be suspended]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
@@ -115,13 +111,10 @@ awaitOrHandOver runner operation = do
       inside <- readIORef begun
       if inside || e /= NothingToSuspend then throwIO e else runThread runner operation
 
--- The choice -----------------------------------------------------------------------
-
 -- Note [The choice of a way]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~
 -- On a worker an application costs least, but its blocking and long computations delay all connections
--- there. On its own thread it costs some microseconds more. So the time from its start to its response
--- decides:
+-- there. On its own thread it costs some microseconds more. The time until its response decides:
 --
 --   * One request in eight is timed, and all while a recent one was slow. A slow one adds 16, a
 --     quick one subtracts 1; at 64 applications leave the worker. One slow request in seventeen,
@@ -132,16 +125,13 @@ awaitOrHandOver runner operation = do
 --     application uses `timeout` or `throwTo`.
 --
 -- On GHC threads the timing continues. When the count has fallen from 1,024, applications return, but
--- not before ten seconds, a time that doubles each time. Workers write the words without locks: losing
--- a count does no harm.
+-- not before ten seconds, which double each time. Workers write without locks: a count may be lost.
 
--- | The current way in which applications run.
 data Chooser
   = -- | The style says so: nothing is timed.
     Always !Way
   | ByEvidence !Evidence
 
--- | The measurements for the choice.
 data Evidence = Evidence
   { evidenceWords :: !(MutablePrimArray RealWorld Int),
     -- | In nanoseconds.
@@ -175,19 +165,14 @@ newChooserWith clock reader = do
   writePrimArray words' patienceWord 10_000_000_000
   pure (ByEvidence (Evidence words' clock reader))
 
--- | The way of the next request.
 chosen :: Chooser -> IO Way
 chosen = \case
   Always way -> pure way
-  ByEvidence evidence -> chosenBy evidence
-
-chosenBy :: Evidence -> IO Way
-chosenBy evidence = (\w -> if w == 0 then OnWorker else OnItsOwn) <$> readPrimArray (evidenceWords evidence) wayWord
+  ByEvidence evidence -> (\w -> if w == 0 then OnWorker else OnItsOwn) <$> readPrimArray (evidenceWords evidence) wayWord
 
 -- | When a timed request began; 0 for others.
 newtype Watch = Watch Int
 
--- | Note the start of an application.
 beginWatch :: Chooser -> IO Watch
 beginWatch = \case
   Always _ -> pure (Watch 0)

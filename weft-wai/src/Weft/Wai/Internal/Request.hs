@@ -13,8 +13,9 @@ import Data.ByteString.Char8 qualified as C
 import Data.CaseInsensitive (CI)
 import Data.CaseInsensitive qualified as CI
 import Data.Char (toLower)
+import Data.HashMap.Strict (HashMap)
+import Data.HashMap.Strict qualified as HashMap
 import Data.Maybe (isJust)
-import Data.Primitive.SmallArray
 import Data.Vault.Lazy qualified as Vault
 import Network.HTTP.Types (decodePathSegments, hRange, hReferer, hUserAgent, http10, http11, parseQuery)
 import Network.HTTP.Types.Header (hHost)
@@ -69,36 +70,16 @@ askedBy client receive said =
     -- Cheaper than a thunk.
     !secure = isJust (clientSecurity client)
 
--- | The key of the client in the vault of a request.
 clientKey :: Vault.Key ClientInfo
 clientKey = unsafePerformIO Vault.newKey
 {-# NOINLINE clientKey #-}
 
--- | The name as sent. WAI compares names by a folded copy, which for a common name in a common spelling
--- is made once.
+-- | The name as sent. WAI compares names by a folded copy, which is made once for common names.
 headerName :: ByteString -> CI ByteString
-headerName name
-  | n < sizeofSmallArray table = pick (indexSmallArray table n)
-  | otherwise = CI.mk name
-  where
-    n = B.length name
-    pick = \case
-      Known spelling ci rest
-        | spelling == name -> ci
-        | otherwise -> pick rest
-      NoMore -> CI.mk name
+headerName name = HashMap.lookupDefault (CI.mk name) name table
 
--- | A spelling of a name, the name, others of this length.
-data Known
-  = Known !ByteString !(CI ByteString) Known
-  | NoMore
-
--- | By length.
-table :: SmallArray Known
-table = smallArrayFromList [foldr known NoMore [s | s <- spellings, B.length s == n] | n <- [0 .. maximum (map B.length spellings)]]
-  where
-    known s = Known s (CI.mk s)
-    spellings = concat [[name, C.map toLower name] | name <- common]
+table :: HashMap ByteString (CI ByteString)
+table = HashMap.fromList [(spelling, CI.mk spelling) | name <- common, spelling <- [name, C.map toLower name]]
 {-# NOINLINE table #-}
 
 -- | Of the requests of browsers, libraries and proxies.

@@ -10,16 +10,11 @@ import Data.ByteString qualified as B
 import Data.ByteString.Builder (Builder)
 import Data.ByteString.Builder.Extra (byteStringInsert)
 import Data.ByteString.Char8 qualified as C
-import Data.ByteString.Internal (ByteString (BS), mallocByteString)
 import Data.CaseInsensitive qualified as CI
-import Data.Char (ord)
+import Data.Char (isAscii)
 import Data.IORef
 import Data.Int (Int64)
-import Data.Word (Word8)
-import Foreign.Ptr (Ptr)
-import Foreign.Storable (pokeByteOff)
 import GHC.Foreign qualified as Foreign
-import GHC.ForeignPtr (unsafeWithForeignPtr)
 import GHC.IO.Encoding (getFileSystemEncoding)
 import Network.HTTP.Types qualified as Http
 import Network.Wai.Internal qualified as Wai
@@ -42,13 +37,11 @@ data Making = Making
     makingHost :: Host
   }
 
--- | A response that can be sent.
 data Prepared
   = Ready !Response
   | -- | With this file.
     File !Status ![Field] !ByteString !(Maybe Wai.FilePart)
 
--- | Make a response, to a request with this method.
 prepare :: Making -> Constants -> Method -> Wai.Response -> IO Prepared
 prepare making constants method = \case
   Wai.ResponseBuilder status headers builder
@@ -71,22 +64,10 @@ prepare making constants method = \case
 
 -- | A path in the encoding of the system. A NUL stays in it, so that opening it fails.
 encoded :: FilePath -> IO ByteString
-encoded path = do
-  content <- mallocByteString most
-  unsafeWithForeignPtr content (\p -> ascii p 0 path) >>= \case
-    -1 -> getFileSystemEncoding >>= \encoding -> Foreign.withCStringLen encoding path B.packCStringLen
-    n -> pure (BS content n)
-  where
-    most = 256
-    -- ASCII is the same in all encodings of file systems. -1: the path is not ASCII, or too long.
-    ascii :: Ptr Word8 -> Int -> FilePath -> IO Int
-    ascii p n = \case
-      [] -> pure n
-      c : rest
-        | n < most && code > 0 && code < 0x80 -> pokeByteOff p n (fromIntegral code :: Word8) >> ascii p (n + 1) rest
-        | otherwise -> pure (-1)
-        where
-          code = ord c
+encoded path
+  -- It is the same in all encodings of file systems.
+  | all isAscii path = pure $! C.pack path
+  | otherwise = getFileSystemEncoding >>= \encoding -> Foreign.withCStringLen encoding path B.packCStringLen
 
 -- | Strict, since all fields are used and thunks would cost more.
 fieldsOf :: Making -> Http.ResponseHeaders -> [Field]
@@ -99,8 +80,7 @@ fieldsOf making headers = maybe id ((:) . Field "Alt-Svc") (makingAltSvc making)
             !fields = go rest
          in field : fields
 
--- | Headers that are literals of the program, and their fields, whose list the server knows by its
--- address.
+-- | Headers that are literals of the program, and their fields: a list that the server knows by address.
 newtype Constants = Constants (IORef Converted)
 
 data Converted = Converted Http.ResponseHeaders [Field]
@@ -128,7 +108,6 @@ streaming place sink body = do
   body (write page give) (handOn page give >> sinkFlushNow sink >>= mapM_ (performIn place))
   handOn page give
 
--- | The output of a builder, whole or as a stream.
 contentOf :: Making -> Http.ResponseHeaders -> Builder -> IO Body
 contentOf making headers builder =
   gather (makingGathered making) builder >>= \case

@@ -107,8 +107,6 @@ abandon (Adopted _ begun number) = do
   closed <- readIORef begun
   unless closed (Network.mkSocket number >>= Network.close)
 
--- Tests ----------------------------------------------------------------------------
-
 -- | Serve an application on a free port while the action runs, which is given the port.
 withApplication :: IO Application -> (Int -> IO a) -> IO a
 withApplication = withApplicationSettings defaultSettings

@@ -52,7 +52,6 @@ data Settings = Settings
     settingsLogger :: !(Maybe (Request -> Http.Status -> Maybe Integer -> IO ())),
     settingsNoParsePath :: !Bool,
     settingsMaxBuilderResponseBufferSize :: !Int,
-    -- Ours.
     settingsStyle :: !ApplicationStyle,
     settingsPrefetchBody :: !Int,
     -- | All that 'Weft.Wai.setServer' and others change there.
@@ -88,7 +87,6 @@ defaultSettings =
       settingsListen = Nothing
     }
 
--- | The server's settings for these.
 serverSettingsOf :: Settings -> ServerSettings
 serverSettingsOf settings =
   settingsServer settings $

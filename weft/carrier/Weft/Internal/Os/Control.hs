@@ -58,17 +58,23 @@ import System.Mem.Weak (Weak)
 -- belongs to the old carrier, which puts it into the worker's inbox, like any woken thread, when
 -- it comes back.
 --
--- Two words of the carrier decide. USER: the number of the dispatch while it is in user
+-- Three words of the carrier decide. NUMBER: that of the dispatch. USER: 1 while it is in user
 -- code, else 0. MARK: 0 while it owns its worker and no request is pending.
 --
---   carrier, entering user code           monitor, when USER has been n for long
---     USER := n                             MARK := PROPOSED            (cas)
---   carrier, leaving user code              membarrier
---     USER := 0                             if USER == n
---     if MARK == 0 go on                      MARK := LOST              (cas)
---     else if MARK is LOST: lost            else
---     else MARK := 0 (cas), go on             MARK := 0                 (cas)
+--   carrier, at a dispatch                monitor, when USER has been 1 and NUMBER n for long
+--     NUMBER := n                           MARK := PROPOSED            (cas)
+--   carrier, entering user code             membarrier
+--     USER := 1                             if USER == 1, and then NUMBER == n
+--   carrier, leaving user code                MARK := LOST              (cas)
+--     USER := 0                             else
+--     if MARK == 0 go on                      MARK := 0                 (cas)
+--     else if MARK is LOST: lost
+--     else MARK := 0 (cas), go on
 --          or, if that fails, look again
+--
+-- The carrier writes NUMBER before USER, and the monitor reads USER before NUMBER: where it finds 1
+-- and n, the carrier was in user code, of dispatch n or of one before, and had not begun another
+-- than n. So what it finds twice is one dispatch, and no later one is taken for it.
 --
 -- The carrier's path is two plain stores and a load, because it is taken some fifty million
 -- times a second. A processor may reorder a store and a later load; membarrier(2) makes every OS
@@ -79,7 +85,7 @@ import System.Mem.Weak (Weak)
 -- barrier. To be missed, the carrier's store would have to stay in its processor's buffer for as
 -- long as a failed system call and a barrier take, at the end of a segment of ten milliseconds.
 --
--- Besides, a processor must not show others what a carrier did in user code, or `USER := n`
+-- Besides, a processor must not show others what a carrier did in user code, or `USER := 1`
 -- itself, before what it did to the worker earlier. On x86-64 stores are seen in their order.
 -- Other processors need a releasing store to enter user code.
 --
@@ -121,14 +127,13 @@ wordsAddress :: Words -> Ptr Int
 wordsAddress (Words array) = mutablePrimArrayContents array
 
 -- | The address of a carrier's line, which it uses between two segments. One machine
--- word, so that the scheduler can have it at hand. The third word of the line is the
--- number of the present dispatch.
+-- word, so that the scheduler can have it at hand.
 type Line = Ptr Int
 
-userWord, markWord, dispatchWord :: Int
+userWord, markWord, numberWord :: Int
 userWord = 0
 markWord = 1
-dispatchWord = 2
+numberWord = 2
 
 data Carrier = Carrier
   { carrierLine :: {-# UNPACK #-} !Line,
@@ -166,18 +171,18 @@ monitorLine shared workers others = lineAt shared (carrierLines workers others +
 
 -- | A thread is dispatched, under this number (not 0), and its code is the user's.
 enterDispatch :: Line -> Int -> IO ()
-enterDispatch l n = pokeElemOff l dispatchWord n >> pokeElemOff l userWord n
+enterDispatch l n = pokeElemOff l numberWord n >> enterUser l
 
 -- | User code follows again, in the same dispatch.
 enterUser :: Line -> IO ()
-enterUser l = peekElemOff l dispatchWord >>= pokeElemOff l userWord
+enterUser l = pokeElemOff l userWord 1
 
 -- | The next dispatch, in user code. For workers that the monitor does not give away, but only says that they seem to be
 -- stuck: all that was marked before is forgotten.
 enterNext :: Line -> IO ()
 enterNext l = do
   pokeElemOff l markWord 0
-  n <- peekElemOff l dispatchWord
+  n <- peekElemOff l numberWord
   enterDispatch l (n + 1)
 
 -- | How a carrier stands to its worker.

@@ -12,7 +12,7 @@
 -- it back. Called on carriers and on other threads of GHC's.
 module Weft.Internal.Os.Masked
   ( -- * In a masking state
-    Masking (..),
+    MaskingState (..),
     inMasking,
     unmasked,
     interruptiblyMasked,
@@ -27,18 +27,13 @@ module Weft.Internal.Os.Masked
 where
 
 import Control.Concurrent (forkOn, myThreadId, threadCapability, throwTo, yield)
-import Control.Exception (SomeException, try)
+import Control.Exception (MaskingState (..), SomeException, try)
 import Control.Monad (unless, void, when)
 import GHC.Exts (Int (I#), Int#, RealWorld, State#, ThreadId#, maskAsyncExceptions#, maskUninterruptible#, myThreadId#, unmaskAsyncExceptions#)
 import GHC.IO (IO (..))
 import Weft.Internal.Os.Report (exceptionText, reportToStderr)
 
--- | May a cancellation interrupt this thread? The three states of
--- 'Control.Exception.MaskingState', with the same meaning.
-data Masking = Unmasked | MaskedInterruptible | MaskedUninterruptible
-  deriving stock (Eq, Ord, Show)
-
-inMasking :: Masking -> IO a -> IO a
+inMasking :: MaskingState -> IO a -> IO a
 inMasking masking io = case masking of
   Unmasked -> unmasked io
   MaskedInterruptible -> interruptiblyMasked io

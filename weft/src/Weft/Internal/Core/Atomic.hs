@@ -3,9 +3,8 @@
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | Replacing an immutable state in one atomic step. All functions but 'look' and 'swapAtomically'
--- are for workers, outside user code: Note [The only worker]. "Weft.Internal.Data.Cell" has those for
--- any OS thread and a content of an unlifted type.
+-- | Replacing an immutable state in one atomic step. All functions but 'look' and 'swapAtomically' are for
+-- workers, outside user code: Note [The only worker]. "Weft.Internal.Data.Cell" has those for any OS thread.
 module Weft.Internal.Core.Atomic
   ( newShared,
     Seen,

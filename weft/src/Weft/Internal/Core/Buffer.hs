@@ -33,10 +33,9 @@ import Weft.Internal.Core.Trace (Thread)
 
 -- Note [Where copies are slow]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~
--- GHC gives an array of 3.2 KB and more blocks of its own, where its bytes begin 16 bytes after the
--- start of a page. A copy whose target lies 1 to 31 bytes further into its page than its source, as the
--- kernel's do, takes three times as long (rep movsb on an AMD EPYC), as the processor takes each load
--- for one of what it has just stored. So a large buffer begins at a multiple of 64.
+-- The bytes of a large array of GHC's (3.2 KB) begin 16 bytes after the start of a page. A copy whose target
+-- lies 1 to 31 bytes further into its page than its source, as the kernel's do, takes three times as long
+-- (rep movsb on an AMD EPYC). So a large buffer begins at a multiple of 64.
 
 -- | Memory of this size in bytes (below 0 counts as 0) that is garbage-collected and does not move; its
 -- content is whatever it was. From 2,048 bytes on its address is a multiple of 64.

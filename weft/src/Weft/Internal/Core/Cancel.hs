@@ -2,15 +2,15 @@
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | Cancellation: from the request to the wait that ends. A cancellation travels as a message to the
--- thread's worker, where everything else happens: this module owns the states of a thread's 'Status'
--- and their changes. Schedulers look for one before a system call; kernels say when a wait may be
--- interrupted. See Note [Cancellation].
+-- | Cancellation: from the request, which is a message to the thread's worker, to the wait that ends. Owns
+-- the states of a thread's 'Status' and their changes. Schedulers look for one before a system call; kernels
+-- say when a wait may be interrupted. See Note [Cancellation].
 module Weft.Internal.Core.Cancel
   ( -- * Asking
     condemn,
     condemnOnce,
     condemnFrom,
+    cancelFrom,
 
     -- * For kernels
     interruptible,
@@ -22,6 +22,7 @@ module Weft.Internal.Core.Cancel
 
     -- * For schedulers
     notCondemned,
+    unhindered,
     cancelledNow,
     newIdentity,
     closingIdentity,
@@ -35,6 +36,7 @@ module Weft.Internal.Core.Cancel
 where
 
 import Control.Exception (Exception (..), SomeException, asyncExceptionFromException, asyncExceptionToException)
+import Control.Monad (unless)
 import Control.Monad.Primitive (RealWorld)
 import Data.IORef (readIORef)
 import Data.Primitive.PrimVar
@@ -48,9 +50,9 @@ import Weft.Internal.Data.Conditional
 
 -- Note [Cancellation]
 -- ~~~~~~~~~~~~~~~~~~~
--- A thread lives on one worker, its home. Only the home, outside user code, acts on a status or
--- writes it; other threads only read which worker is the home, and post a message there. So a
--- status has no races, and these are all its changes:
+-- A thread lives on one worker, its home. Only the home, outside user code, acts on a status or writes
+-- it; other threads read which worker is the home, and post a message there. So a status has no races,
+-- and these are all its changes:
 --
 --   Going     --condemn-->    Condemned    noticed at the next system call
 --   Waiting   --condemn-->    Condemned    and the wait's abort action runs, once
@@ -61,16 +63,14 @@ import Weft.Internal.Data.Conditional
 --   Going, Waiting --move-->  Going        at another home (Condemned keeps its list)
 --   any       --end-->        Ended
 --
--- The end of a wait writes nothing: a Waiting whose wait is over means Going, because abort
--- actions do nothing when their wait is over.
+-- The end of a wait writes nothing: abort actions do nothing when their wait is over, so a Waiting whose
+-- wait is over means Going. A wait under an uninterruptible mask never becomes Waiting.
 --
--- A message that misses the thread goes on to its new home. The old home moves the thread and
--- changes the status first; so at most one message is one step late, and none is lost.
+-- A message that misses the thread follows it. The old home moves the thread and changes the status
+-- first; so at most one message is one step late, and none is lost.
 --
--- An abort only asks. The operation retires by its own completion: with success, and the
--- thread continues and is still Condemned; or with ECANCELED, and the exception is raised
--- there. So an operation that succeeded is never lost. A wait under an uninterruptible mask
--- never becomes Waiting.
+-- An abort only asks. The operation retires by its own completion: with success, and the thread goes on
+-- and is still Condemned; or with ECANCELED, and the exception is raised there. So no success is ever lost.
 
 -- | Raised in a thread that was cancelled, which it ends silently. An asynchronous exception: code that
 -- handles "all synchronous exceptions" lets it pass.
@@ -84,21 +84,22 @@ instance Exception Cancelled where
   toException = asyncExceptionToException
   fromException = asyncExceptionFromException
 
--- | Have an exception raised in a thread as soon as its masking state allows. From any OS thread; never
--- waits.
+-- | Have an exception raised in a thread as soon as it may be. From any OS thread; never waits.
 condemn :: ThreadId -> SomeException -> IO ()
 condemn t e = condemnOnce t (Cancellation e Nothing)
 
 -- | 'condemn' with a reference that says whether the cancellation still applies.
 condemnOnce :: ThreadId -> Cancellation -> IO ()
-condemnOnce (ThreadId Nobody) _ = pure ()
-condemnOnce (ThreadId (Identity _ status)) cancellation = seek status cancellation
+condemnOnce (ThreadId identity) = seek (identityStatus identity)
 
 -- | 'condemn' from a worker, outside user code: a thread that lives there is condemned at once. So one
 -- that cancels itself notices at its next system call.
 condemnFrom :: Home -> ThreadId -> Cancellation -> IO ()
-condemnFrom _ (ThreadId Nobody) _ = pure ()
-condemnFrom here (ThreadId (Identity _ status)) cancellation = arrive here status cancellation
+condemnFrom here (ThreadId identity) = arrive here (identityStatus identity)
+
+-- | 'condemnFrom' with 'Cancelled'.
+cancelFrom :: Home -> ThreadId -> IO ()
+cancelFrom here t = condemnFrom here t (Cancellation (toException Cancelled) Nothing)
 
 seek :: Cell Status -> Cancellation -> IO ()
 seek status cancellation = readCell status $ \found ->
@@ -121,7 +122,7 @@ homeOf = \case
   Going home -> Just home
   Waiting home _ -> Just home
   Condemned home _ -> Just home
-  Ended -> Nothing
+  _ -> Nothing
 
 applies :: Cancellation -> IO Bool
 applies (Cancellation _ valid) = maybe (pure True) readIORef valid
@@ -135,65 +136,54 @@ applying = \case
 -- | A wait of this thread has begun. The action asks for its end (or does nothing if it has ended); it
 -- runs on the thread's home, now or later or never.
 interruptible :: Tcb -> IO () -> IO ()
-interruptible tcb !abort = case tcbIdentity tcb of
-  Nobody -> pure ()
-  Identity _ status
-    | stateMasking (tcbState tcb) == MaskedUninterruptible -> pure ()
-    | otherwise ->
-        readCell status $ \case
-          Going home -> writeCell status (Waiting home abort)
-          Waiting home _ -> writeCell status (Waiting home abort)
-          Condemned home several ->
-            applying several >>= \case
-              Empty -> writeCell status (Waiting home abort)
-              left -> writeCell status (Condemned home left) >> abort
-          Ended -> pure ()
+interruptible (Tcb (Identity _ status) state) !abort
+  | stateMasking state == MaskedUninterruptible = pure ()
+  | otherwise =
+      readCell status $ \case
+        Going home -> writeCell status (Waiting home abort)
+        Waiting home _ -> writeCell status (Waiting home abort)
+        Condemned home several ->
+          applying several >>= \case
+            Empty -> writeCell status (Waiting home abort)
+            left -> writeCell status (Condemned home left) >> abort
+        _ -> pure ()
 {-# INLINE interruptible #-}
 
 -- | A wait begins again, of which this is the status. False where a cancellation is on its way.
 interruptibleAgain :: Tcb -> Status -> IO Bool
-interruptibleAgain tcb waiting = case tcbIdentity tcb of
-  Nobody -> pure True
-  Identity _ status -> readCell status $ \found ->
-    if isTrue# (reallyUnsafePtrEquality# found waiting)
-      then pure True
-      else case found of
-        Condemned _ _ -> pure False
-        Ended -> pure False
-        _ -> True <$ writeCell status waiting
+interruptibleAgain (Tcb (Identity _ status) _) waiting = readCell status $ \found ->
+  if isTrue# (reallyUnsafePtrEquality# found waiting)
+    then pure True
+    else case found of
+      Condemned _ _ -> pure False
+      Ended -> pure False
+      Unnumbered -> pure True
+      _ -> True <$ writeCell status waiting
 {-# INLINE interruptibleAgain #-}
 
--- | The exception to raise in this thread now, if one is on its way: then it is no longer. The masking
--- state is the caller's business.
+-- | Take the exception that is on its way to this thread, whatever the thread's masking state.
 takeInterruption :: Tcb -> IO (Maybe SomeException)
-takeInterruption tcb = case tcbIdentity tcb of
-  Nobody -> pure Nothing
-  Identity _ status ->
-    readCell status $ \case
-      Condemned home several ->
-        applying several >>= \case
-          Cancellation e _ :<| later -> do
-            rest <- applying later
-            Just e <$ if null rest then goes status home else writeCell status (Condemned home rest)
-          Empty -> Nothing <$ goes status home
-      _ -> pure Nothing
+takeInterruption = firstInterruption $ \status home later -> do
+  rest <- applying later
+  if null rest then goes status home else writeCell status (Condemned home rest)
+
+-- | The exception that 'takeInterruption' would take; it stays pending.
+interruption :: Tcb -> IO (Maybe SomeException)
+interruption = firstInterruption (\_ _ _ -> pure ())
+
+-- | The first exception that is on its way; what to do then, given those after it.
+firstInterruption :: (Cell Status -> Home -> Seq Cancellation -> IO ()) -> Tcb -> IO (Maybe SomeException)
+firstInterruption found (Tcb (Identity _ status) _) = readCell status $ \case
+  Condemned home several ->
+    applying several >>= \case
+      Cancellation e _ :<| later -> Just e <$ found status home later
+      Empty -> Nothing <$ goes status home
+  _ -> pure Nothing
 
 -- | It is Going, at this home.
 goes :: Cell Status -> Home -> IO ()
 goes status home = case homeGoing home of
   SharedStatus going -> writeCell status going
-
--- | The exception that 'takeInterruption' would take; it stays pending.
-interruption :: Tcb -> IO (Maybe SomeException)
-interruption tcb = case tcbIdentity tcb of
-  Nobody -> pure Nothing
-  Identity _ status ->
-    readCell status $ \case
-      Condemned _ several ->
-        applying several >>= \case
-          Cancellation e _ :<| _ -> pure (Just e)
-          Empty -> pure Nothing
-      _ -> pure Nothing
 
 -- | How a thread goes on whose wait has ended with @ECANCELED@: with the exception that was on its way, or as
 -- given when none may be raised: an operation also ends so when another thread closes its descriptor.
@@ -202,18 +192,17 @@ orInterrupted tcb resume
   | stateMasking (tcbState tcb) == MaskedUninterruptible = pure resume
   | otherwise = maybe resume (\e -> oneShot (\_ -> Throw e)) <$> takeInterruption tcb
 
--- | 'orInterrupted' for a thread that may be anonymous, which is interrupted only when its run is
--- closing: an identity then says that it was.
+-- | 'orInterrupted' for a thread that may be anonymous: the end of the run gives it an identity.
 orClosing :: Home -> Tcb -> Resume -> IO (Tcb, Resume)
-orClosing home tcb resume = case tcbIdentity tcb of
-  Identity {} -> (tcb,) <$> orInterrupted tcb resume
-  Nobody -> do
-    closing <- readIORef (homeClosing home)
-    if not closing || stateMasking (tcbState tcb) == MaskedUninterruptible
-      then pure (tcb, resume)
-      else do
-        own <- closingIdentity home
-        pure (tcb {tcbIdentity = own}, oneShot (\_ -> Throw (toException Cancelled)))
+orClosing home tcb resume
+  | not (isNobody (tcbIdentity tcb)) = (tcb,) <$> orInterrupted tcb resume
+  | otherwise = do
+      closing <- readIORef (homeClosing home)
+      if not closing || stateMasking (tcbState tcb) == MaskedUninterruptible
+        then pure (tcb, resume)
+        else do
+          own <- closingIdentity home
+          pure (tcb {tcbIdentity = own}, oneShot (\_ -> Throw (toException Cancelled)))
 
 -- | An identity for a thread that was cancelled because its run is closing.
 closingIdentity :: Home -> IO Identity
@@ -228,7 +217,15 @@ notCondemned :: Cell Status -> IO Bool
 notCondemned status = readCell status $ \case
   Condemned _ _ -> pure False
   _ -> pure True
-{-# INLINE notCondemned #-}
+
+-- | Has it a number, and is no cancellation on its way?
+unhindered :: Cell Status -> IO Bool
+unhindered status = readCell status $ \case
+  Condemned _ _ -> pure False
+  Ended -> pure False
+  Unnumbered -> pure False
+  _ -> pure True
+{-# INLINE unhindered #-}
 
 cancelledNow :: Tcb -> IO (Maybe SomeException)
 cancelledNow tcb
@@ -241,24 +238,18 @@ newIdentity home number = case homeGoing home of
   SharedStatus going -> Identity number <$> newCell going
 
 endFate :: Identity -> IO ()
-endFate = \case
-  Nobody -> pure ()
-  Identity _ status -> writeCell status Ended
+endFate identity = unless (isNobody identity) (writeCell (identityStatus identity) Ended)
 
--- | Has this ready thread waited at this home interruptibly? On its home. (One without a number was
--- never parked.)
+-- | Has this ready thread waited at this home interruptibly? (One without a number was never parked.)
 hasWaited :: Identity -> IO Bool
-hasWaited = \case
-  Nobody -> pure False
-  Identity _ status -> readCell status $ \case
-    Waiting _ _ -> pure True
-    _ -> pure False
+hasWaited (Identity _ status) = readCell status $ \case
+  Waiting _ _ -> pure True
+  _ -> pure False
 
 -- | A ready thread is about to move to another home. On its old one.
 moveTo :: Home -> Identity -> IO ()
-moveTo home = \case
-  Nobody -> pure ()
-  Identity _ status -> readCell status $ \case
-    Condemned _ several -> writeCell status (Condemned home several)
-    Ended -> pure ()
-    _ -> goes status home
+moveTo home (Identity _ status) = readCell status $ \case
+  Condemned _ several -> writeCell status (Condemned home several)
+  Ended -> pure ()
+  Unnumbered -> pure ()
+  _ -> goes status home

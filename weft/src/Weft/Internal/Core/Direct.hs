@@ -1,9 +1,8 @@
 {-# LANGUAGE MagicHash #-}
 {-# LANGUAGE UnboxedTuples #-}
 {-# OPTIONS_GHC -O2 #-}
--- A suspended thread should hold its continuation and nothing that was built early: floating out
--- of the waiting lambdas would put it there. And eta reduction makes partial applications, which
--- are slower to call than functions.
+-- A suspended thread holds its continuation and nothing that was built early, as by floating out. Eta
+-- reduction makes partial applications, which are slower to call than functions.
 {-# OPTIONS_GHC -fno-full-laziness -fno-do-eta-reduction #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
@@ -29,7 +28,6 @@ import GHC.Exts
 import GHC.IO (IO (..), unIO)
 import System.IO.Unsafe (unsafePerformIO)
 import Weft.Internal.Core.Cancel (takeInterruption)
-import Weft.Internal.Core.Direct.Errors
 import Weft.Internal.Core.Direct.Hosted
 import Weft.Internal.Core.Trace
 import Weft.Internal.Os.Capture (newTag)
@@ -45,65 +43,56 @@ import Weft.Internal.Os.Masked
 --                        '-------- captured by control0# -----'
 --
 -- An exception that leaves a segment unwinds to the scheduler, as from an `Effect`, and from there
--- to the thread's own frames.
---
--- The thread's pure code must not run under the prompt, or an await inside it would capture half of an
--- evaluation: so a segment returns the next node unevaluated, and an `await` hands the scheduler a function.
+-- to the thread's own frames. The thread's pure code must not run under the prompt, or an await inside
+-- it would capture half of an evaluation: so a segment returns the next node unevaluated.
 
 -- Note [Masking of direct threads]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
--- Within a segment GHC's masking state is the truth, and the one in the control block
--- is that of the enclosing `direct`:
+-- Within a segment GHC's masking state is the truth; that in the control block is of the enclosing `direct`:
 --
---   * The scheduler runs with GHC's exceptions unmasked. `direct` puts GHC into the thread's state
---     under the prompt. So the frames that mask are among those that are captured, control0# takes GHC
---     back to unmasked, and entering the continuation puts it where it was.
---   * `await` reads GHC's state, and its node has the operation run in that state. What cancels the
---     operation there, or fails in it, reaches the handler of the node, and that raises it in the
---     continuation, at the `await`.
---   * The frame of the node is left by `reenters`, which enters the continuation in the same step. Were
---     it left first, a cancellation could find the thread with the masking of its control block, which
---     may be weaker than that of the code in the continuation, and unwind past it: its finalizers would
---     never run.
---   * The short cut for `yield` has no frame. It is for code that is unmasked, so its node, `yields`,
---     lets a cancellation through whatever the control block says, and hands it to the continuation and
---     not to a frame.
+--   * GHC is unmasked outside of the prompt, and in the thread's state under it. So the frames that mask are
+--     captured, control0# takes GHC back to unmasked, and entering the continuation masks it again.
+--   * `await` reads GHC's state, and its node has the operation run in that state. What cancels the operation
+--     or fails in it reaches the handler of the node, which raises it in the continuation, at the `await`.
+--   * `reenters` leaves the frame of that node and enters the continuation in one step. In between a
+--     cancellation could find the masking of the control block, weaker than that of the code in the
+--     continuation, and unwind past it: its finalizers would never run.
+--   * `yields`, the short cut for unmasked code, has no frame. It lets a cancellation through whatever the
+--     control block says, and hands it to the continuation.
 
 -- Note [A catch frame for control0#]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
 -- control0# fails with NoMatchingContinuationPrompt where no prompt is below, or a thunk, a transaction or a
--- foreign call is in between. A handler around control0# turns that into an error that the user understands.
+-- foreign call is in between. A handler around control0# makes an error of that which the user understands.
 -- It is captured with the rest: 2 words in every continuation, and a nanosecond. The answer to `await` is
--- therefore returned through it, as an action, so that the handler does not see its exceptions.
+-- returned through it, as an action, so that the handler does not see its exceptions.
 --
--- GHC sees a thunk by its update frame. Where it has compiled an `unsafePerformIO` in a strict place to
--- a plain call there is none, and `await` suspends as if it were not there; that is harmless, and not
--- to be relied on.
+-- GHC sees a thunk by its update frame. An `unsafePerformIO` that was compiled to a plain call has none, and
+-- `await` suspends as if it were not there: harmless, and not to be relied on.
 
 -- Note [Continuations are held or entered]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
 -- An exception of GHC's `throwTo` (`System.Timeout.timeout`) unwinds a carrier wherever it is
--- unmasked and comes to a safe point: a heap or stack check, or the unmasking. If the rest of a
--- direct thread were only in a register or on the stack there, it would be dropped, and its
--- finalizers would never run. So at every safe point
+-- unmasked and comes to a safe point: a heap or stack check, or the unmasking. Were the rest of a
+-- direct thread only in a register or on the stack there, its finalizers would never run. So at every
+-- safe point
 --
 --     a continuation is held by a node of the trace, or its frames are on the stack.
 --
---   * Out: `control0#` hands it to a function that stores it into a variable which a node
---     made before already has (`keep`), and returns that node. It allocates nothing.
---     The carrier masks itself as it returns to the scheduler.
---   * In: the scheduler is masked. It stores the node into the carrier's 'Unentered', and the
---     node's action unmasks, sets the prompt and enters the continuation with an action
---     that empties the 'Unentered' as its first act (`enter`). The run-time system copies the
---     frames and calls that action without a safe point in between; whatever came before,
---     even a stack check of the continuation itself, came while the node was stored.
---   * The scheduler receives what unwinds a carrier. If the 'Unentered' has a node, the segment
---     has not begun: the exception was meant for no running thread. It is a stray (Note
---     [Strays] in "Weft.Internal.Core.Scheduler"), and the scheduler runs that node again.
+--   * Out: `control0#` hands it to a function that stores it into a variable of a node that exists
+--     already (`keep`), and returns that node. It allocates nothing. The carrier masks itself as it
+--     returns to the scheduler.
+--   * In: the scheduler is masked. It stores the node into the carrier's 'Unentered'; the node's
+--     action unmasks, sets the prompt and enters the continuation with an action that empties the
+--     'Unentered' as its first act (`enter`). The run-time system copies the frames and calls that
+--     action without a safe point in between; what came before, even a stack check of the
+--     continuation, came while the node was stored.
+--   * The scheduler receives what unwinds a carrier. If the 'Unentered' has a node, the segment has not
+--     begun: the exception is a stray (Note [Strays] in "Weft.Internal.Core.Scheduler.Takeover"), and
+--     the scheduler runs that node again.
 --
--- No test for a pending exception precedes a segment: unmasking raises it. The unmasking is outside
--- of the prompt, since entering the continuation would run a captured frame that unmasks
--- (Note [Pending exceptions]).
+-- No test for a pending exception precedes a segment: unmasking raises it, outside of the prompt, since
+-- entering the continuation would run a captured frame that unmasks (Note [Pending exceptions]).
 
 -- Note [Resumed once]
 -- ~~~~~~~~~~~~~~~~~~~
@@ -127,7 +116,7 @@ direct io = Thread (\k -> Perform beginning (oneShot (\masking -> oneShot (\unen
 {-# INLINE direct #-}
 
 -- | Run the first segment, in the thread's masking state.
-beginning :: Primitive (Masking -> Unentered -> IO Trace) Void
+beginning :: Primitive (MaskingState -> Unentered -> IO Trace) Void
 beginning = primitive act False Begins
   where
     act here segment _ = do
@@ -137,7 +126,7 @@ beginning = primitive act False Begins
 {-# NOINLINE beginning #-}
 
 -- | The masking state in which an operation is awaited, and what its exceptions go to.
-data Awaited = Awaited !Masking (SomeException -> Trace)
+data Awaited = Awaited !MaskingState (SomeException -> Trace)
 
 -- | Enter a frame with both; it ends with 'reenters'.
 awaits :: Primitive Awaited ()
@@ -159,8 +148,7 @@ reenters = primitive act False Resumes
       Run <$> segment
 {-# NOINLINE reenters #-}
 
--- | Yield in a direct thread that is unmasked, whatever its control block says: a cancellation goes to
--- the function.
+-- | Yield where a direct thread is unmasked, whatever its block says: a cancellation goes to the function.
 yields :: Primitive (SomeException -> Trace) ()
 yields = primitive act False Yields
   where
@@ -171,7 +159,7 @@ yields = primitive act False Yields
         Nothing -> Later <$ homeReady (hereHome here) Yielded tcb k
 {-# NOINLINE yields #-}
 
-begin :: Masking -> IO Trace -> Unentered -> IO Trace
+begin :: MaskingState -> IO Trace -> Unentered -> IO Trace
 begin masking io = case masking of
   Unmasked -> entering id
   MaskedInterruptible -> entering interruptiblyMasked
@@ -210,8 +198,7 @@ awaitOr instead operation = IO $ \s -> case isCurrentThreadBound# s of
       Just NoMatchingContinuationPrompt -> (# s, instead #)
       Nothing -> unIO (throwIO e) s
 
--- | 'await' where the thread of GHC's is no carrier: an action of 'hosted', or a direct thread of a
--- simulation.
+-- | 'await' where GHC's thread is no carrier: an action of 'hosted', or a simulation.
 awaitOffCarrier :: Thread a -> IO a
 awaitOffCarrier operation = awaitBy (suspending operation (elsewhere ExceptionPending operation)) (unsuspended operation)
 {-# OPAQUE awaitOffCarrier #-}
@@ -235,7 +222,7 @@ suspending (Thread m) firm s = case getMaskingState# s of
 {-# INLINE suspending #-}
 
 -- | The node that awaits, given where the rest of the segment will be stored. Opaque: see 'keep'.
-awaiting :: Masking -> ((a -> Trace) -> Trace) -> Once a -> Trace
+awaiting :: MaskingState -> ((a -> Trace) -> Trace) -> Once a -> Trace
 awaiting masking m once = Perform awaits (Awaited masking (\e -> next (throwIO e))) (oneShot (\_ -> m (oneShot (\a -> next (pure a)))))
   where
     next answer = Perform reenters (resume once answer) absurd
@@ -247,7 +234,7 @@ keep :: MutVar# RealWorld (Rest b) -> Trace -> Keep b
 keep var node = \k s -> case writeMutVar# var k s of s1 -> (# s1, node #)
 
 -- | As "GHC.IO" encodes it.
-maskingOf :: Int# -> Masking
+maskingOf :: Int# -> MaskingState
 maskingOf = \case
   0# -> Unmasked
   1# -> MaskedUninterruptible
@@ -264,11 +251,11 @@ captureUnmasked kept s = case tag of Tag t -> control0# t kept s
 
 -- Note [Pending exceptions]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~
--- When control0# leaves a masked part while a `throwTo` at this OS thread waits, GHC (9.6, and others:
--- its test T27651) raises the exception over a malformed stack, and the process dies. A program can do
--- that: `System.Timeout.timeout` in direct code. So a masked await asks first. If it is interruptible,
--- the exception is due here, and is raised; if not, the await fails, except in an action of `hosted`:
--- the prompt of that is masked, so leaving to it and entering again raise nothing.
+-- When control0# leaves a masked part while a `throwTo` at this OS thread waits, GHC (9.6, and others: its
+-- test T27651) raises the exception over a malformed stack, and the process dies. `System.Timeout.timeout` in
+-- direct code can do that. So a masked await asks first. If it is interruptible, the exception is raised
+-- here; if not, the await fails, except in an action of `hosted`, whose prompt is masked, so that leaving to
+-- it and entering again raise nothing.
 --
 -- Only the scheduler of this capability changes the queue that is asked, and it gets its turn when the thread
 -- allocates: `captureMasked`, opaque to keep it so, does not, between the question and control0#.
@@ -282,7 +269,7 @@ captureMasked kept alternative s = case tag of
 {-# OPAQUE captureMasked #-}
 
 -- | Raise what is pending, if the masking state allows it, and try again.
-interrupted :: Masking -> IO a -> IO a -> IO a
+interrupted :: MaskingState -> IO a -> IO a -> IO a
 interrupted masking again firm = case masking of
   MaskedUninterruptible -> firm
   _ -> allowInterrupt >> again

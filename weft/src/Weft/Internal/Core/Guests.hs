@@ -1,7 +1,6 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | Threads of GHC's that work for a worker. Threads of GHC's that perform plain 'IO' for threads of
--- Weft ("Weft.Outside"), one set for each worker.
+-- | Threads of GHC's that perform plain 'IO' for the threads of one worker ("Weft.Outside").
 module Weft.Internal.Core.Guests (Guests, newGuests, engage, expect, takeExpected) where
 
 import Control.Concurrent (forkIO)
@@ -52,8 +51,7 @@ engage end guests work = do
   where
     begin = uninterruptibleMask_ . void $ forkIO (newEmptyMVar >>= serve guests work)
 
--- | A guest's life. An exception that is thrown at it while it waits was meant for what it did before,
--- and is dropped.
+-- | An exception that is thrown at a guest while it waits was meant for what it did before, and is dropped.
 serve :: Guests -> IO () -> GuestBox -> IO ()
 serve guests work box = do
   work

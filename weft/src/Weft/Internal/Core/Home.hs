@@ -1,7 +1,8 @@
+{-# LANGUAGE UnliftedDatatypes #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | A worker, as its threads see it. As a thread's operations may use it. Made by
--- "Weft.Internal.Run.Worker", and by simulations.
+-- | A worker, and the place of a thread that waits for others, as a thread's operations may use them. A home
+-- is made by "Weft.Internal.Run.Door" and by simulations; places are for "Weft.Internal.Core.Park".
 module Weft.Internal.Core.Home
   ( Home (..),
     Why (..),
@@ -9,24 +10,28 @@ module Weft.Internal.Core.Home
     SeenThread (..),
     Wait (..),
     Away (..),
+    ParkedThread (..),
+    Parked (..),
+    BlockedOn (..),
   )
 where
 
 import Control.Concurrent qualified as Ghc
 import Control.Monad.Primitive (RealWorld)
 import Data.IORef (IORef)
+import Data.Kind (Type)
 import Data.Primitive.Array (Array)
 import Data.Primitive.PrimVar (PrimVar)
-import GHC.Exts (Any)
+import GHC.Exts (Any, UnliftedType)
 import GHC.Stack (CallStack)
 import System.Mem.Weak (Weak)
-import Weft.Internal.Core.BackOff (BackOff)
 import Weft.Internal.Core.Guests (Guests)
-import Weft.Internal.Core.Parking (Parked)
-import Weft.Internal.Core.Retries (Retries)
+import Weft.Internal.Core.Retries (BackOff, Retries)
 import Weft.Internal.Core.SystemCall (SystemCall)
 import Weft.Internal.Core.Tcb
+import {-# SOURCE #-} Weft.Internal.Core.Trace (Trace)
 import Weft.Internal.Data.Births (Births)
+import Weft.Internal.Data.Cell (Cell)
 import Weft.Internal.Data.Counters (Counters)
 import Weft.Internal.Data.Roll (Roll)
 import Weft.Internal.Os.AtEnd (AtEnd)
@@ -58,8 +63,7 @@ data Home = Home
     homeBirths :: !Births,
     -- | Of its transactions that conflict with those of others.
     homeBackOff :: !BackOff,
-    -- | Its transactions that wait for a change with it; in a simulation, those of all homes. On the
-    -- worker only.
+    -- | Its transactions that wait with it; in a simulation, those of all homes. On the worker only.
     homeRetries :: !Retries,
     -- | Visit all its threads. On the worker only.
     homeVisit :: !(forall r. (SeenThread -> r -> IO r) -> r -> IO r),
@@ -118,3 +122,26 @@ data Probe = Probe
     -- | Plain 'IO' has made an attempt at the outside world ("Weft.Attempt"): what, on one line.
     probeAttempt :: String -> IO ()
   }
+
+-- | What a thread waits for, made once for each object: its number, and a system call that says it.
+data BlockedOn = forall r. BlockedOn !Int (SystemCall r)
+
+-- | The right to answer one parked thread, once: it offers an @o@ and waits for an @a@. It is also the
+-- thread's entry in a queue, and in the list of all that are parked on its home; when the wait is over
+-- it holds nothing of the thread.
+newtype ParkedThread o a = ParkedThread (Cell (Parked o a))
+  deriving newtype (Eq)
+
+type Parked :: Type -> Type -> UnliftedType
+data Parked o a
+  = -- | A thread that waits: where it lives, its control block, what it waits for (evaluated only
+    -- where someone looks) and since when, what it offers, how it goes on.
+    Occupied !Home !Tcb BlockedOn {-# UNPACK #-} !Int o (a -> Trace)
+  | -- | It was answered or has withdrawn.
+    Vacant
+  | -- | It was answered from outside, and the message is on its way to the thread's home.
+    Answering !Tcb BlockedOn {-# UNPACK #-} !Int
+  | -- | One of several places of a thread that waits for the first of several things
+    -- ("Weft.Internal.Sync.Choice"): what it offers here, the place of the thread, which decides
+    -- whether it still waits, and how it goes on from here.
+    OneOf o {-# UNPACK #-} !(ParkedThread () Resume) (a -> Trace)

@@ -32,14 +32,11 @@ import Weft.Internal.Os.Masked
 --     of GHC's it is made pending again. Only if the action fails was it interrupted.
 --
 -- So a masked action does not lose what it acquires, as in a `bracket`: it is interrupted only where it
--- blocks, with nothing done. As among threads of GHC's, an unmasked one may be interrupted between its
--- last act and its return.
+-- blocks. As among threads of GHC's, an unmasked one may be interrupted between its last act and its return.
 --
 -- Never thrown at are jobs of the backends and of the resolver, whose cancelled thread waits for the
--- result (files) or abandons it (names, which hold nothing). An effect whose worker is taken over
--- continues on its OS thread, and its result follows the worker (Note [Takeover] in
--- "Weft.Internal.Os.Control"). A transaction that waits follows the same rule in its own way (Note
--- [Waiting in a transaction] in "Weft.STM").
+-- result (files) or abandons it (names, which hold nothing). A transaction that waits follows the same rule
+-- in its own way (Note [Waiting in a transaction] in "Weft.STM").
 
 -- | A job's progress. A thread that has taken it decides alone.
 newtype JobControl = JobControl (MVar JobPhase)
@@ -76,7 +73,7 @@ newJobControl = JobControl <$> newMVar NotBegun
 
 -- | Run a job in this masking state, unless 'interruptJob' came first, whose exception has arrived or
 -- never will when this returns. Called masked uninterruptibly.
-runInterruptible :: JobControl -> Masking -> IO a -> IO (JobEnd a)
+runInterruptible :: JobControl -> MaskingState -> IO a -> IO (JobEnd a)
 runInterruptible (JobControl phase) masking action = do
   me <- myThreadId
   takeMVar phase >>= \case

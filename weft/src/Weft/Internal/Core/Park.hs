@@ -1,6 +1,5 @@
 {-# OPTIONS_GHC -O2 #-}
--- Or control blocks would be rebuilt wherever a thread parks ("Weft.Internal.Core.Scheduler"); the
--- arguments of the functions here are evaluated.
+-- Or control blocks would be rebuilt wherever a thread parks; the arguments of the functions are evaluated.
 {-# OPTIONS_GHC -fno-spec-constr -fworker-wrapper-cbv #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
@@ -63,8 +62,7 @@ import Weft.Internal.Data.Roll qualified as Roll
 --   A place is occupied until one write empties it, and the OS thread that has made this write
 --   makes the parked thread ready, once.
 --
--- Nothing else ends a wait, and nothing must be found in a table: each list drops the empty
--- places that it meets. The ways to empty one:
+-- Nothing else ends a wait, and each list drops the empty places that it meets. The ways to empty one:
 --
 --   answer        by a worker: empty, uncounted in the roll, ready; for a thread of another
 --                 worker a message does the last two
@@ -75,21 +73,18 @@ import Weft.Internal.Data.Roll qualified as Roll
 --
 -- Which write. A place that only workers answer is written plainly if there is one worker (Note [The
 -- only worker] in "Weft.Internal.Core.Atomic"), and swapped otherwise. One that any OS thread may
--- answer ('resumed') is always swapped: its writers are 'answerFromAnywhere' and the users of
--- 'claimAtomically', and no queue holds it.
+-- answer ('resumed') is always swapped, and no queue holds it.
 --
 -- Visibility. A worker answers between two looks for deadlocks, which are messages, so a thread that it
 -- has answered may be in no list until the message has come. Another OS thread may answer in the middle
--- of a look: its thread counts as waiting until the message comes ('Answering'), for something outside,
--- which is no deadlock.
+-- of a look: until the message comes its thread waits for something outside, which is no deadlock.
 --
 -- Retention. The place holds the continuation, unless any OS thread may answer: then the right to
 -- answer holds it, so that a thread that can no longer be answered is garbage (Note [Waiting in a
 -- transaction] in "Weft.STM").
 --
--- A thread in `select` has a place of the second kind, and for each choice one (`OneOf`) that
--- points to it and is empty when it is: the same one write chooses (Note [Choices] in
--- "Weft.Internal.Sync.Choice").
+-- A thread in `select` has a place of the second kind, and for each choice one (`OneOf`) that points to
+-- it and is empty when it is (Note [Choices] in "Weft.Internal.Sync.Choice").
 
 -- | Blocked on the object with this number.
 blockedOnNumber :: Int -> Reason -> BlockedOn
@@ -114,14 +109,7 @@ waitDecided home anyone blockedOn o k leave = do
   untilCancelledBy tcb (takeBack >>= \taken -> when taken (withdraw tcb waiter (pure ())))
 {-# INLINE waitDecided #-}
 
--- | The control block, with a number, of a thread that is about to wait.
-identified :: Home -> Tcb -> IO Tcb
-identified home tcb = case tcbIdentity tcb of
-  Identity {} -> pure tcb
-  Nobody -> homeIdentify home tcb
-
--- | Make the entry in the list of parked threads of one with a number. Not a part of 'waitFor': its
--- caller's stack holds little in between.
+-- | Enter a thread with a number among the parked ones. Apart: its caller's stack holds little in between.
 takePlace :: Home -> Tcb -> BlockedOn -> o -> (a -> Trace) -> IO (ParkedThread o a)
 takePlace !home !tcb blockedOn o k = do
   since <- readPrimVar (homeClock home)
@@ -234,8 +222,7 @@ letGo here claimed@(Claimed home _ _) resume
   | homeWorker here == homeWorker home = arrive Woken claimed resume
   | otherwise = homePost home (arrive Woken claimed resume)
 
--- | Let it go on with this, on this worker. False, and nothing happens: it was answered before, or was
--- cancelled.
+-- | Let it go on with this, on this worker. False: it was answered before, or was cancelled.
 answer :: Home -> ParkedThread o a -> a -> IO Bool
 answer here waiter@(ParkedThread place) a
   | homeAlone here =
@@ -267,8 +254,7 @@ refuse here waiter@(ParkedThread place) e =
 resumed :: Resume -> Trace
 resumed resume = resume ()
 
--- | Let the thread go on so, from any OS thread. False, and nothing happens: it was answered before, or
--- was cancelled.
+-- | 'answer' from any OS thread: the thread goes on so.
 answerFromAnywhere :: ParkedThread () Resume -> Resume -> IO Bool
 answerFromAnywhere (ParkedThread place) resume = lookCell place $ \seen -> \case
   Occupied home tcb blockedOn since _ k -> do

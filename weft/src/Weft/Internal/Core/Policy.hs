@@ -1,8 +1,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | The order in which ready threads run, as a value. A 'Policy' makes the ready queue of each
--- worker, used by that worker only. First-in-first-out is built into the scheduler; every other
--- policy is a record of functions that a user can write.
+-- | The order in which ready threads run, as a value. A 'Policy' makes the ready queue of each worker.
+-- First-in-first-out is built into the scheduler; all others are records of functions that a user can write.
 module Weft.Internal.Core.Policy
   ( Policy (..),
     fifo,
@@ -27,7 +26,6 @@ import Control.Monad (join)
 import Data.Foldable (foldlM)
 import Data.IORef
 import Data.IntMap.Strict qualified as IntMap
-import Data.Primitive.Array
 import Weft.Internal.Core.Ring
 import Weft.Internal.Core.Trace
 
@@ -63,32 +61,7 @@ fifo = Fifo
 -- | The thread with the smallest 'Weft.priority' number first; among equals, first in, first out. One of low
 -- priority waits while any of higher priority is ready. Logarithmic in the number of distinct priorities.
 priorities :: Policy
-priorities = Policy "priorities" $ do
-  levels <- newIORef IntMap.empty
-  total <- newIORef 0
-  pure
-    Queue
-      { enqueue = \_ (Ready tcb resume) -> do
-          known <- readIORef levels
-          let level = tcbPriority tcb
-          ring <- case IntMap.lookup level known of
-            Just ring -> pure ring
-            Nothing -> do
-              ring <- newRing
-              ring <$ writeIORef levels (IntMap.insert level ring known)
-          modifyIORef' total (+ 1)
-          pushRing ring tcb resume,
-        dequeue =
-          let go known = case IntMap.minViewWithKey known of
-                Nothing -> pure Nothing
-                Just ((_, ring), rest) ->
-                  popRing ring (writeIORef levels rest >> go rest) $ \tcb resume -> do
-                    modifyIORef' total (subtract 1)
-                    pure (Just (Ready tcb resume))
-           in readIORef levels >>= go,
-        queued = readIORef total,
-        visitQueue = \f start -> readIORef levels >>= foldlM (foldRing f) start
-      }
+priorities = Policy "priorities" (newLevels (\_ tcb -> tcbPriority tcb))
 
 -- | Knot's first policy (von Behren et al. 2003, section 5): a thread of an open connection runs before
 -- a new connection is taken on. Under overload those that were accepted are served quickly, and the
@@ -100,24 +73,33 @@ favourConnections = bands "favour-connections" 2 (\why _ -> if why == Accepted t
 favourAccepting :: Policy
 favourAccepting = bands "favour-accepting" 2 (\why _ -> if why == Accepted then 0 else 1)
 
--- | This many queues, each first in, first out; a thread goes into the one with the given index
--- (clamped), and the first that is not empty is served.
+-- | This many queues; a thread goes into the one with this index (clamped); the first that has any is served.
 bands :: String -> Int -> (Why -> Tcb -> Int) -> Policy
-bands name count choose = Policy name $ do
-  let n = max 1 count
-  rings <- newArray n (error "bands: not initialised") >>= \a -> a <$ mapM_ (\i -> newRing >>= writeArray a i) [0 .. n - 1]
-  frozen <- unsafeFreezeArray rings
+bands name count choose = Policy name (newLevels (\why tcb -> max 0 (min (max 1 count - 1) (choose why tcb))))
+
+-- | Threads by level: the smallest first; within it, first in, first out.
+newLevels :: (Why -> Tcb -> Int) -> IO Queue
+newLevels levelOf = do
+  levels <- newIORef IntMap.empty
+  total <- newIORef 0
+  let ringOf level known = case IntMap.lookup level known of
+        Just ring -> pure ring
+        Nothing -> newRing >>= \ring -> ring <$ writeIORef levels (IntMap.insert level ring known)
+      first known = case IntMap.minView known of
+        Nothing -> pure Nothing
+        Just (ring, rest) -> popRing ring (writeIORef levels rest >> first rest) $ \tcb resume -> do
+          modifyIORef' total (subtract 1)
+          pure (Just (Ready tcb resume))
   pure
     Queue
-      { enqueue = \why (Ready tcb resume) ->
-          pushRing (indexArray frozen (max 0 (min (n - 1) (choose why tcb)))) tcb resume,
-        dequeue =
-          let go i
-                | i == n = pure Nothing
-                | otherwise = popRing (indexArray frozen i) (go (i + 1)) (\tcb resume -> pure (Just (Ready tcb resume)))
-           in go 0,
-        queued = sum <$> mapM sizeRing (foldr (:) [] frozen),
-        visitQueue = \f start -> foldlM (foldRing f) start frozen
+      { enqueue = \why (Ready tcb resume) -> do
+          ring <- readIORef levels >>= ringOf (levelOf why tcb)
+          modifyIORef' total (+ 1)
+          pushRing ring tcb resume,
+        -- A ring stays while all are empty, so that a queue that is drained again and again makes none.
+        dequeue = readIORef total >>= \n -> if n == 0 then pure Nothing else readIORef levels >>= first,
+        queued = readIORef total,
+        visitQueue = \f start -> readIORef levels >>= foldlM (foldRing f) start
       }
 
 -- | The queue of one worker: the built-in one, without calls through unknown functions, or a policy's.

@@ -38,7 +38,6 @@ import Data.Text (Text)
 import GHC.Exts (UnliftedType)
 import GHC.Stack (CallStack)
 import Weft.Internal.Core.Home
-import Weft.Internal.Core.Parking (BlockedOn, ParkedThread)
 import Weft.Internal.Core.Tcb
 import {-# SOURCE #-} Weft.Internal.Core.Trace (Trace)
 import Weft.Internal.Data.Cell (Cell)
@@ -61,12 +60,12 @@ import Weft.Internal.Data.Cell (Cell)
 data Primitive p a where
   -- | No fast case.
   Plain :: {-# UNPACK #-} !(Behaviour p a) -> Primitive p a
+  -- | The slot is full: it becomes empty.
+  TakeOut :: {-# UNPACK #-} !(Cell (VariableState r a)) -> !(Behaviour () a) -> Primitive () a
   -- | The word is 0: it becomes twice the thread's number.
   Hold :: {-# UNPACK #-} !(PrimVar RealWorld Int) -> !(Behaviour () ()) -> Primitive () ()
   -- | The word is twice the thread's number: it becomes 0.
   LetGo :: {-# UNPACK #-} !(PrimVar RealWorld Int) -> !(Behaviour () ()) -> Primitive () ()
-  -- | The slot is full: it becomes empty.
-  TakeOut :: {-# UNPACK #-} !(Cell (VariableState r a)) -> !(Behaviour () a) -> Primitive () a
   -- | The slot is empty: it becomes full.
   PutIn :: {-# UNPACK #-} !(Cell (VariableState r a)) -> !(Behaviour a ()) -> Primitive a ()
 

@@ -4,12 +4,18 @@
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | Transactions that wait for a change, before GHC waits for them. The transactions of one worker that have
--- called @retry@ a moment ago: what each has read, and how its thread is told to run it again. The worker
+-- | Transactions that conflict, or wait for a change. Those of one worker that have called @retry@ a moment
+-- ago, before GHC waits for them: what each has read, and how its thread is told to run it again. The worker
 -- looks for changes after a transaction of its own and after each slice, and tells all before it sleeps: Note
 -- [Waiting in a transaction] in "Weft.STM". On the worker only, but for 'someWait' and 'whatIsRead'.
 module Weft.Internal.Core.Retries
-  ( Retries,
+  ( -- * Transactions that conflict
+    BackOff,
+    newBackOff,
+    transactionally,
+
+    -- * Transactions that wait
+    Retries,
     newRetries,
     Found (..),
     Credit,
@@ -24,13 +30,59 @@ module Weft.Internal.Core.Retries
   )
 where
 
-import Control.Monad (filterM, unless)
-import Control.Monad.STM (STM)
+import Control.Monad (filterM, unless, when)
+import Control.Monad.STM (STM, atomically)
+import Data.Bits (unsafeShiftR)
 import Data.List qualified as List
 import Data.Primitive.MutVar
+import Data.Primitive.PrimArray
 import GHC.Conc (unsafeIOToSTM)
 import GHC.Exts
 import GHC.IO (IO (..))
+import Weft.Internal.Os.Sys (spin)
+
+-- Note [Conflicts]
+-- ~~~~~~~~~~~~~~~~
+-- GHC runs a transaction again at once when another has committed to one of its variables, and two workers
+-- that change one variable then disturb each other all the time: each run moves the variable between
+-- processors. So a transaction waits twice as long as the last time before it runs again, and less after each
+-- that ran once (after the contention manager /Polite/ of Herlihy, Luchangco, Moir & Scherer 2003, /Software
+-- transactional memory for dynamic-sized data structures/). The worker waits in user code, at most 'longest'.
+
+-- | Of one worker: how often its transaction has begun, and the last wait of one that ran again.
+newtype BackOff = BackOff (MutablePrimArray RealWorld Int)
+
+newBackOff :: IO BackOff
+newBackOff = do
+  a <- newPrimArray 2
+  setPrimArray a 0 2 0
+  pure (BackOff a)
+
+-- | 'atomically' that waits before it runs the transaction again. On the worker; a carrier that has
+-- lost it may still run one, which can make a wait too short or too long.
+transactionally :: BackOff -> STM a -> IO a
+transactionally (BackOff a) tx = do
+  writePrimArray a begun 0
+  r <- atomically (unsafeIOToSTM again >> tx)
+  n <- readPrimArray a begun
+  wait <- readPrimArray a pause
+  when (n == 1 && wait > 0) (writePrimArray a pause (wait - 1 - wait `unsafeShiftR` 8))
+  pure r
+  where
+    again = do
+      n <- readPrimArray a begun
+      writePrimArray a begun (n + 1)
+      when (n > 0) $ do
+        wait <- min longest . max shortest . (2 *) <$> readPrimArray a pause
+        writePrimArray a pause wait
+        spin wait
+    begun = 0
+    pause = 1
+
+-- | In nanoseconds.
+shortest, longest :: Int
+shortest = 250
+longest = 64_000
 
 -- | The transactions that wait, the newest first.
 data Retries = Retries
@@ -118,18 +170,16 @@ tellAll retries found = do
 
 -- Note [What a transaction has read]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
--- GHC's run-time system keeps for each transaction a record with an entry for each variable: what it held when
--- the transaction read it, and what it is to hold. When the first alternative of an `orElse`
--- calls `retry`, all that it has read goes into the record of the transaction around it
--- (`stmAbortTransaction`), so the second alternative can look there. It only reads the record, whose
--- layout is in the headers of the run-time system. Not in the headers, and assumed: the reads of a failed
--- alternative are in the outermost record. In GHC 9.6 the second alternative has a record of its own, inside of that one;
--- we go outwards to the record that no other encloses, which is right where it has none, too.
+-- GHC's run-time system keeps for each transaction a record of its variables: what each held when the
+-- transaction read it, and what it is to hold. When the first alternative of an `orElse` calls `retry`, what
+-- it has read goes into the record of the transaction around it (`stmAbortTransaction`), where the second
+-- alternative can look. It only reads the record, whose layout is in the headers of the run-time system. Not
+-- in the headers, and assumed: in GHC 9.6 the second alternative has a record inside of that one, so we go
+-- outwards to the record that no other encloses, which is right where it has none, too.
 --
--- A transaction is a function of the values that it reads. While each variable holds the very object that it held
--- then, running the transaction again would give `retry` again; whether it held another meanwhile does not matter.
--- To compare the pointers is what the run-time system does, too. A collection may make two pointers to one
--- value differ, and then the transaction runs once more than it must.
+-- A transaction is a function of the values that it reads. While each variable holds the very object that it
+-- held then, running it again would give `retry` again. To compare the pointers is what the run-time system
+-- does, too. A collection may make two pointers to one value differ: then it runs once more than it must.
 
 -- | Variables, each with the value that it had; nothing where that is not known.
 data ReadSet = ReadSet (SmallArray# Any) | Unknown

@@ -3,9 +3,8 @@
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | The first-in-first-out queue of ready threads. Control blocks and continuations, two words for
--- each thread, in a list of chunks for one owner, its worker: a large queue grows without a copy, and
--- a minor collection scans only what was written. See Note [Chunks].
+-- | The first-in-first-out queue of a worker's ready threads: control blocks and continuations in a list of
+-- chunks (Note [Chunks]). A large queue grows without a copy, and a minor collection scans what was written.
 module Weft.Internal.Core.Ring (ReadyRing, newRing, pushRing, popRing, sizeRing, foldRing, anyRing) where
 
 import Control.Monad (when)
@@ -25,17 +24,15 @@ import Weft.Internal.Core.Trace (Resume, Tcb, Trace (Done))
 --
 --     | tcb 0 | resume 0 | tcb 1 | resume 1 | ... | tcb 127 | resume 127 | next |
 --
--- 257 words keep it below the size (3,276 bytes) from which GHC treats an array as a large
--- object. Reads happen at the head, writes at the tail; a slot is overwritten once it was read, so
--- the queue retains nothing that has left it. An emptied chunk becomes the spare for the next
--- one: a steady queue allocates nothing.
+-- 257 words keep it below the size (3,276 bytes) from which GHC treats an array as a large object. Reads
+-- happen at the head, writes at the tail; a slot is overwritten once it was read, so the queue retains
+-- nothing. An emptied chunk becomes the spare for the next one: a steady queue allocates nothing.
 --
--- Two growing counters say all: how many threads were ever taken and put. Their low bits are places in
--- the head and the tail chunk, their difference is the size. (A third word would be written twice at
--- every switch.)
+-- Two growing counters say how many threads were ever taken and put: their low bits are places in the head
+-- and the tail chunk, their difference is the size. (A third word would be written twice at every switch.)
 --
--- Invariant: the tail chunk has room. The next chunk is linked when the last place is filled; so the
--- head chunk too can advance as soon as it is empty, and neither push nor pop begins with a test.
+-- Invariant: the tail chunk has room. The next chunk is linked when the last place is filled; so the head
+-- chunk too can advance as soon as it is empty, and neither push nor pop begins with a test.
 
 data ReadyRing = ReadyRing
   { -- | Threads ever taken, threads ever put, whether there is a spare chunk.
@@ -46,10 +43,9 @@ data ReadyRing = ReadyRing
 
 -- Note [Unlifted chunks]
 -- ~~~~~~~~~~~~~~~~~~~~~~
--- Arrays of arrays: GHC's primitive operations are polymorphic in the levity of the elements, those of
--- the package primitive are not, and a boxed chunk would cost a load and a test at every access. So
--- these two functions read an array at the type of its slot: '_ringChunks', and slot 'linkSlot' of a
--- linked chunk, only ever hold chunks.
+-- GHC's primitive operations on arrays are polymorphic in the levity of the elements, those of the package
+-- primitive are not, and a boxed chunk would cost a load and a test at every access. So these two functions
+-- read an array at the type of its slot: '_ringChunks', and slot 'linkSlot' of a linked chunk, hold chunks.
 
 type RingChunk = SmallMutableArray RealWorld Any
 
@@ -57,13 +53,11 @@ readChunk :: SmallMutableArray RealWorld Any -> Int -> IO RingChunk
 readChunk (SmallMutableArray array) (Exts.I# i) = IO $ \s ->
   case readSmallArray# (ofChunks array) i s of
     (# s', chunk #) -> (# s', SmallMutableArray chunk #)
-{-# INLINE readChunk #-}
 
 writeChunk :: SmallMutableArray RealWorld Any -> Int -> RingChunk -> IO ()
 writeChunk (SmallMutableArray array) (Exts.I# i) (SmallMutableArray chunk) = IO $ \s ->
   case writeSmallArray# (ofChunks array) i chunk s of
     s' -> (# s', () #)
-{-# INLINE writeChunk #-}
 
 ofChunks :: SmallMutableArray# RealWorld Any -> SmallMutableArray# RealWorld (SmallMutableArray# RealWorld Any)
 ofChunks = unsafeCoerce#

@@ -1,7 +1,6 @@
 {-# LANGUAGE GADTs #-}
 {-# OPTIONS_GHC -O2 #-}
--- Copies of the loop for control blocks whose fields are known would put the block together again, 80
--- bytes, whenever the thread is queued.
+-- Copies of the loop for known fields of control blocks would build these again wherever a thread is queued.
 {-# OPTIONS_GHC -fno-spec-constr #-}
 -- Note [What a step carries]
 {-# OPTIONS_GHC -fworker-wrapper-cbv -fno-full-laziness #-}
@@ -12,8 +11,7 @@
 -- yields, ends or has used up its fuel. Requests to the outside world go to the kernel, which answers
 -- with the next node. Nothing here knows sockets, clocks or OS threads.
 --
--- 'runSlice' is the loop; 'next' chooses a thread, 'step' runs one, 'raise' finds the handler of an
--- exception. See Note [User code and the worker].
+-- 'runSlice' is the loop; 'next' chooses a thread, 'step' runs one, 'raise' finds an exception's handler.
 module Weft.Internal.Core.Scheduler
   ( -- * Running threads
     runSlice,
@@ -52,17 +50,14 @@ import Weft.Internal.Core.Cancel
 import Weft.Internal.Core.Policy
 import Weft.Internal.Core.Primitive (Behaviour (..), Primitive (..), VariableState (..))
 import Weft.Internal.Core.Ring (popRing)
-import Weft.Internal.Core.Scheduler.Anonymous
 import Weft.Internal.Core.Scheduler.Fork
 import Weft.Internal.Core.Scheduler.Fuel
 import Weft.Internal.Core.Scheduler.State
-import Weft.Internal.Core.Scheduler.Strays
 import Weft.Internal.Core.Scheduler.Takeover
-import Weft.Internal.Core.Self
 import Weft.Internal.Core.Standing (samePointer)
 import Weft.Internal.Core.SystemCall (SystemCall (..))
 import Weft.Internal.Core.Trace
-import Weft.Internal.Data.Cell (readCell, writeCell)
+import Weft.Internal.Data.Cell (Cell, readCell, writeCell)
 import Weft.Internal.Data.Conditional
 import Weft.Internal.Os.Control
 import Weft.Internal.Os.Masked
@@ -70,8 +65,7 @@ import Weft.Internal.Os.Masked
 -- Note [User code and the worker]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
 -- User code is what forcing a trace evaluates, and what an `Effect` does. It may take any time.
--- Everything else (the queue, the kernel, an operation) touches the worker's state, is our own, and is
--- short.
+-- All else (the queue, the kernel, an operation) touches the worker's state, is our own, and is short.
 --
 -- The rule: user code runs between 'enterUser' and 'leaveUser', and touches nothing of the worker. When
 -- 'leaveUser' says that the worker was taken over meanwhile, the thread goes to the worker's inbox with
@@ -98,9 +92,8 @@ sliced :: Scheduler -> Int -> IO () -> IO Bool
 sliced s dispatches begin = do
   start <- readCounter s Dispatches
   writePrimArray (schedulerCounters s) (fromEnum SliceEnd) (start + dispatches)
-  -- An exception that comes out of a step belongs to the current thread. The fuel that this had left is
-  -- lost with its stack, so each exception of a slice leaves less: one that fails and recovers without
-  -- end goes to the end of the queue.
+  -- An exception that comes out of a step is the current thread's. Its fuel is lost with its stack, so each
+  -- exception of a slice leaves less: one that fails and recovers without end goes to the end of the queue.
   let go !raised action =
         try action >>= \case
           Right () -> pure ()
@@ -110,7 +103,7 @@ sliced s dispatches begin = do
             writeMutVar (schedulerUnentered s) Parked
             let fuel = schedulerFuel s - cost * raised
                 -- It was meant for no running thread: Note [Strays] in
-                -- "Weft.Internal.Core.Scheduler.Strays".
+                -- "Weft.Internal.Core.Scheduler.Takeover".
                 (stray, rest) = case unentered of
                   Parked -> (False, Throw e)
                   _ -> (True, if overflown e then Throw e else unentered)
@@ -171,20 +164,18 @@ dispatched s n tcb = do
 
 -- Note [What a step carries]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~
--- A node costs some 70 instructions, so it matters which values 'step' has at hand and saves
--- around the next segment of the thread: the scheduler, the control block, the fuel.
+-- A node costs some 70 instructions, so it matters which values 'step' has at hand and saves around the next
+-- segment of the thread: the scheduler, the control block, the fuel.
 --
 --   * All three are evaluated when they are passed (the bangs, and -fworker-wrapper-cbv): a
 --     test whose answer may be a thunk would save everything on the stack.
---   * The parts of the scheduler stay inside it, but for the carrier's line. A function here that
---     'step' calls and that takes the scheduler apart is OPAQUE, or GHC would pass it the parts
---     and read those before the loop. All else that is not inlined is NOINLINE, so that its
---     arguments are passed evaluated.
+--   * The parts of the scheduler stay inside it, but for the carrier's line. A function that 'step'
+--     calls and that takes the scheduler apart is OPAQUE, or GHC would pass it the parts and read
+--     those before the loop. All else that is not inlined is NOINLINE, so that its arguments are
+--     passed evaluated. Rare cases, and those that wait, are such functions.
 --   * Nothing is floated out of the loop (-fno-full-laziness), for the same reason.
---   * Rare cases, and those that wait, are functions of their own, which end in 'step' or 'next'.
 
--- | Run the current thread from this node on, which counts as fuel (at least 1). See Note [What a step
--- carries].
+-- | Run the current thread from this node on, with fuel of at least 1. Note [What a step carries].
 step :: Scheduler -> Tcb -> Trace -> Int -> IO ()
 step !s = run
   where
@@ -195,27 +186,26 @@ step !s = run
       Effect io -> again >> performed tcb io >>= \t -> run tcb t (fuel - 1)
       Yield k -> unlessCancelled tcb fuel (toTheEnd s tcb k)
       Perform op p k -> case op of
-        Plain operation -> looking tcb operation p k fuel $ \_ -> performs s operation p k fuel
-        Hold word operation -> looking tcb operation p k fuel $ \n -> do
+        Plain operation -> looking notCondemned tcb operation p k fuel $ performs s operation p k fuel
+        -- It needs a number.
+        Hold word operation -> looking unhindered tcb operation p k fuel $ do
+          let Identity n _ = tcbIdentity tcb
           found <- readPrimVar word
           if found == 0 then writePrimVar word (2 * n) >> go tcb (k ()) fuel else performs s operation p k fuel
-        -- It does not look.
-        LetGo word operation -> case tcbIdentity tcb of
-          Nobody -> performs s operation p k fuel
-          Identity n _ -> do
-            found <- readPrimVar word
-            if found == 2 * n then writePrimVar word 0 >> go tcb (k ()) fuel else performs s operation p k fuel
-        TakeOut slot operation -> looking tcb operation p k fuel $ \_ -> readCell slot $ \case
+        -- It does not look. (Without a number a thread holds none.)
+        LetGo word operation -> do
+          let Identity n _ = tcbIdentity tcb
+          found <- readPrimVar word
+          if found == 2 * n then writePrimVar word 0 >> go tcb (k ()) fuel else performs s operation p k fuel
+        TakeOut slot operation -> looking notCondemned tcb operation p k fuel $ readCell slot $ \case
           Full a -> writeCell slot Empty >> go tcb (k a) fuel
           _ -> performs s operation p k fuel
-        PutIn slot operation -> looking tcb operation p k fuel $ \_ -> readCell slot $ \case
+        PutIn slot operation -> looking notCondemned tcb operation p k fuel $ readCell slot $ \case
           Empty -> writeCell slot (Full p) >> go tcb (k ()) fuel
           _ -> performs s operation p k fuel
-      Call _ request k -> case tcbIdentity tcb of
-        Nobody -> ask s tcb request k fuel
-        Identity _ status -> unlessCondemned tcb status fuel (ask s tcb request k fuel)
-      Leave k a -> replace tcb leaveFrame (k a) fuel
-      Catch body handler -> replace tcb (\st -> st {stateFrames = HandlerFrame handler (stateMasking st) (stateFrames st)}) (body ()) fuel
+      Call _ request k -> unlessCancelled tcb fuel (ask s tcb request k fuel)
+      Leave k a -> leaves s tcb k a fuel
+      Catch body handler -> catches s tcb body handler fuel
       Throw e -> raise s tcb e (fuel - 1)
       -- A thread that is to end forks no more: Note [The end of a run] in "Weft.Internal.Run.Ending".
       Fork options child k -> unlessCancelled tcb fuel $ case options of
@@ -225,40 +215,37 @@ step !s = run
       Done -> ended s tcb
       Enter io -> enters s tcb trace io fuel
 
-    -- A fast case, given the thread's number, if no cancellation is on its way.
-    looking :: Tcb -> Behaviour p a -> p -> (a -> Trace) -> Int -> (Int -> IO ()) -> IO ()
-    looking tcb operation p k fuel fast = case tcbIdentity tcb of
-      Nobody -> performs s operation p k fuel
-      Identity n status -> ifM (notCondemned status) (fast n) (performCondemned s tcb operation p k fuel)
+    -- The usual case, unless a cancellation is on its way.
+    looking :: (Cell Status -> IO Bool) -> Tcb -> Behaviour p a -> p -> (a -> Trace) -> Int -> IO () -> IO ()
+    looking free tcb operation p k fuel usual =
+      ifM (free (identityStatus (tcbIdentity tcb))) usual (performCondemned s tcb operation p k fuel)
     {-# INLINE looking #-}
 
-    unlessCancelled tcb fuel act = case tcbIdentity tcb of
-      Nobody -> act
-      Identity _ status -> unlessCondemned tcb status fuel act
-
     -- A cancelled thread stops at its next system call.
-    unlessCondemned tcb status fuel act =
-      ifM (notCondemned status) act (cancelledNow tcb >>= maybe act (\e -> raise s tcb e fuel))
+    unlessCancelled tcb fuel act =
+      ifM (notCondemned (identityStatus (tcbIdentity tcb))) act (cancelledNow tcb >>= maybe act (\e -> raise s tcb e fuel))
 
     -- Go on with the next node, which is not evaluated before its turn.
     go tcb trace fuel = again >> run tcb trace (fuel - 1)
 
     again = enterUser (lineOf s)
 
-    -- Go on with a changed control block.
-    replace (Tcb identity state) change trace fuel = do
-      let !tcb = Tcb identity (change state)
-      isNow s tcb
-      go tcb trace fuel
-
 toTheEnd :: Scheduler -> Tcb -> Resume -> IO ()
 toTheEnd !s !tcb k = push (schedulerQueue s) Yielded tcb k >> next s
 {-# NOINLINE toTheEnd #-}
 
--- | Store the current thread's new control block.
-isNow :: Scheduler -> Tcb -> IO ()
-isNow !s !tcb = become (schedulerHere s) tcb
-{-# OPAQUE isNow #-}
+leaves :: Scheduler -> Tcb -> (a -> Trace) -> a -> Int -> IO ()
+leaves !s (Tcb identity state) k a !fuel = goesOnAs s (Tcb identity (leaveFrame state)) (k a) fuel
+{-# NOINLINE leaves #-}
+
+catches :: Scheduler -> Tcb -> Resume -> (SomeException -> Trace) -> Int -> IO ()
+catches !s (Tcb identity st) body handler !fuel =
+  goesOnAs s (Tcb identity st {stateFrames = HandlerFrame handler (stateMasking st) (stateFrames st)}) (body ()) fuel
+{-# NOINLINE catches #-}
+
+-- | Go on with a changed control block.
+goesOnAs :: Scheduler -> Tcb -> Trace -> Int -> IO ()
+goesOnAs s !tcb trace fuel = become (schedulerHere s) tcb >> enterUser (lineOf s) >> step s tcb trace (fuel - 1)
 
 ended :: Scheduler -> Tcb -> IO ()
 ended !s !tcb = do
@@ -304,7 +291,7 @@ performCondemned !s !tcb !operation p k !fuel = do
   case cancelled of
     Just e -> raise s tcb e fuel
     Nothing -> performs s operation p k fuel
-{-# NOINLINE performCondemned #-}
+{-# OPAQUE performCondemned #-}
 
 ask :: Scheduler -> Tcb -> SystemCall a -> (a -> Trace) -> Int -> IO ()
 ask !s !tcb request k !fuel = case schedulerAnswer s of
@@ -319,7 +306,7 @@ forksAnonymous !s !tcb child k !fuel = do
   parent <- numbered s tcb
   forkAnonymous s parent child
   enterUser (lineOf s)
-  step s parent (k (ThreadId Nobody)) (fuel - 1)
+  step s parent (k (ThreadId nobody)) (fuel - 1)
 {-# NOINLINE forksAnonymous #-}
 
 forks :: Scheduler -> Tcb -> ForkOptions -> Resume -> (ThreadId -> Trace) -> Int -> IO ()
@@ -353,7 +340,7 @@ raise s (Tcb identity state) e fuel = go (stateFrames state) (stateMasking state
     go frames masking = case frames of
       MaskFrame outer rest -> go rest outer
       HandlerFrame handler outer rest -> do
-        let !tcb = Tcb identity state {stateFrames = MaskFrame outer rest, stateMasking = max MaskedInterruptible masking}
+        let !tcb = Tcb identity state {stateFrames = MaskFrame outer rest, stateMasking = handlerMasking masking}
         become (schedulerHere s) tcb
         enterUser (lineOf s)
         step s tcb (handler e) fuel
@@ -362,8 +349,7 @@ raise s (Tcb identity state) e fuel = go (stateFrames state) (stateMasking state
         become (schedulerHere s) tcb
         enterUser (lineOf s)
         step s tcb lastWords fuel
-    -- To evaluate an exception is code of the user, and so is the report of one that is not handled:
-    -- its last effect.
+    -- To evaluate an exception is code of the user, and so is its report: its last effect.
     lastWords = Effect (pure $! if silent then Done else internally (\_ _ -> reported <$ bump s Uncaught 1))
     reported = unThread (myself >> self) (\own -> Effect (Done <$ schedulerUncaught s own e))
     silent = case fromException e of

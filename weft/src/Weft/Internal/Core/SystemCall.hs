@@ -1,9 +1,8 @@
 {-# LANGUAGE GADTs #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | The requests of threads to the outside world, as data. The vocabulary between threads and
--- kernels. A 'SystemCall' is inert, and first-order data wherever it can be, so that a dump can print
--- what a thread waits for and a simulator can answer it.
+-- | The requests of threads to the outside world, which kernels answer. First-order data wherever they can
+-- be, so that a dump can print what a thread waits for and a simulator can answer it.
 module Weft.Internal.Core.SystemCall
   ( -- * System calls
     SystemCall (..),
@@ -14,17 +13,9 @@ module Weft.Internal.Core.SystemCall
     More (..),
 
     -- * What they are about
-    Socket (..),
     File (..),
     Pipe (..),
-    Buffer (..),
-    Intake (..),
-    Arrival (..),
-    newIntake,
-    intakeOffset,
-    takeIn,
-    intakeSince,
-    setIntakeSince,
+    module Weft.Internal.Core.Standing,
     ShutdownHow (..),
     OpenMode (..),
     OpenFlags (..),
@@ -54,8 +45,7 @@ import Data.Typeable (Typeable)
 import Data.Word (Word64)
 import Foreign.C.Types (CInt)
 import Network.Socket (AddrInfo, Family, HostName, ServiceName, SockAddr, SocketOption, SocketType)
-import Weft.Internal.Core.Intake
-import Weft.Internal.Core.Standing (Arrival (..))
+import Weft.Internal.Core.Standing hiding (Kept (..), Place (..), samePointer, sameThread, waitAgain)
 import Weft.Internal.Data.Time (Instant (..))
 import Weft.Internal.Os.Descriptor (Descriptor)
 

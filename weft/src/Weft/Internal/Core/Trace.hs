@@ -1,14 +1,9 @@
 {-# LANGUAGE GADTs #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | Threads and their traces. 'Thread' is the view of the programmer, 'Trace' the view of the
--- scheduler: a thread is a function in continuation-passing style whose result is the lazy tree of
--- its system calls (Claessen 1999; Li & Zdancewic 2007, section 3). Everything here is pure;
--- "Weft.Internal.Core.Scheduler" runs traces.
---
--- This module passes on the node for what the library does for itself
--- ("Weft.Internal.Core.Primitive"), what a scheduler keeps for a thread ("Weft.Internal.Core.Tcb"),
--- and what a thread sees of its worker ("Weft.Internal.Core.Home").
+-- | Threads and their traces. 'Thread' is the view of the programmer, 'Trace' the view of the scheduler: a
+-- thread is a function in continuation-passing style whose result is the lazy tree of its system calls
+-- (Claessen 1999; Li & Zdancewic 2007, section 3). All of it is pure; "Weft.Internal.Core.Scheduler" runs it.
 module Weft.Internal.Core.Trace
   ( -- * Threads
     Thread (..),
@@ -30,14 +25,18 @@ module Weft.Internal.Core.Trace
     throwTrace,
     internal,
     internally,
-    self,
     under,
 
+    -- * What a thread says of itself
+    self,
+    myself,
+    changeContext,
+    effectNamed,
+    identified,
+
     -- * What they are made of
-    module Weft.Internal.Core.Context,
     module Weft.Internal.Core.Home,
     module Weft.Internal.Core.Primitive,
-    module Weft.Internal.Core.Parking,
     module Weft.Internal.Core.Tcb,
   )
 where
@@ -47,11 +46,10 @@ import Control.Monad.Catch (ExitCase (..), MonadCatch (..), MonadMask (..), Mona
 import Control.Monad.IO.Class (MonadIO (..))
 import Control.Monad.Primitive (RealWorld)
 import Data.Primitive.MutVar (MutVar)
+import Data.Text (Text)
 import GHC.Exts (oneShot)
-import GHC.Stack (CallStack, emptyCallStack)
-import Weft.Internal.Core.Context
+import GHC.Stack (CallStack, HasCallStack, callStack, emptyCallStack)
 import Weft.Internal.Core.Home
-import Weft.Internal.Core.Parking
 import Weft.Internal.Core.Primitive (Primitive)
 import Weft.Internal.Core.Primitive hiding (Behaviour (..), Primitive (..), VariableState (..), behaviourOf, onlyAlone)
 import Weft.Internal.Core.SystemCall (Arrival, Intake, SystemCall (ReceiveStanding))
@@ -129,8 +127,7 @@ toTrace :: Thread a -> Trace
 toTrace (Thread m) = m (\_ -> Done)
 {-# INLINE toTrace #-}
 
--- | The system calls of a thread, each with what follows it. Forcing a node runs the pure code up to it
--- and no further.
+-- | The system calls of a thread. Forcing a node runs the pure code up to it and no further.
 data Trace
   = -- | Run an action that does not block (@SYS_NBIO@ of Li & Zdancewic 2007). GHC has pointer tags for
     -- six nodes: the first.
@@ -227,22 +224,15 @@ internally :: (Home -> Tcb -> IO Trace) -> Trace
 internally act = unThread (internal act) id
 {-# INLINE internally #-}
 
-self :: Thread Tcb
-self = Thread (Perform readSelf ())
-{-# INLINE self #-}
-
-readSelf :: Primitive () Tcb
-readSelf = primitive (\here _ _ -> Got <$> currentTcb here) False (Unseen (newTcb Nobody rootContext))
-
-under :: Masking -> Thread a -> Thread a
+under :: MaskingState -> Thread a -> Thread a
 under masking (Thread body) = Thread (\k -> Perform enterMask masking (oneShot (\_ -> body (Leave k))))
 
 -- | Enter a masking state until the matching 'Leave'; answers the old one.
-enterMask :: Primitive Masking Masking
+enterMask :: Primitive MaskingState MaskingState
 enterMask = primitive (\here !masking _ -> currentTcb here >>= masked here masking) False (Masks Unmasked)
 
 -- | Mask until the matching 'Leave' if the thread is unmasked; answers the old state.
-maskUnlessMasked :: Primitive () Masking
+maskUnlessMasked :: Primitive () MaskingState
 maskUnlessMasked = primitive act False (Masks Unmasked)
   where
     act here _ _ = do
@@ -251,7 +241,45 @@ maskUnlessMasked = primitive act False (Masks Unmasked)
         Unmasked -> masked here MaskedInterruptible tcb
         outer -> pure (Got outer)
 
-masked :: Here -> Masking -> Tcb -> IO (Tried Masking)
+masked :: Here -> MaskingState -> Tcb -> IO (Tried MaskingState)
 masked here masking (Tcb identity state) = do
   become here (Tcb identity state {stateFrames = MaskFrame (stateMasking state) (stateFrames state), stateMasking = masking})
   pure (Got (stateMasking state))
+
+-- | The control block of this thread.
+self :: Thread Tcb
+self = Thread (Perform readSelf ())
+{-# INLINE self #-}
+
+readSelf :: Primitive () Tcb
+readSelf = primitive (\here _ _ -> Got <$> currentTcb here) False (Unseen (newTcb nobody rootContext))
+
+-- | The identity of this thread; an anonymous thread is given one.
+myself :: Thread ThreadId
+myself = Thread (Perform identify ())
+
+-- | Replace what this thread says of itself. The function must be short.
+changeContext :: (Context -> Context) -> Thread ()
+changeContext change = Thread (Perform replaceContext change)
+
+identify :: Primitive () ThreadId
+identify = primitive (\here _ _ -> Got . ThreadId . tcbIdentity <$> numberedHere here) False (Unseen (ThreadId nobody))
+
+replaceContext :: Primitive (Context -> Context) ()
+replaceContext = primitive act False (Unseen ())
+  where
+    act here change _ = do
+      Tcb identity state <- numberedHere here
+      Got () <$ become here (Tcb identity state {stateContext = change (stateContext state)})
+
+numberedHere :: Here -> IO Tcb
+numberedHere here = currentTcb here >>= identified (hereHome here)
+
+-- | The control block with a number.
+identified :: Home -> Tcb -> IO Tcb
+identified home tcb = if isNobody (tcbIdentity tcb) then homeIdentify home tcb else pure tcb
+
+-- | As 'Control.Monad.IO.Class.liftIO' (which cannot know its caller: it is a method of a class), and
+-- the report of a simulation has this name and the place of the call where it has @effect@ otherwise.
+effectNamed :: (HasCallStack) => Text -> IO a -> Thread a
+effectNamed name = effectSeen (Accesses (AccessTo 0 name Affects) callStack)

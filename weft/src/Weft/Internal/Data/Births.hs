@@ -2,7 +2,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- | When threads were numbered, nearly. Numbers are given in order, so it is enough to note now and
--- then which came next at what time. One worker owns the notes. When they are full, those go that
+-- then which came next at what time. One worker owns the notes. When they are many, those go that
 -- their neighbours imply within an eighth of their age, so every age is known with that accuracy.
 module Weft.Internal.Data.Births
   ( Births,
@@ -14,71 +14,52 @@ module Weft.Internal.Data.Births
   )
 where
 
-import Control.Monad (forM_, when)
+import Control.Monad (when)
 import Control.Monad.Primitive (RealWorld)
-import Data.Primitive.PrimArray
+import Data.IntMap.Strict (IntMap)
+import Data.IntMap.Strict qualified as IntMap
+import Data.Primitive.MutVar
 
--- | The number of notes, then pairs of the number that came next and the time, in nanoseconds.
-newtype Births = Births (MutablePrimArray RealWorld Int)
+newtype Births = Births (MutVar RealWorld Notes)
 
-newtype Notes = Notes (PrimArray Int)
+-- | The number that came next at the last note, how many notes there are, and their times by that number.
+data Notes = Notes !Int !Int !(IntMap Int)
 
--- | In notes. Thinning leaves less than 600 between ten microseconds and ten years.
-room :: Int
-room = 1024
+-- | Thinning leaves less than 600 between ten microseconds and ten years.
+most :: Int
+most = 1024
 
 newBirths :: IO Births
-newBirths = do
-  notes <- newPrimArray (1 + 2 * room)
-  Births notes <$ writePrimArray notes 0 0
+newBirths = Births <$> newMutVar (Notes 0 0 IntMap.empty)
 
 -- | Note that this number comes next at this time, unless it did at the last note.
 noteBirths :: Births -> Int -> Int -> IO ()
-noteBirths (Births notes) next now = do
-  n <- readPrimArray notes 0
-  known <- if n == 0 then pure 0 else readPrimArray notes (2 * n - 1)
+noteBirths (Births ref) next now = do
+  before@(Notes known _ _) <- readMutVar ref
   when (known /= next) $ do
-    m <- if n < room then pure n else thin notes
-    writePrimArray notes (2 * m + 1) next
-    writePrimArray notes (2 * m + 2) now
-    writePrimArray notes 0 (m + 1)
-{-# INLINE noteBirths #-}
+    let Notes _ count times = if full before then thinned before else before
+    writeMutVar ref $! Notes next (count + 1) (IntMap.insert next now times)
 
--- | Drop each note whose neighbours are no further apart than an eighth of the later one's age; the
--- first and the last stay. Answers how many are left.
-thin :: MutablePrimArray RealWorld Int -> IO Int
-thin notes = do
-  now <- timeOf (room - 1)
-  let go !kept !i
-        | i == room - 1 = move (kept + 1) i >> pure (kept + 2)
-        | otherwise = do
-            before <- timeOf kept
-            following <- timeOf (i + 1)
-            if 8 * (following - before) <= now - following
-              then go kept (i + 1)
-              else move (kept + 1) i >> go (kept + 1) (i + 1)
-  left <- go 0 1
-  -- Only if the times have no order: drop the older half.
-  if left < room then pure left else forM_ [0 .. half - 1] (\i -> move i (half + i)) >> pure half
+full :: Notes -> Bool
+full (Notes _ count _) = count >= most
+
+-- | Without notes whose neighbours are closer than an eighth of the later one's age; the ends stay.
+thinned :: Notes -> Notes
+thinned (Notes known _ times) = Notes known (length left) (IntMap.fromDistinctAscList left)
   where
-    half = room `div` 2
-    timeOf i = readPrimArray notes (2 * i + 2)
-    move to from = do
-      readPrimArray notes (2 * from + 1) >>= writePrimArray notes (2 * to + 1)
-      readPrimArray notes (2 * from + 2) >>= writePrimArray notes (2 * to + 2)
+    now = maybe 0 snd (IntMap.lookupMax times)
+    -- Only if the times have no order does thinning leave so many: drop the older half.
+    left = (\notes -> if length notes < most then notes else drop (most `div` 2) notes) (thin (IntMap.toAscList times))
+    thin = \case
+      kept : note : following : rest
+        | 8 * (snd following - snd kept) <= now - snd following -> thin (kept : following : rest)
+        | otherwise -> kept : thin (note : following : rest)
+      few -> few
 
 -- | The notes as they are now. On the worker only.
 copyBirths :: Births -> IO Notes
-copyBirths (Births notes) = Notes <$> freezePrimArray notes 0 (1 + 2 * room)
+copyBirths (Births ref) = readMutVar ref
 
 -- | The time of the first note after the birth of this thread; 'Nothing' if it is younger.
 bornBefore :: Notes -> Int -> Maybe Int
-bornBefore (Notes notes) number = search 0 n
-  where
-    n = indexPrimArray notes 0
-    search low high
-      | low >= high = if low < n then Just (indexPrimArray notes (2 * low + 2)) else Nothing
-      | indexPrimArray notes (2 * middle + 1) > number = search low middle
-      | otherwise = search (middle + 1) high
-      where
-        middle = (low + high) `div` 2
+bornBefore (Notes _ _ times) number = snd <$> IntMap.lookupGT number times

@@ -1,9 +1,8 @@
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | A map of numbers in many variables. For waits for descriptors, whose numbers are small and dense:
--- a bucket has one or two entries where one map has a path to copy, and processors change different
--- variables. The users change the buckets.
+-- | A map of numbers in many variables, for waits for descriptors, whose numbers are small and dense: a
+-- bucket has one or two entries where one map has a path to copy, and processors change different variables.
 module Weft.Internal.Data.Buckets (Buckets, newBuckets, bucketOf) where
 
 import Control.Monad.Primitive (RealWorld)

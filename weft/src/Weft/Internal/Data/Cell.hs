@@ -25,7 +25,6 @@ newCell a = IO $ \s -> case newMutVar# a s of (# s1, var #) -> (# s1, Cell var #
 -- | Read, and go on with the content.
 readCell :: forall (a :: UnliftedType) r. Cell a -> (a -> IO r) -> IO r
 readCell (Cell var) use = IO $ \s -> case readMutVar# var s of (# s1, a #) -> case use a of IO act -> act s1
-{-# INLINE readCell #-}
 
 writeCell :: forall (a :: UnliftedType). Cell a -> a -> IO ()
 writeCell (Cell var) a = IO $ \s -> case writeMutVar# var a s of s1 -> (# s1, () #)
@@ -38,11 +37,9 @@ newtype SeenIn a = SeenIn (Any :: UnliftedType)
 -- | Read, and go on with the witness for 'casCell' and the content.
 lookCell :: forall (a :: UnliftedType) r. Cell a -> (SeenIn a -> a -> IO r) -> IO r
 lookCell cell use = readCell cell (\a -> use (SeenIn (unsafeCoerce# a)) a)
-{-# INLINE lookCell #-}
 
 -- | Replace the content if it is still what was seen. A full memory barrier.
 casCell :: forall (a :: UnliftedType). Cell a -> SeenIn a -> a -> IO Bool
 casCell (Cell var) seen new = IO $ \s -> case casMutVar# (unsafeCoerce# var :: MutVar# RealWorld (SeenIn a)) seen (SeenIn (unsafeCoerce# new)) s of
   (# s1, 0#, _ #) -> (# s1, True #)
   (# s1, _, _ #) -> (# s1, False #)
-{-# INLINE casCell #-}

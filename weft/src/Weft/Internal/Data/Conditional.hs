@@ -7,13 +7,10 @@ import Control.Monad (unless, when)
 
 ifM :: (Monad m) => m Bool -> m a -> m a -> m a
 ifM condition yes no = condition >>= \b -> if b then yes else no
-{-# INLINE ifM #-}
 
 whenM, unlessM :: (Monad m) => m Bool -> m () -> m ()
 whenM condition act = condition >>= \b -> when b act
 unlessM condition act = condition >>= \b -> unless b act
-{-# INLINE whenM #-}
-{-# INLINE unlessM #-}
 
 infixr 3 &&^
 
@@ -23,5 +20,3 @@ infixr 2 ||^
 (&&^), (||^) :: (Monad m) => m Bool -> m Bool -> m Bool
 a &&^ b = ifM a b (pure False)
 a ||^ b = ifM a (pure True) b
-{-# INLINE (&&^) #-}
-{-# INLINE (||^) #-}

@@ -1,7 +1,6 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | The counters of a run, as plain values. The types only, so that everything may import them. The
--- scheduler and the worker count.
+-- | The counters of a run, as plain values. The scheduler and the worker count.
 module Weft.Internal.Data.Counters
   ( Counters (..),
     WorkerCounters (..),

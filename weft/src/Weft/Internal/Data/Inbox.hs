@@ -1,8 +1,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | The messages of other OS threads to a worker. A queue with many writers and one reader: any OS
--- thread may 'post', the owning worker 'drain's it between slices. It also decides whether a sleeping
--- worker must be woken, so that one sleep costs at most one wake-up.
+-- | The messages of other OS threads to a worker, which runs them between two slices; and whether it sleeps
+-- and must be woken, so that one sleep costs at most one wake-up.
 module Weft.Internal.Data.Inbox (Inbox, newInbox, post, drain, trySleep, awake, isAsleep) where
 
 import Control.Monad (unless)

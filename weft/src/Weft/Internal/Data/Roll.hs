@@ -3,10 +3,9 @@
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | A list of live things, cleared of dead ones now and then. Variables that each say whether they
--- are live (a thread that waits, "Weft.Internal.Core.Park"). One enters when it becomes live, and
--- need not be found when it dies: the list is swept now and then. One worker owns a roll, and one OS
--- thread at a time uses it: Note [The roll].
+-- | A list of variables that each say whether they are live (a thread that waits, "Weft.Internal.Core.Park").
+-- One enters when it becomes live, and need not be found when it dies: the list is swept now and then. One
+-- worker owns a roll, and one OS thread at a time uses it: Note [The roll].
 module Weft.Internal.Data.Roll (Roll, newRoll, enter, makeRoom, leave, tidy, living, changes, foldRoll) where
 
 import Control.Monad (when)
@@ -30,17 +29,14 @@ import Weft.Internal.Data.Cell
 --     open page   | v | v | v | ...     |     filled from the left
 --     full pages  [v v v ... v] [v v ... v]   frozen, none empty
 --
--- When the open page is full, its dead entries are dropped. If more than half of it is live it
--- becomes a full page, otherwise the rest is filled up again: so a short wait never leaves the
--- open page, and costs a 32nd of a sweep of 64 variables. The full pages are swept when there are
--- somewhat more than twice as many entries as live ones: amortized constant time for each.
+-- When the open page is full, its dead entries are dropped. If more than half of it is live it becomes a full
+-- page, otherwise the rest is filled up again: so a short wait never leaves the open page, and costs a 32nd
+-- of a sweep of 64 variables. The full pages are swept when there are somewhat more than twice as many
+-- entries as live ones: amortized constant time for each. They are frozen, so that the collector looks at
+-- them again only when they hold something younger (as in "Weft.Internal.Data.Slots").
 --
--- Invariants: whatever is live is in the roll exactly once. The entries are at most four times as
--- many as the live ones, and six pages more. A dead entry retains nothing but itself, because its
--- variable was emptied.
---
--- Full pages are frozen, so that the collector looks at them again only when they hold
--- something younger (Note [Why chunks, and why frozen ones] in "Weft.Internal.Data.Slots").
+-- Invariants: whatever is live is in the roll exactly once. The entries are at most four times as many as the
+-- live ones, and six pages more. A dead entry retains nothing but itself, because its variable was emptied.
 
 type Roll :: UnliftedType -> Type
 data Roll a = Roll
@@ -112,11 +108,9 @@ changes (Roll ints _ _) = do
 
 put :: forall (a :: UnliftedType). SmallMutableArray RealWorld Any -> Int -> Cell a -> IO ()
 put (SmallMutableArray array) (I# i) (Cell var) = IO $ \s -> case writeSmallArray# (ofVariables array) i var s of s' -> (# s', () #)
-{-# INLINE put #-}
 
 get :: forall (a :: UnliftedType). SmallMutableArray RealWorld Any -> Int -> IO (Cell a)
 get (SmallMutableArray array) (I# i) = IO $ \s -> case readSmallArray# (ofVariables array) i s of (# s', var #) -> (# s', Cell var #)
-{-# INLINE get #-}
 
 ofVariables :: forall (a :: UnliftedType). SmallMutableArray# RealWorld Any -> SmallMutableArray# RealWorld (MutVar# RealWorld a)
 ofVariables = unsafeCoerce#

@@ -3,9 +3,8 @@
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | A growable table of values addressed by small integers. For numbers that the operating system
--- gives back later (of completions, timers). One OS thread at a time uses a table. See Note [Why
--- chunks, and why frozen ones] and Note [Keys].
+-- | A growable table of values addressed by small integers, for numbers that the operating system gives back
+-- later (of completions, timers). One OS thread at a time uses a table.
 module Weft.Internal.Data.Slots
   ( Slots,
     new,
@@ -37,27 +36,23 @@ import Prelude hiding (lookup, take)
 
 -- Note [Why chunks, and why frozen ones]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
--- After a write, every minor collection scans a large boxed mutable array by cards, and a small
--- mutable array stays on the collector's list of mutable objects for life: a million values in
--- small mutable arrays of 32 cost 170 microseconds and more at every minor collection, written to
--- or not. A frozen array leaves that list as soon as it points to nothing younger. So values live
--- in chunks of 32 that are frozen but for the instant of a write: thawing puts a chunk on the
--- list (once), and the next collection takes it off. The same million then costs 1 microsecond,
--- and only written chunks are scanned.
+-- After a write, every minor collection scans a large boxed mutable array by cards, and a small mutable array
+-- stays on the collector's list of mutable objects for life: a million values in small mutable arrays of 32
+-- cost 170 microseconds and more at every minor collection, written to or not. A frozen array leaves that
+-- list as soon as it points to nothing younger. So values live in chunks of 32 that are frozen but for the
+-- instant of a write, which puts a chunk on the list until the next collection: a million cost 1 microsecond.
 --
 -- The outer array holds the chunks and is written only when the table grows.
 
 -- Note [Keys]
 -- ~~~~~~~~~~~
--- A key is a slot number (low 27 bits) and a generation (the next 33 bits): 60 bits, never
--- negative, with room for a tag beside it in 64 bits. The generation counts the insertions of the
--- whole table, not of the slot: no key returns within 2^33 insertions, the table may shrink and
--- forget a slot's history, and keys compare in the order of insertion ('before').
+-- A key is a slot number (low 27 bits) and a generation (the next 33 bits): 60 bits, never negative, with
+-- room for a tag beside it in 64 bits. The generation counts the insertions of the whole table: no key
+-- returns within 2^33 insertions, the table may shrink and forget a slot's history, and keys compare in the
+-- order of insertion ('before').
 --
--- For each slot there is one word of unboxed memory, the mark:
---   a key (not negative)   the slot is live, under this key
---   negative               the slot is free; says which free slot comes next
--- so that one comparison tells a live key from a stale one.
+-- For each slot there is one word of unboxed memory, the mark, which tells a live key from a stale one by one
+-- comparison: the key under which the slot is live, or a negative number, for the next free slot.
 
 data Slots a = Slots
   { registers :: !(MutableByteArray RealWorld),

@@ -1,7 +1,6 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | Instants and durations, in nanoseconds. Pure; reading a clock is a system call, so that a
--- simulator can answer it.
+-- | Instants and durations, in nanoseconds. Pure: reading a clock is a system call.
 module Weft.Internal.Data.Time
   ( Duration (..),
     nanoseconds,

@@ -1,9 +1,8 @@
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | The timers of one worker. For millions of sleeping threads, and for time limits that are nearly
--- always cancelled. One OS thread at a time uses a queue. Deadlines are nanoseconds of the caller's
--- clock. See Note [The heap].
+-- | The timers of one worker, for millions of sleeping threads, and for time limits that are nearly always
+-- cancelled. One OS thread at a time uses a queue. Deadlines are nanoseconds of the caller's clock.
 module Weft.Internal.Data.Timers
   ( Timers,
     new,
@@ -131,7 +130,6 @@ never = maxBound
 -- the start, so that an action that sets a due timer cannot keep the worker here.
 popExpired :: Timers a -> Int64 -> (a -> IO ()) -> IO Int
 popExpired t now act = size t >>= \n -> popAtMost n t now act
-{-# INLINEABLE popExpired #-}
 
 -- | 'popExpired' of this number of timers at most.
 popAtMost :: Int -> Timers a -> Int64 -> (a -> IO ()) -> IO Int
@@ -158,7 +156,6 @@ popAtMost most t now act = go 0 most
     done :: Int -> IO Int
     done 0 = pure 0
     done fired = fired <$ (settle t >> shrink t)
-{-# INLINEABLE popAtMost #-}
 
 -- | Fold over the pending timers with their deadlines, in any order. The function changes nothing.
 foldM :: (b -> Int64 -> a -> IO b) -> b -> Timers a -> IO b
@@ -175,12 +172,10 @@ foldM f z t = do
                 deadline <- deadlineAt m i
                 f acc deadline a >>= go (i + 1)
   go root z
-{-# INLINEABLE foldM #-}
 
 -- | Fold over the pending timers with their keys, as 'foldM'.
 foldKeysM :: (b -> TimerKey -> a -> IO b) -> b -> Timers a -> IO b
 foldKeysM f z t = Slots.foldM f z (slots t)
-{-# INLINEABLE foldKeysM #-}
 
 root :: Int
 root = 3

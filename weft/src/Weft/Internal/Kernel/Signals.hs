@@ -1,8 +1,8 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- | The system kernel's signals: the process's registry of subscriptions. GHC runs a signal's handler on a
--- thread of its own, which hands the signal to every subscription.
-module Weft.Internal.Kernel.Signals (openSignals, nextSignal, closeSignals, refusal, wasClosed) where
+-- thread of its own, which hands the signal to every subscription; that keeps it or wakes its waiting thread.
+module Weft.Internal.Kernel.Signals (openSignals, nextSignal, closeSignals, isUnheard, giveSignal, endSubscription, wasClosed) where
 
 import Control.Concurrent.MVar
 import Control.Exception (onException, toException)
@@ -30,31 +30,37 @@ openSignals :: [SignalNumber] -> IO Signals
 openSignals several = do
   let wanted = nub several
   -- GHC does not tell that the system has refused a handler.
-  for_ (filter unheard wanted) $ \n ->
+  for_ (filter isUnheard wanted) $ \n ->
     ioError (errnoToIOError ("subscribe to signal " <> show n) eINVAL Nothing Nothing)
   subscription <- Signals wanted <$> newIORef (Arrived [])
   -- One that fails undoes the others.
   subscription <$ mapM_ (modifyMVar_ registry . add subscription) wanted `onException` closeSignals subscription
   where
-    unheard n = n < 1 || n > 64 || n `elem` [Posix.sigKILL, Posix.sigSTOP]
     add subscription n known = case Map.lookup n known of
       Just (before, others) -> pure (Map.insert n (before, subscription : others) known)
       Nothing -> do
         before <- Posix.installHandler n (Posix.Catch (arrived n)) Nothing
         pure (Map.insert n (before, [subscription]) known)
 
+-- | Does the system refuse a handler for it?
+isUnheard :: SignalNumber -> Bool
+isUnheard n = n < 1 || n > 64 || n `elem` [Posix.sigKILL, Posix.sigSTOP]
+
 -- | Hand a signal out: one at a time, although each comes on a thread of its own.
 arrived :: SignalNumber -> IO ()
 arrived n = withMVar registry $ \known ->
-  for_ (Map.lookup n known) $ \(_, subscriptions) -> for_ subscriptions give
+  for_ (Map.lookup n known) $ \(_, subscriptions) -> for_ subscriptions (giveSignal n)
+
+-- | Keep a signal for a subscription, or wake the thread that waits for it.
+giveSignal :: SignalNumber -> Signals -> IO ()
+giveSignal n s = do
+  waiting <- atomicModifyIORef' (signalsState s) $ \case
+    Expected _ waiter -> (Arrived [], Just waiter)
+    Arrived kept -> (Arrived (take limit (kept <> [n])), Nothing)
+    Unsubscribed -> (Unsubscribed, Nothing)
+  -- A waiter that was cancelled in this moment does not take it.
+  for_ waiting $ \w -> deliver w (Answered n) >>= \taken -> unless taken (giveSignal n s)
   where
-    give s = do
-      waiting <- atomicModifyIORef' (signalsState s) $ \case
-        Expected _ waiter -> (Arrived [], Just waiter)
-        Arrived kept -> (Arrived (take limit (kept <> [n])), Nothing)
-        Unsubscribed -> (Unsubscribed, Nothing)
-      -- A waiter that was cancelled in this moment does not take it.
-      for_ waiting $ \w -> deliver w (Answered n) >>= \taken -> unless taken (give s)
     -- Signals that no thread takes must not fill the memory.
     limit = 1000
 
@@ -78,15 +84,20 @@ nextSignal s waiter = do
 closeSignals :: Signals -> IO ()
 closeSignals s = do
   modifyMVar_ registry $ \known -> foldr (\n act -> act >>= remove n) (pure known) (signalsWanted s)
-  atomicModifyIORef' (signalsState s) (Unsubscribed,) >>= \case
-    Expected _ waiter -> void (deliver waiter (refusal wasClosed))
-    _ -> pure ()
+  endSubscription wasClosed s
   where
     remove n known = case Map.lookup n known of
       Nothing -> pure known
       Just (before, subscriptions) -> case filter ((/= signalsState s) . signalsState) subscriptions of
         [] -> Map.delete n known <$ Posix.installHandler n before Nothing
         rest -> pure (Map.insert n (before, rest) known)
+
+-- | A thread that waits on the subscription fails for this reason, and a later one fails.
+endSubscription :: String -> Signals -> IO ()
+endSubscription why s =
+  atomicModifyIORef' (signalsState s) (Unsubscribed,) >>= \case
+    Expected _ waiter -> void (deliver waiter (refusal why))
+    _ -> pure ()
 
 wasClosed :: String
 wasClosed = "the subscription to signals was closed"

@@ -252,9 +252,7 @@ interruptAnonymous env = do
   sleepers <- Timers.foldKeysM sleeper [] (envTimers env)
   mapM_ rouse sleepers
   where
-    anonymous tcb = case tcbIdentity tcb of
-      Nobody -> stateMasking (tcbState tcb) /= MaskedUninterruptible
-      Identity {} -> False
+    anonymous tcb = isNobody (tcbIdentity tcb) && stateMasking (tcbState tcb) /= MaskedUninterruptible
     sleeper found key = \case
       WakeThread tcb resume | anonymous tcb -> pure ((key, tcb, resume) : found)
       _ -> pure found

@@ -2,10 +2,9 @@
 {-# LANGUAGE OverloadedStrings #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | All threads of a run, as they are at one moment. Each worker looks at its own threads, between
--- two slices, when the request comes through its inbox, without locks. One whose thread is stuck
--- answers when it has been taken over; of one that does not answer, only the threads that hold OS
--- threads are seen. Called on ordinary GHC threads: it waits.
+-- | All threads of a run, as they are at one moment. Each worker looks at its own threads, between two
+-- slices, without locks. One whose thread is stuck answers when it has been taken over; of one that does not
+-- answer, only the threads that hold OS threads are seen. Called on ordinary GHC threads: it waits.
 module Weft.Internal.Observe.Dump
   ( Snapshot (..),
     Entry (..),
@@ -324,8 +323,7 @@ deadlocked s = null (snapshotMissing s) && not (null threads) && all stuck threa
       IsWaiting (Suspend reason _) _ _ -> reasonEnds reason == ByThreads
       _ -> False
 
--- | The report of a deadlock by lines: the cycles of threads that wait for
--- what the next one holds, and then all threads.
+-- | By lines: the cycles of threads that wait for what the next one holds, and then all threads.
 renderDeadlock :: Snapshot -> IO [Text]
 renderDeadlock s = do
   everything <- render (`IntMap.member` byNumber) s

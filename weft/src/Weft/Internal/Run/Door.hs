@@ -1,12 +1,10 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | How the rest of the program reaches a worker. A worker's door is there before the worker is, and
--- stays when another carrier takes the worker over. This module makes the doors of a run, and answers
--- what others ask of a worker: its counters, its threads, whether it is stuck.
+-- | How the rest of the program reaches a worker, before it has started and whatever carrier it has: its
+-- messages, its counters, its threads, whether it is stuck.
 module Weft.Internal.Run.Door
   ( Door (..),
     newDoors,
-    postThrough,
     openUp,
     WorkerSettings (..),
     Worker (..),
@@ -28,11 +26,10 @@ import Data.IntMap.Strict qualified as IntMap
 import Data.Maybe (catMaybes)
 import Data.Primitive.Array
 import Data.Primitive.PrimVar
-import Weft.Internal.Core.BackOff (newBackOff)
 import Weft.Internal.Core.Guests (newGuests)
 import Weft.Internal.Core.Park (parkedCount, visitParked)
 import Weft.Internal.Core.Policy
-import Weft.Internal.Core.Retries (newRetries)
+import Weft.Internal.Core.Retries (newBackOff, newRetries)
 import Weft.Internal.Core.Ring (pushRing)
 import Weft.Internal.Core.Scheduler
 import Weft.Internal.Core.Trace
@@ -49,8 +46,7 @@ import Weft.Internal.Run.Ending
 
 -- Note [The records of a worker]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
--- The state of a worker is in a record for each owner: which threads may touch it, and for how
--- long.
+-- The state of a worker is in a record for each owner: which threads may touch it, and how long.
 --
 --   Home       all of the run, as long as it lasts: what threads, kernels and other workers
 --              may ask of the worker. A kernel has it as its 'Host'.
@@ -61,8 +57,7 @@ import Weft.Internal.Run.Ending
 --   Instance   the kernel, from its start on this worker to its end; called by the carrier
 --   Env        the system kernel alone: what its parts share on this worker
 --
--- A simulation has homes, schedulers, carriers and instances of its own, and neither doors nor
--- workers.
+-- A simulation has homes, schedulers, carriers and instances of its own, but no doors and workers.
 
 -- | How the rest of the program reaches a worker, from any OS thread: Note [The records of a worker].
 data Door = Door
@@ -137,12 +132,9 @@ readCounters doors = do
     w : _ -> (,) <$> carriersNow (schedulerCarrier (workerScheduler w)) <*> openedGauges (workerKernel (workerSettings w))
   pure (Counters each carriers gauges)
 
-postThrough :: Door -> IO () -> IO ()
-postThrough = homePost . doorHome
-
 -- | Make the worker look around, even if it sleeps.
 openUp :: Door -> IO ()
-openUp door = postThrough door (pure ())
+openUp door = homePost (doorHome door) (pure ())
 
 data WorkerSettings = WorkerSettings
   { workerIndex :: !Int,

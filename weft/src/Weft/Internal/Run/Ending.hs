@@ -1,13 +1,11 @@
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | The end of a run: every thread is cancelled and ends. When the main thread has ended, each worker
--- cancels its threads, and goes on until none is left in the whole run. Called by the worker's loop,
--- between two slices. See Note [The end of a run].
+-- | The end of a run. When the main thread has ended, each worker cancels its threads, and goes on until none
+-- is left in the whole run. Called by the worker's loop, between two slices. See Note [The end of a run].
 module Weft.Internal.Run.Ending (Ending, newEnding, endingQuiet, endThreads, countLiving) where
 
 import Control.Concurrent.MVar
-import Control.Exception (toException)
 import Control.Monad (void, when)
 import Control.Monad.Primitive (RealWorld)
 import Data.Bits ((.&.))
@@ -25,21 +23,18 @@ import Weft.Internal.Kernel
 
 -- Note [The end of a run]
 -- ~~~~~~~~~~~~~~~~~~~~~~~
--- A run whose main thread has ended is closing (`homeClosing`). Each worker then looks through its
--- threads repeatedly, because a thread can be on its way between workers, or away on its own
--- carrier, while both look. Every thread must be cancelled exactly once, or its finalizers would
--- be cut short. So it must be known which ones were:
+-- A run whose main thread has ended is closing (`homeClosing`). Each worker then looks through its threads
+-- repeatedly, because a thread can be on its way between workers, or away on its own carrier, while both
+-- look. Each must be cancelled exactly once, or its finalizers would be cut short. Which ones were is known:
 --
---   * A thread with a number: the workers share a set of these numbers. A thread numbered after
---     its worker had begun to look is left alone: a finalizer forked it and waits for it. (Or a
---     masked thread did; an unmasked one notices its own cancellation before it forks.)
---   * An anonymous thread has nothing to know it by. A ready one without a frame has no
---     finalizer and is dropped; another one is given an identity, with a negative number, which
---     says that it was cancelled. The kernel interrupts one that waits (`instanceInterrupt`), which
---     gets its negative number when its operation ends (`orClosing`). Parked threads
---     ("Weft.Internal.Core.Park") were numbered when they began to wait. One that is first asked
---     for its number now has not been cancelled: it was away, or a finalizer forked it. It
---     gets a negative number, and is cancelled with that (`numbered`).
+--   * Threads with a number: the workers share a set of these. A thread numbered after its worker had begun
+--     to look is left alone: a finalizer forked it and waits for it. (Or a masked thread did; an unmasked one
+--     notices its own cancellation before it forks.)
+--   * Anonymous threads. A ready one without a frame has no finalizer and is dropped; another one is given an
+--     identity, with a negative number, which says that it was cancelled. The kernel interrupts one that
+--     waits (`instanceInterrupt`), which gets its negative number when its operation ends (`orClosing`).
+--     Parked threads ("Weft.Internal.Core.Park") were numbered when they began to wait. One that is first
+--     asked for its number now gets a negative number, and is cancelled with that (`numbered`).
 --
 -- The run is over when as many threads have ended as were started. Both counts are read from elsewhere:
 -- ended first, started last, so that if they are equal there was a moment without threads. Two workers
@@ -112,10 +107,7 @@ sweep ending s kernel = do
       bound <- readPrimArray (endingBorn ending) ((number - 1) `mod` schedulerStride s)
       when (number > 0 && number < bound) $ do
         new <- atomicModifyMutVar' (endingSwept ending) (\seen -> if IntSet.member number seen then (seen, False) else (IntSet.insert number seen, True))
-        when new $ condemnFrom home (ThreadId (tcbIdentity tcb)) cancelling
-
-cancelling :: Cancellation
-cancelling = Cancellation (toException Cancelled) Nothing
+        when new $ cancelFrom home (ThreadId (tcbIdentity tcb))
 
 -- | Anonymous threads in the ready queue: those without frames end here, others are cancelled.
 dropAnonymous :: Scheduler -> IO ()
@@ -124,11 +116,10 @@ dropAnonymous s = readyCount s >>= go
     go :: Int -> IO ()
     go 0 = pure ()
     go n = popAny (schedulerQueue s) >>= mapM_ (\(Ready tcb resume) -> one tcb resume >> go (n - 1))
-    one tcb resume = case tcbIdentity tcb of
-      Identity {} -> push (schedulerQueue s) Yielded tcb resume
-      Nobody
-        | NoFrames <- stateFrames (tcbState tcb) -> threadDropped s
-        | otherwise -> do
-            own <- closingIdentity (schedulerHome s)
-            condemnFrom (schedulerHome s) (ThreadId own) cancelling
-            push (schedulerQueue s) Yielded tcb {tcbIdentity = own} resume
+    one tcb resume
+      | not (isNobody (tcbIdentity tcb)) = push (schedulerQueue s) Yielded tcb resume
+      | NoFrames <- stateFrames (tcbState tcb) = threadDropped s
+      | otherwise = do
+          own <- closingIdentity (schedulerHome s)
+          cancelFrom (schedulerHome s) (ThreadId own)
+          push (schedulerQueue s) Yielded tcb {tcbIdentity = own} resume

@@ -39,7 +39,7 @@ data Settings = Settings
   { -- | How many workers run threads, each on an OS thread of its own, 1 to 59. Default 'Nothing': as
     -- many as GHC has capabilities (@+RTS -N@); more raises their number. A program must not call
     -- 'Control.Concurrent.setNumCapabilities' while a run begins: GHC (9.6) hangs when two threads
-    -- raise the number at the same time. Weft's own runs may begin together.
+    -- raise the number at the same time.
     settingWorkers :: !(Maybe Int),
     -- | Answers the system calls.
     settingKernel :: !Kernel,
@@ -54,12 +54,11 @@ data Settings = Settings
     -- | How long the threads that are left at the end of the main thread may take to end, their
     -- finalizers included. Default 5 seconds. Those that take longer are reported and dropped.
     settingGrace :: !Duration,
-    -- | How many OS threads beside the workers' own there may be, at most, to take over from threads
-    -- that compute for long or block where Weft cannot see it, as in
-    -- 'Control.Concurrent.MVar.takeMVar'. They start and end on demand. Default 2,000; at most 64 for
-    -- threads that run at the moment. At the limit, or when the system has no OS thread, the worker of
-    -- the next such thread waits for it, with all of its threads. When that has lasted for half a
-    -- second 'settingReport' is told what holds the OS threads: once, until every worker has one again.
+    -- | How many OS threads beside the workers' own there may be, at most, to take over from threads that
+    -- compute for long or block where Weft cannot see it, as in 'Control.Concurrent.MVar.takeMVar'. They
+    -- start and end on demand. Default 2,000; at most 64 for threads that run at the moment. At the limit, or
+    -- when the system has no OS thread, the worker of the next such thread waits for it, with all of its
+    -- threads. When that has lasted for half a second 'settingReport' is told once what holds the OS threads.
     settingCarriers :: !Int,
     -- | How the bound OS threads of the workers are started. Default 'Control.Concurrent.forkOS'. That of
     -- another thread library must run the action on a new bound OS thread.
@@ -73,12 +72,11 @@ data Settings = Settings
     -- | Print all threads to standard error on the signal @SIGUSR1@, if the program has not
     -- installed a handler for it when the run begins. Default true.
     settingDumpSignal :: !Bool,
-    -- | Signals that end the run if the program has no handler for them when it begins, nor takes them
-    -- by "Weft.Signal". Every thread is cancelled and finalized; then 'runWith' raises
-    -- 'System.Exit.ExitFailure' with the negated number of the signal, with which GHC lets a program
-    -- end as by that signal. (Called in a thread of @forkIO@ it ends the process itself.) A second one
-    -- ends the process at once. Default: SIGTERM and SIGHUP; of SIGINT GHC makes
-    -- 'Control.Exception.UserInterrupt' in its main thread.
+    -- | Signals that end the run if the program has no handler for them when it begins, nor takes them by
+    -- "Weft.Signal". Every thread is cancelled and finalized; then 'runWith' raises 'System.Exit.ExitFailure'
+    -- with the negated number of the signal, with which GHC lets a program end as by that signal. (Called in
+    -- a thread of @forkIO@ it ends the process itself.) A second one ends the process at once. Default:
+    -- SIGTERM and SIGHUP; of SIGINT GHC makes 'Control.Exception.UserInterrupt' in its main thread.
     settingEndSignals :: ![Signal],
     -- | Record what the workers do when, into this file ('Weft.Timeline.timelineTo'). Default: no. A
     -- file that cannot be opened is an 'IOError' of the run before anything has begun.
@@ -137,7 +135,7 @@ runWith settings main' = do
   doors <- newDoors (settingPolicy settings) (quietly . settingReport settings) count
   result <- newEmptyMVar
   stopped <- newIORef False
-  deadlocks <- newDeadlockWatch
+  lastLook <- newIORef (-1)
   shared <- newWords count others
   -- Filled when the worker has stopped.
   done <- arrayFromList <$> replicateM count newEmptyMVar
@@ -147,7 +145,7 @@ runWith settings main' = do
       first = toTrace (main' >>= effect . finish . Right)
       firstTrace = Catch (\_ -> first) (\e -> Effect (Done <$ finish (Left e)))
       -- Carry a worker for as long as it is ours; the last carrier stops it. Masked: Note
-      -- [Strays] in "Weft.Internal.Core.Scheduler".
+      -- [Strays] in "Weft.Internal.Core.Scheduler.Takeover".
       carrying index worker = do
         ended <- try (carry worker)
         -- An exception that is thrown from here on ends with this thread, which remains masked.
@@ -167,7 +165,7 @@ runWith settings main' = do
       -- On a thread of its own: the monitor, which calls this, has workers to watch.
       allAsleep = void . forkIO . void . try @SomeException . unmasked $ do
         running <- startedWorkers doors
-        lookForDeadlock deadlocks homes running $ \text -> do
+        lookForDeadlock lastLook homes running $ \text -> do
           quietly (settingReport settings text)
           when (settingDeadlock settings == RaiseDeadlock) $ finish (Left (toException Deadlock))
       takeOver i owner = uninterruptibleMask_ $ do
@@ -186,7 +184,7 @@ runWith settings main' = do
           case started of
             Left e -> failed index e
             Right worker -> do
-              when (index == 0) $ startThread (workerScheduler worker) (newTcb Nobody rootContext) (\_ -> firstTrace)
+              when (index == 0) $ startThread (workerScheduler worker) (newTcb nobody rootContext) (\_ -> firstTrace)
               carrying index worker
       workerSettingsFor recorder monitor kernel index =
         WorkerSettings

@@ -1,12 +1,9 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | The unasked reports of a run to its operator, and signals. Threads that held a worker for too
--- long, deadlocks, dumps by signal, and the signals that end a run. It costs nothing until there is
--- something to look at.
+-- | The unasked reports of a run to its operator (threads that held a worker for too long, deadlocks), and
+-- signals: dumps, and the end of the run. It costs nothing until there is something to look at.
 module Weft.Internal.Run.Watch
-  ( DeadlockWatch,
-    newDeadlockWatch,
-    lookForDeadlock,
+  ( lookForDeadlock,
     watchStall,
     stillAway,
     countBlocked,
@@ -38,16 +35,11 @@ import Weft.Internal.Os.AtEnd (openDoors)
 import Weft.Internal.Os.Report (writeStderr)
 import Weft.Internal.Run.Door
 
--- | How many threads had been dispatched when we looked last.
-newtype DeadlockWatch = DeadlockWatch (IORef Int)
-
-newDeadlockWatch :: IO DeadlockWatch
-newDeadlockWatch = DeadlockWatch <$> newIORef (-1)
-
 -- | Called when all workers have slept for a while. First a look from outside; only if nothing speaks
--- against a deadlock are the workers asked for their threads, and not again before a thread has run.
-lookForDeadlock :: DeadlockWatch -> [Home] -> [Worker] -> (String -> IO ()) -> IO ()
-lookForDeadlock (DeadlockWatch lastLook) homes workers report = do
+-- against a deadlock are the workers asked for their threads, and not again before a thread has run: the
+-- variable has how many threads had been dispatched at the last look, -1 at first.
+lookForDeadlock :: IORef Int -> [Home] -> [Worker] -> (String -> IO ()) -> IO ()
+lookForDeadlock lastLook homes workers report = do
   looks <- mapM seemsStuck workers
   dispatched <- dispatches
   before <- readIORef lastLook
@@ -123,24 +115,20 @@ withDumpSignal wanted homes = handling [Posix.sigUSR1 | wanted] (const (Posix.Ca
 
 -- Note [Signals that end a run]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
--- GHC turns SIGINT into an exception in the main thread, which unwinds; other signals end the
--- process at once. We do for them what GHC does for SIGINT, but for the thread that called `run`:
--- the exception stops the run, every thread of it is cancelled, and after their end it proceeds.
+-- We do for these signals what GHC does for SIGINT, but for the thread that called `run`: an exception stops
+-- the run, every thread of it is cancelled, and after their end it proceeds.
 --
---   * The exception is ExitFailure with the negated number: GHC ends a program whose main thread
---     leaves with that by the signal itself, so that a parent process sees the same status as
---     without us.
---   * In a thread of forkIO an exception ends that thread only; the process would go on, and the
---     signal would be swallowed. There the signal ends the process when the run has ended. (We
---     take a bound thread for the main one.)
---   * Nothing is thrown to the caller when the action is over: the thrower holds the variable that
---     says so; the caller, which takes it then, can be interrupted there, by that or by anything
---     else, and takes it all the same. If the signal's exception was among the interruptions, it is
---     raised. A later signal ends the process, as it would have without us.
---   * The handlers are set and taken away uninterruptibly. That waits for GHC's table of
---     handlers, which no thread holds for longer than an access to it.
---   * The signal has its default effect again from the moment it has come. So a second one
---     ends the process at once, also where GHC does not get to run the handler.
+--   * The exception is ExitFailure with the negated number: GHC ends a program whose main thread leaves with
+--     that by the signal itself, so that a parent process sees the same status as without us.
+--   * In a thread of forkIO an exception ends that thread only, and the signal would be swallowed. There the
+--     signal ends the process when the run has ended. (We take a bound thread for the main one.)
+--   * Nothing is thrown to the caller when the action is over: the thrower holds the variable that says so;
+--     the caller, which takes it then, can be interrupted there, and takes it all the same. If the signal's
+--     exception was among the interruptions, it is raised. A later signal ends the process.
+--   * The handlers are set and taken away uninterruptibly. That waits for GHC's table of handlers, which no
+--     thread holds for longer than an access to it.
+--   * The signal has its default effect again from the moment it has come. So a second one ends the process
+--     at once, also where GHC does not get to run the handler.
 
 -- | While the action runs these signals end it, unless the program has handlers of its
 -- own. Called by the thread that the action is to be stopped in.

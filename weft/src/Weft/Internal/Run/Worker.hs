@@ -1,8 +1,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | A worker: one loop that runs ready threads and polls its kernel. Owns the loop that alternates
--- between running ready threads and polling the kernel, sleeps when there is nothing to do, and
--- shares work. On the carrier that owns the worker; all other code goes through its 'Door'.
+-- | A worker: one loop that alternates between running ready threads and polling the kernel, sleeps when
+-- there is nothing to do, and shares work. On the carrier that owns it; all other code uses its 'Door'.
 module Weft.Internal.Run.Worker
   ( startWorker,
     adoptWorker,
@@ -31,8 +30,7 @@ import Weft.Internal.Data.Births
 import Weft.Internal.Data.Conditional
 import Weft.Internal.Data.Inbox
 import Weft.Internal.Kernel
-import Weft.Internal.Observe.Timeline
-import Weft.Internal.Observe.Timeline.Recorder (recordTakeover)
+import Weft.Internal.Observe.Timeline.Recorder (recordTakeover, recordedPolls, recordedSlice)
 import Weft.Internal.Os.Control
 import Weft.Internal.Os.Report (exceptionText)
 import Weft.Internal.Os.Sys (monotonicNow)
@@ -176,21 +174,19 @@ nowAwake settings carrier = do
 
 -- Note [When threads move]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~
--- A worker that sleeps may be waiting for messages of threads that are ready here. Of two threads
--- that send each other messages one is ready and one waits, so half of the ready threads are half
--- of as many pairs: moving them parts the pairs, and from then on every message wakes an OS thread
--- on another processor, which costs more than what most threads do between two waits. Nothing
--- brings a pair together again. Hence:
+-- A worker that sleeps may be waiting for messages of threads that are ready here. Of two threads that send
+-- each other messages one is ready and one waits, so to move half of the ready threads parts the pairs, and
+-- from then on every message wakes an OS thread on another processor, which costs more than what most threads
+-- do between two waits. Nothing brings a pair together again. Hence:
 --
 --   A thread that has waited at its worker moves only if the threads there compute, or if none has
 --   been parked or woken since a poll that found nothing.
 --
--- So threads move that were forked, or yielded: if the last poll found nothing, and since then none
--- was parked nor woken, that is all that are ready; otherwise, those that have not waited at this
--- worker. And threads move when they compute: when a dispatch of the last slice took longer than
--- waking a worker does, or when all that are ready, at that rate, would keep this worker busy for
--- a time beside which moving them is nothing. Two slices in a row must say so: a collection, or an
--- OS thread that the system holds up, makes one slice look long.
+-- So threads move that were forked, or yielded: all that are ready if none was parked nor woken since a poll
+-- that found nothing, and otherwise those that have not waited at this worker. And threads move when they
+-- compute: when a dispatch of the last slice took longer than waking a worker does, or when all that are
+-- ready, at that rate, would keep this worker busy for a time beside which moving them is nothing. Two slices
+-- in a row must say so: a collection, or an OS thread that the system holds up, makes one look long.
 
 -- | Given the nanoseconds that a slice took, its dispatches, and the number of ready threads: do
 -- these compute? The bounds are some time that waking a worker takes, and fifty times as long.
@@ -238,4 +234,4 @@ shareWork settings scheduler !before !ready
       unless (null moved) $ do
         for_ moved (\(Ready tcb _) -> moveTo (doorHome there) (tcbIdentity tcb))
         tally scheduler Shared (length moved)
-        postThrough there (for_ moved (\(Ready tcb resume) -> push (doorQueue there) Started tcb resume))
+        homePost (doorHome there) (for_ moved (\(Ready tcb resume) -> push (doorQueue there) Started tcb resume))

@@ -18,28 +18,22 @@ import Data.IntMap.Strict (IntMap)
 import Data.IntMap.Strict qualified as IntMap
 import Data.Primitive.MutVar
 import Data.Text (Text)
-import Weft.Internal.Core.Atomic
-import Weft.Internal.Core.Park
 import Weft.Internal.Core.Trace
 import Weft.Internal.Sync
 
 -- Note [Arrivals]
 -- ~~~~~~~~~~~~~~~
--- A barrier opens for exactly its number of threads: a thread whose wait is cancelled has not
--- arrived, and a thread that was counted continues. So the state decides between a
--- cancellation and the last arrival, not, as elsewhere, the taking of the waiter: a cancelled
--- thread must first remove itself from the arrivals ('waitDecided'), and the thread that
--- empties them answers each.
---
--- If the waiter decided, the last thread could arrive on one worker while another thread is
--- cancelled on a second and not yet uncounted: the barrier would open with one too few, and the
--- cancelled thread, arriving again, would wait for a round that the others have finished.
+-- A barrier opens for exactly its number of threads: one whose wait is cancelled has not arrived, and one
+-- that was counted continues. So the state decides between a cancellation and the last arrival, not, as
+-- elsewhere, the taking of the waiter: a cancelled thread must first remove itself from the arrivals
+-- ('waitDecided'), and the thread that empties them answers each. If the waiter decided, the last thread
+-- could arrive on one worker while another thread is cancelled on a second and not yet uncounted: the barrier
+-- would open with one too few, and the cancelled thread, arriving again, would wait for a finished round.
 
 -- | Where threads wait for each other.
 data Barrier = Barrier !Int !(MutVar RealWorld BarrierState) !BlockedOn
 
--- | The number of the next arrival, how many have arrived since the barrier was open
--- last, and they themselves, by their numbers.
+-- | The number of the next arrival, how many have arrived in this round, and they, by their numbers.
 data BarrierState = BarrierState !Int !Int !(IntMap (ParkedThread () Int))
 
 -- | A barrier for the given number of threads.
@@ -61,27 +55,24 @@ newBarrierNamed text n = do
 -- first, n - 1 for the last, which does not wait. Cancellable while it waits; a thread that is
 -- cancelled before all have arrived has not arrived.
 arrive :: Barrier -> Thread Int
-arrive (Barrier size state blockedOn) = attempt (using "arrive at" blockedOn) $ \home tcb k -> do
-  opened <- openIfLast home
-  if opened then pure (Got (size - 1)) else waitDecided home tcb blockedOn () k (join home)
+arrive (Barrier size state blockedOn) = attempt (using "arrive at" blockedOn) $ \home tcb k ->
+  ifM (openIfLast home) (pure (Got (size - 1))) (waitDecided home tcb blockedOn () k (join home))
   where
     -- If all others have arrived: let them go.
     openIfLast here = look state $ \seen (BarrierState next n arrived) ->
       if n < size - 1
         then pure False
-        else do
-          ours <- swapFor here state seen (BarrierState next 0 IntMap.empty)
-          if ours then True <$ zipWithM_ (answer here) (IntMap.elems arrived) [0 ..] else openIfLast here
-    join here waiter = do
-      opened <- openIfLast here
-      if opened
-        then pure False <$ answer here waiter (size - 1)
-        else look state $ \seen (BarrierState next n arrived) -> do
-          ours <-
-            if n < size - 1
-              then swapFor here state seen (BarrierState (next + 1) (n + 1) (IntMap.insert next waiter arrived))
-              else pure False
-          if ours then pure (leave here next) else join here waiter
+        else
+          ifM
+            (swapFor here state seen (BarrierState next 0 IntMap.empty))
+            (True <$ zipWithM_ (answer here) (IntMap.elems arrived) [0 ..])
+            (openIfLast here)
+    join here waiter =
+      ifM (openIfLast here) (pure False <$ answer here waiter (size - 1)) . look state $ \seen (BarrierState next n arrived) ->
+        ifM
+          (pure (n < size - 1) &&^ swapFor here state seen (BarrierState (next + 1) (n + 1) (IntMap.insert next waiter arrived)))
+          (pure (leave here next))
+          (join here waiter)
     -- False: all have arrived meanwhile.
     leave here number = changing here state $ \s@(BarrierState next n arrived) ->
       if IntMap.member number arrived

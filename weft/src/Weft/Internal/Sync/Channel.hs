@@ -2,8 +2,7 @@
 {-# OPTIONS_GHC -O2 -fno-spec-constr #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | How "Weft.Channel" works. The states of a channel and its operations: Note [Synchronization] in
--- "Weft.Internal.Sync".
+-- | How "Weft.Channel" works: Note [Synchronization] in "Weft.Internal.Sync".
 module Weft.Internal.Sync.Channel
   ( Channel (..),
     ChannelState (..),
@@ -25,18 +24,14 @@ module Weft.Internal.Sync.Channel
 where
 
 import Control.Exception (ErrorCall (..), Exception (..), toException)
-import Control.Monad (unless, when)
+import Control.Monad (when)
 import Control.Monad.Catch (throwM)
 import Control.Monad.Primitive (RealWorld)
 import Data.Primitive.MutVar
 import Data.Text (Text)
-import Weft.Internal.Core.Atomic
-import Weft.Internal.Core.Park
 import Weft.Internal.Core.Trace
-import Weft.Internal.Data.Conditional
 import Weft.Internal.Sync
 import Weft.Internal.Sync.Choice
-import Weft.Internal.Sync.WaitQueue
 
 -- | A queue of values.
 data Channel a = Channel
@@ -45,11 +40,10 @@ data Channel a = Channel
     channelRoom :: {-# UNPACK #-} !Int,
     channelSend :: !(Primitive a ()),
     channelReceive :: !(Primitive () (Maybe a)),
-    channelNames :: ChannelNames
+    channelName :: !Name,
+    -- | The objects of waits to send and to receive. Made when needed first.
+    blockedSend, blockedReceive :: BlockedOn
   }
-
--- | Its name, and the objects of waits to send and to receive. Made when needed first.
-data ChannelNames = ChannelNames {channelName :: !Name, blockedSend, blockedReceive :: !BlockedOn}
 
 instance Eq (Channel a) where
   a == b = channelState a == channelState b
@@ -100,14 +94,15 @@ make :: Home -> Text -> Int -> IO (Channel a)
 make home text room = do
   name <- newName home text
   state <- newShared (Holding 0 [] [])
-  let names = ChannelNames name (waiting "channel" name "to send") (waiting "channel" name "to receive")
-      c =
+  let c =
         Channel
           state
           room
-          (primitive (sendAct c) True (using "send to" (blockedSend names)))
-          (primitive (receiveAct c) True (using "receive from" (blockedReceive names)))
-          names
+          (primitive (sendAct c) True (using "send to" (blockedSend c)))
+          (primitive (receiveAct c) True (using "receive from" (blockedReceive c)))
+          name
+          (waiting "channel" name "to send")
+          (waiting "channel" name "to receive")
   pure c
 
 -- | Send a value; wait while there is no room. Cancellable while it waits; a cancelled
@@ -120,18 +115,18 @@ send c = Thread . Perform (channelSend c)
 
 sendAct :: Channel a -> Here -> a -> Resume -> IO (Tried ())
 sendAct c = \here a k -> look (channelState c) $ \seen -> \case
-  Holding n front back | n < channelRoom c -> do
-    ours <- swapFor (hereHome here) (channelState c) seen (Holding (n + 1) front (a : back))
-    if ours then pure (Got ()) else sendLater c here a k
+  Holding n front back
+    | n < channelRoom c ->
+        ifM (swapFor (hereHome here) (channelState c) seen (Holding (n + 1) front (a : back))) (pure (Got ())) (sendLater c here a k)
   _ -> sendLater c here a k
 {-# INLINE sendAct #-}
 
 sendLater :: Channel a -> Here -> a -> Resume -> IO (Tried ())
-sendLater c@Channel {channelState = var, channelNames = names} here a k =
+sendLater c@Channel {channelState = var} here a k =
   sendNow c home a park (pure (Instead (throwTrace (closed c)))) (pure (Got ()))
   where
     home = hereHome here
-    park = currentTcb here >>= \tcb -> waitFor home tcb (blockedSend names) a k queueUp
+    park = currentTcb here >>= \tcb -> waitFor home tcb (blockedSend c) a k queueUp
     join waiter =
       sendNow c home a (queueUp waiter) (pure () <$ refuse home waiter (toException (closed c))) (pure () <$ answer home waiter ())
     queueUp waiter = queueToSend c home waiter (pure (leaveCrowded var home)) (join waiter)
@@ -150,13 +145,12 @@ leaveCrowded var here = leave
     leave = look var $ \seen -> \case
       Crowded n front back senders -> do
         left <- afterRemoval senders
-        ours <- swapFor here var seen (if isEmpty left then Holding n front back else Crowded n front back left)
-        unless ours leave
+        unlessM (swapFor here var seen (if isEmpty left then Holding n front back else Crowded n front back left)) leave
       Busy -> relax >> leave
       _ -> pure ()
 
 closed :: Channel a -> ChannelClosed
-closed = ChannelClosed . describeName "channel" . channelName . channelNames
+closed = ChannelClosed . describeName "channel" . channelName
 
 -- | Send if there is room; what to do if there is none, if it is closed, and if it was sent.
 sendNow :: Channel a -> Home -> a -> IO r -> IO r -> IO r -> IO r
@@ -189,18 +183,17 @@ receive c = Thread (Perform (channelReceive c) ())
 
 receiveAct :: Channel a -> Here -> () -> (Maybe a -> Trace) -> IO (Tried (Maybe a))
 receiveAct c = \here _ k -> look (channelState c) $ \seen -> \case
-  Holding n (a : front) back -> do
-    ours <- swapFor (hereHome here) (channelState c) seen (Holding (n - 1) front back)
-    if ours then pure (Got (Just a)) else receiveLater c here k
+  Holding n (a : front) back ->
+    ifM (swapFor (hereHome here) (channelState c) seen (Holding (n - 1) front back)) (pure (Got (Just a))) (receiveLater c here k)
   _ -> receiveLater c here k
 {-# INLINE receiveAct #-}
 
 receiveLater :: Channel a -> Here -> (Maybe a -> Trace) -> IO (Tried (Maybe a))
-receiveLater c@Channel {channelState = var, channelNames = names} here k =
+receiveLater c@Channel {channelState = var} here k =
   receiveNow c home park (pure (Got Nothing)) (pure . Got . Just)
   where
     home = hereHome here
-    park = currentTcb here >>= \tcb -> waitFor home tcb (blockedReceive names) () k queueUp
+    park = currentTcb here >>= \tcb -> waitFor home tcb (blockedReceive c) () k queueUp
     join waiter = receiveNow c home (queueUp waiter) (reply waiter Nothing) (reply waiter . Just)
     reply waiter a = pure () <$ answer home waiter a
     queueUp waiter = queueToReceive var home waiter (pure (leaveHungry var home)) (join waiter)
@@ -214,13 +207,9 @@ queueToReceive var home waiter joined changed = look var $ \seen -> \case
 {-# INLINE queueToReceive #-}
 
 leaveHungry :: MutVar RealWorld (ChannelState a) -> Home -> IO ()
-leaveHungry var here = leave
-  where
-    leave = look var $ \seen -> \case
-      Hungry receivers -> do
-        left <- afterRemoval receivers
-        unlessM (swapFor here var seen (if isEmpty left then Holding 0 [] [] else Hungry left)) leave
-      _ -> pure ()
+leaveHungry var here = change here var $ \case
+  Hungry receivers -> (\left -> if isEmpty left then Holding 0 [] [] else Hungry left) <$> afterRemoval receivers
+  other -> pure other
 
 -- | Receive; what to do if there is no value, if there never will be one, and with the value.
 receiveNow :: Channel a -> Home -> IO r -> IO r -> (a -> IO r) -> IO r
@@ -260,7 +249,7 @@ refill var room here = go
 --
 -- Throws 'ChannelClosed' if the channel is closed.
 trySend :: Channel a -> a -> Thread Bool
-trySend c a = attempt (using "try to send to" (blockedSend (channelNames c))) $ \home _ _ ->
+trySend c a = attempt (using "try to send to" (blockedSend c)) $ \home _ _ ->
   sendNow c home a (pure (Got False)) (pure (Instead (throwTrace (closed c)))) (pure (Got True))
 
 -- | The answer of 'tryReceive'.
@@ -274,14 +263,14 @@ data Received a
 
 -- | Receive the value that was sent first, if there is one. Never waits.
 tryReceive :: Channel a -> Thread (Received a)
-tryReceive c = attempt (using "try to receive from" (blockedReceive (channelNames c))) $ \home _ _ ->
+tryReceive c = attempt (using "try to receive from" (blockedReceive c)) $ \home _ _ ->
   receiveNow c home (pure (Got NotYet)) (pure (Got EndOfChannel)) (pure . Got . Received)
 
 -- | Close the channel. Receivers get the values that were sent before, and then 'Nothing', those
 -- that wait at once. Senders fail, those that wait too. Closing again does nothing. Neither waits
 -- nor notices a cancellation.
 close :: Channel a -> Thread ()
-close c@Channel {channelState = var} = immediate (using "close" (blockedSend (channelNames c))) go
+close c@Channel {channelState = var} = immediate (using "close" (blockedSend c)) go
   where
     go here = look var $ \seen -> \case
       Holding _ front back -> shut here seen (front <> reverse back) (pure ())
@@ -295,24 +284,18 @@ close c@Channel {channelState = var} = immediate (using "close" (blockedSend (ch
 -- | To receive, as 'receive' does.
 onReceive :: Channel a -> Choice (Maybe a)
 onReceive c@Channel {channelState = var} =
-  choiceOf (blockedReceive (channelNames c)) "receive from" (\home none use -> receiveNow c home none (use Nothing) (use . Just)) () (queueToReceive var) (leaveHungry var)
+  choiceOf (blockedReceive c) "receive from" (\home -> receiveNow c home (pure Later) (pure (Got Nothing)) (pure . Got . Just)) () (queueToReceive var) (leaveHungry var)
 
 -- | To send this value, as 'send' does. If another is chosen, it was not sent.
 --
 -- 'Weft.Select.select' throws 'ChannelClosed' if the channel is closed, now or while it waits.
 onSend :: Channel a -> a -> Choice ()
 onSend c@Channel {channelState = var} a =
-  Choice
-    (blockedSend (channelNames c))
-    "send to"
-    (\home -> sendNow c home a (pure Later) (pure (Instead (throwTrace (closed c)))) (pure (Got ())))
-    a
-    (\home waiter -> queueToSend c home waiter (pure (Just (leaveCrowded var))) (pure Nothing))
-    pure
+  choiceOf (blockedSend c) "send to" (\home -> sendNow c home a (pure Later) (pure (Instead (throwTrace (closed c)))) (pure (Got ()))) a (queueToSend c) (leaveCrowded var)
 
 -- | How many values wait to be received. Perhaps not any more when this returns.
 waitingValues :: Channel a -> Thread Int
-waitingValues c = immediate (using "look at" (blockedReceive (channelNames c))) (const go)
+waitingValues c = immediate (using "look at" (blockedReceive c)) (const go)
   where
     go =
       readMutVar (channelState c) >>= \case

@@ -8,22 +8,20 @@ import Control.Monad ((>=>))
 import Data.IORef
 import Data.List (intercalate)
 import GHC.Exts (oneShot)
-import Weft.Internal.Core.Park
 import Weft.Internal.Core.SystemCall (Ends (..), Reason (..), describe)
 import Weft.Internal.Core.Trace
 import Weft.Internal.Data.Cell
-import Weft.Internal.Sync (attempt)
+import Weft.Internal.Sync
 
 -- Note [Choices]
 -- ~~~~~~~~~~~~~~
 -- A thread in `select` is parked once, like any thread, in a place that is in no queue. Each
 -- choice puts another place (`OneOf`), which points to the first, into its own queue. To answer
 -- one, a thread claims the first, in the usual atomic step. So exactly one choice happens, and a
--- value has one receiver: if the claim fails, the value stays where it was, as after a
--- cancellation.
+-- value has one receiver: if the claim fails, the value stays where it was.
 --
--- `select` tries the choices in the order of the list, parks and joins the queues in that order, and
--- once answered first leaves the others, in one node without user code in between. The races:
+-- `select` tries the choices in the order of the list, parks and joins the queues in that order, and once
+-- answered first leaves the others, without user code in between. The races:
 --
 -- (A) A queue that was joined delivers while others are being joined: that is an answer, and
 --     the thread continues when its worker reaches the end of the node.
@@ -34,7 +32,7 @@ import Weft.Internal.Sync (attempt)
 -- (C) A cancellation claims the place like an answer: either nothing was taken, or the thread
 --     continues with what it got and is cancelled at its next system call.
 -- (D) A thread leaves a queue late, after its answer. Its entry is a tombstone until then
---     (Note [Tombstones] in "Weft.Internal.Sync.WaitQueue").
+--     (Note [Tombstones] in "Weft.Internal.Sync").
 --
 -- Two threads in `select` never need to claim each other: a channel never has both senders and
 -- receivers that wait.
@@ -63,20 +61,18 @@ instance Functor Choice where
 andThen :: Choice a -> (a -> Thread b) -> Choice b
 andThen (Choice blockedOn verb try offer join use) next = Choice blockedOn verb try offer join (use >=> next)
 
--- | A choice of an object: how to try (what to do if it must wait, and with the result), what is
--- offered, how to join those that wait (what to do then, and if the state has changed) and to leave.
-choiceOf :: BlockedOn -> String -> (Home -> IO (Tried b) -> (b -> IO (Tried b)) -> IO (Tried b)) -> o -> (forall r. Home -> ParkedThread o b -> IO r -> IO r -> IO r) -> (Home -> IO ()) -> Choice b
+-- | A choice of an object: how to try, what is offered, how to join those that wait (what to do then, and if
+-- the state has changed) and to leave.
+choiceOf :: BlockedOn -> String -> (Home -> IO (Tried b)) -> o -> (forall r. Home -> ParkedThread o b -> IO r -> IO r -> IO r) -> (Home -> IO ()) -> Choice b
 choiceOf blockedOn verb now offer queueUp leave =
-  Choice blockedOn verb (\home -> now home (pure Later) (pure . Got)) offer (\home waiter -> queueUp home waiter (pure (Just leave)) (pure Nothing)) pure
+  Choice blockedOn verb now offer (\home waiter -> queueUp home waiter (pure (Just leave)) (pure Nothing)) pure
 
--- | Wait for the first of several choices: exactly one happens, and its result is returned; the
--- others take nothing and give nothing.
+-- | Wait for the first of several choices: exactly one happens; the others take nothing and give nothing.
 --
 -- If several are ready, the first in the list is taken. A choice that is always ready therefore
 -- starves those after it: vary the order of the list. An empty list waits for ever.
 --
--- Cancellable; a cancelled thread has taken and given nothing. Throws what the chosen operation
--- throws.
+-- Cancellable; a cancelled thread has taken and given nothing. Throws what the chosen operation throws.
 select :: [Choice a] -> Thread a
 select choices = Thread $ \k -> foldr seq (trySelect choices k) choices -- It is evaluated as user code.
 

@@ -1,7 +1,6 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | How "Weft.Condition" works. A queue of threads that hold a mutex again when they leave it: Note
--- [Synchronization] in "Weft.Internal.Sync".
+-- | How "Weft.Condition" works. A queue of threads that hold a mutex again when they leave it.
 module Weft.Internal.Sync.Condition
   ( Condition (..),
     newCondition,
@@ -18,12 +17,9 @@ import Control.Monad.Catch (catch, mask_, throwM)
 import Control.Monad.Primitive (RealWorld)
 import Data.Primitive.MutVar
 import Data.Text (Text)
-import Weft.Internal.Core.Atomic
-import Weft.Internal.Core.Park
 import Weft.Internal.Core.Trace
 import Weft.Internal.Sync
 import Weft.Internal.Sync.Mutex
-import Weft.Internal.Sync.WaitQueue
 
 -- | The queue of threads that will hold a mutex again.
 data Condition = Condition !(MutVar RealWorld (WaitQueue () ())) !BlockedOn
@@ -63,8 +59,7 @@ wait (Condition queue blockedOn) m = mask_ $ do
       releaseAs m (tcbNumber tcb) home
       pure (leaveQueue home queue)
 
--- | Wake the thread that has waited longest, if one waits. The signal is for a thread
--- that waits now; it is not kept.
+-- | Wake the thread that has waited longest, if one waits now; the signal is not kept.
 signal :: Condition -> Thread ()
 signal (Condition queue blockedOn) = immediate (using "signal" blockedOn) $ \home -> void (wakeFirst home queue ())
 

@@ -3,8 +3,7 @@
 {-# OPTIONS_GHC -O2 -fno-spec-constr #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | How "Weft.MVar" works. The states of a variable and its operations: Note [Synchronization] in
--- "Weft.Internal.Sync".
+-- | How "Weft.MVar" works: Note [Synchronization] in "Weft.Internal.Sync".
 module Weft.Internal.Sync.MVar
   ( MVar (..),
     VariableState (..),
@@ -28,15 +27,11 @@ where
 import Data.Maybe (isNothing)
 import Data.Text (Text)
 import GHC.Exts (oneShot)
-import Weft.Internal.Core.Atomic
-import Weft.Internal.Core.Park
 import Weft.Internal.Core.Primitive (Behaviour (..), Primitive (..), VariableState (..), behaviourOf, onlyAlone)
 import Weft.Internal.Core.Trace
 import Weft.Internal.Data.Cell
-import Weft.Internal.Data.Conditional
 import Weft.Internal.Sync
 import Weft.Internal.Sync.Choice
-import Weft.Internal.Sync.WaitQueue
 
 -- | A place for a value.
 data MVar a = MVar
@@ -117,12 +112,13 @@ takeAct var blockedOn forget = \here _ k -> do
     -- Most often there is no waiter yet.
     Empty
       | homeAlone home ->
-          currentTcb here >>= \tcb -> case tcbIdentity tcb of
-            Identity {} -> do
-              waiter <- takePlace home tcb blockedOn () k
-              writeCell var (One waiter)
-              untilForgotten home tcb waiter forget
-            Nobody -> takeLater var blockedOn here k
+          currentTcb here >>= \tcb ->
+            if isNobody (tcbIdentity tcb)
+              then takeLater var blockedOn here k
+              else do
+                waiter <- takePlace home tcb blockedOn () k
+                writeCell var (One waiter)
+                untilForgotten home tcb waiter forget
     _ -> takeLater var blockedOn here k
 {-# INLINE takeAct #-}
 
@@ -147,7 +143,7 @@ queueToTake var home waiter joined changed = lookCell var $ \seen -> \case
 -- | To take the value, as 'takeMVar' does.
 onTake :: MVar a -> Choice a
 onTake MVar {mvarState = var, mvarBlockedOn = blockedOn} =
-  choiceOf (blockedTake blockedOn) "take" (takeNow var) () (queueToTake var) (leaveHungry var)
+  choiceOf (blockedTake blockedOn) "take" (\home -> takeNow var home (pure Later) (pure . Got)) () (queueToTake var) (leaveHungry var)
 
 -- | Take the value if there is one; what to do if there is none, what to do with it.
 takeNow :: Cell (MVarState a) -> Home -> IO r -> (a -> IO r) -> IO r
@@ -287,7 +283,7 @@ queueToRead var home waiter joined changed = lookCell var $ \seen -> \case
 -- | To read the value, as 'readMVar' does.
 onRead :: MVar a -> Choice a
 onRead MVar {mvarState = var, mvarBlockedOn = blockedOn} =
-  choiceOf (blockedRead blockedOn) "read" (const (readNow var)) () (queueToRead var) (leaveHungry var)
+  choiceOf (blockedRead blockedOn) "read" (\_ -> readNow var (pure Later) (pure . Got)) () (queueToRead var) (leaveHungry var)
 
 readNow :: Cell (MVarState a) -> IO r -> (a -> IO r) -> IO r
 readNow var none use = again

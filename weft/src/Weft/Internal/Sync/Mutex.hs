@@ -24,15 +24,10 @@ import Data.Bits (shiftL, shiftR, (.|.))
 import Data.Primitive.MutVar
 import Data.Primitive.PrimVar
 import Data.Text (Text)
-import Weft.Internal.Core.Atomic
-import Weft.Internal.Core.Park
 import Weft.Internal.Core.Primitive (Behaviour (..), Primitive (..), onlyAlone)
-import Weft.Internal.Core.Self
 import Weft.Internal.Core.Trace
 import Weft.Internal.Data.Cell
-import Weft.Internal.Data.Conditional
 import Weft.Internal.Sync
-import Weft.Internal.Sync.WaitQueue
 
 -- Note [The word of a mutex]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~
@@ -117,21 +112,29 @@ lock m = Thread (Perform (mutexLock m) ())
 lockAct :: Mutex -> Here -> () -> Resume -> IO (Tried ())
 lockAct m = \here _ k -> do
   tcb <- currentTcb here
-  case tcbIdentity tcb of
-    Identity n _ -> do
-      let home = hereHome here
-      found <- swapWord home (mutexWord m) 0 (shiftL n 1)
-      if found == 0 then pure (Got ()) else lockLater m n found home tcb k
-    Nobody -> numberedFirst (lock m) k
+  let home = hereHome here
+  if isNobody (tcbIdentity tcb)
+    then numberedFirst (lock m) k
+    else do
+      found <- swapWord home (mutexWord m) 0 (ownWord tcb)
+      if found == 0 then pure (Got ()) else lockLater m found home tcb k
 {-# INLINE lockAct #-}
+
+-- | The word of a mutex that this thread holds and no other waits for. Without a number it holds none.
+ownWord :: Tcb -> Int
+ownWord (Tcb (Identity n _) _) = shiftL n 1
+
+-- | Is it the word of a mutex that this thread holds?
+isOwn :: Tcb -> Int -> Bool
+isOwn tcb word = word .|. 1 == ownWord tcb .|. 1
 
 -- | Ask for this thread's number, which gives it one, and go on.
 numberedFirst :: Thread a -> (a -> Trace) -> IO (Tried a)
 numberedFirst body k = pure (Instead (unThread (myself >> body) k))
 
-lockLater :: Mutex -> Int -> Int -> Home -> Tcb -> (() -> Trace) -> IO (Tried ())
-lockLater m n found home tcb k
-  | shiftR found 1 == n = pure (Instead (throwTrace (AlreadyHeld (show m))))
+lockLater :: Mutex -> Int -> Home -> Tcb -> (() -> Trace) -> IO (Tried ())
+lockLater m found home tcb k
+  | isOwn tcb found = pure (Instead (throwTrace (AlreadyHeld (show m))))
   | otherwise = waitFor home tcb (mutexBlockedOn m) () k $ \waiter -> do
       change home (mutexQueue m) (pure . enqueue waiter)
       announce m home
@@ -140,11 +143,12 @@ lockLater m n found home tcb k
 
 -- | Hold the mutex if it is free: true. Never waits; false also if this thread holds it.
 tryLock :: Mutex -> Thread Bool
-tryLock m = attempt (using "try to lock" (mutexBlockedOn m)) $ \home tcb k -> case tcbIdentity tcb of
-  Nobody -> numberedFirst (tryLock m) k
-  Identity n _ -> do
-    found <- swapWord home (mutexWord m) 0 (shiftL n 1)
-    pure (if found == 0 then Got True else Got False)
+tryLock m = attempt (using "try to lock" (mutexBlockedOn m)) $ \home tcb k ->
+  if isNobody (tcbIdentity tcb)
+    then numberedFirst (tryLock m) k
+    else do
+      found <- swapWord home (mutexWord m) 0 (ownWord tcb)
+      pure (if found == 0 then Got True else Got False)
 
 -- | Let the thread that has waited longest hold the mutex. Neither waits nor notices a cancellation.
 --
@@ -157,15 +161,13 @@ unlockAct :: Mutex -> Here -> () -> Resume -> IO (Tried ())
 unlockAct m = \here _ _ -> do
   tcb <- currentTcb here
   let home = hereHome here
-      -- A thread that has locked has a number.
-      n = tcbNumber tcb
-  found <- swapWord home (mutexWord m) (shiftL n 1) 0
-  if found == shiftL n 1 && n /= 0 then pure (Got ()) else unlockLater m n found home
+  found <- swapWord home (mutexWord m) (ownWord tcb) 0
+  if found == ownWord tcb then pure (Got ()) else unlockLater m tcb found home
 {-# INLINE unlockAct #-}
 
-unlockLater :: Mutex -> Int -> Int -> Home -> IO (Tried ())
-unlockLater m n found home
-  | n == 0 || shiftR found 1 /= n = pure (Instead (throwTrace (NotHeld (show m))))
+unlockLater :: Mutex -> Tcb -> Int -> Home -> IO (Tried ())
+unlockLater m tcb found home
+  | not (isOwn tcb found) = pure (Instead (throwTrace (NotHeld (show m))))
   | homeAlone home = Got () <$ handOverAlone m home
   | otherwise = Got () <$ handOver m home
 {-# OPAQUE unlockLater #-}
@@ -192,8 +194,7 @@ handOver m here = writePrimVar (mutexWord m) 1 >> next
               WaitOver -> next
               claimed@(Claimed _ tcb k) -> do
                 -- Before it runs. Odd even if the queue is empty now, unless no thread can join.
-                let number = shiftL (tcbNumber tcb) 1
-                writePrimVar (mutexWord m) (if homeAlone here && isEmpty rest then number else number .|. 1)
+                writePrimVar (mutexWord m) (if homeAlone here && isEmpty rest then ownWord tcb else ownWord tcb .|. 1)
                 letGo here claimed k
     free = do
       atomicWriteInt (mutexWord m) 0
@@ -209,8 +210,7 @@ handOverAlone m here = readMutVar (mutexQueue m) >>= go
           Occupied _ tcb _ _ _ k -> do
             writeCell place Vacant
             publish (mutexQueue m) rest
-            let number = shiftL (tcbNumber tcb) 1
-            writePrimVar (mutexWord m) (if isEmpty rest then number else number .|. 1)
+            writePrimVar (mutexWord m) (if isEmpty rest then ownWord tcb else ownWord tcb .|. 1)
             departed here
             homeReady here Woken tcb k
           -- A mutex is no 'Weft.Internal.Sync.Choice.Choice': its queue has no other places.

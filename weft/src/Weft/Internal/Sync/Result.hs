@@ -1,18 +1,26 @@
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | Variables that are filled once. Results of children, of races and of transactions that wait,
--- filled by a worker outside user code.
-module Weft.Internal.Sync.Result (ResultVar, newResultVar, fillResult, readResult, onResult) where
+-- | Variables that are full or empty, and that threads wait for to be full. Results of children, of
+-- races and of transactions that wait; events. Filled by a worker outside user code.
+module Weft.Internal.Sync.Result
+  ( ResultVar (..),
+    Content (..),
+    newResultVar,
+    fillResult,
+    clearResult,
+    peekResult,
+    readResult,
+    awaitResult,
+    onResult,
+  )
+where
 
 import Control.Monad.Primitive (RealWorld)
 import Data.Primitive.MutVar
-import Weft.Internal.Core.Atomic
-import Weft.Internal.Core.Park
 import Weft.Internal.Core.Trace
-import Weft.Internal.Sync (awaitIn, wakeAll)
+import Weft.Internal.Sync
 import Weft.Internal.Sync.Choice
-import Weft.Internal.Sync.WaitQueue
 
 newtype ResultVar a = ResultVar (MutVar RealWorld (Content a))
   deriving newtype (Eq)
@@ -33,13 +41,27 @@ fillResult home (ResultVar var) a =
       Empty waiters -> (Full a, Just waiters)
       full -> (full, Nothing)
 
+-- | From now on threads wait again.
+clearResult :: Home -> ResultVar a -> IO ()
+clearResult home (ResultVar var) = change home var $ \case
+  Full _ -> pure (Empty emptyQueue)
+  empty -> pure empty
+
+peekResult :: ResultVar a -> IO (Maybe a)
+peekResult (ResultVar var) = inside <$> readMutVar var
+
 inside :: Content a -> Maybe a
 inside = \case
   Full a -> Just a
   Empty _ -> Nothing
 
+-- | The value; a system call only if this waits.
 readResult :: BlockedOn -> ResultVar a -> Thread a
 readResult blockedOn (ResultVar var) = awaitIn blockedOn var inside join (\home _ -> leave var home)
+
+-- | The value; looks for a cancellation in any case. What is seen of it.
+awaitResult :: Sight a -> BlockedOn -> ResultVar a -> Thread a
+awaitResult sight blockedOn (ResultVar var) = awaitSeen sight blockedOn var inside join (\home _ -> leave var home)
 
 join :: ParkedThread () a -> Content a -> Content a
 join waiter = \case
@@ -51,9 +73,9 @@ leave var home = change home var $ \case
   Empty waiters -> Empty <$> afterRemoval waiters
   full -> pure full
 
--- | To find it full, as one of several things.
-onResult :: BlockedOn -> ResultVar a -> Choice a
-onResult blockedOn (ResultVar var) = Choice blockedOn "" now () joinIn pure
+-- | To find it full, as one of several things; the verb is for reports ('Choice').
+onResult :: BlockedOn -> String -> ResultVar a -> Choice a
+onResult blockedOn verb (ResultVar var) = Choice blockedOn verb now () joinIn pure
   where
     now _ = maybe Later Got . inside <$> readMutVar var
     joinIn home place = changing home var $ \content -> case content of

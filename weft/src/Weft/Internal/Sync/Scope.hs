@@ -1,8 +1,7 @@
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | The lifetime that owns a set of threads. Owns the state of a scope: Note [The life of a scope].
--- Called from any worker.
+-- | The lifetime that owns a set of threads: Note [The life of a scope]. Called from any worker.
 module Weft.Internal.Sync.Scope
   ( Scope,
     withScope,
@@ -27,25 +26,21 @@ import Data.IntMap.Strict qualified as IntMap
 import Data.List (partition)
 import Data.Maybe (isNothing)
 import Data.Primitive.MutVar
-import Weft.Internal.Core.Atomic (changing, freshNumber, newShared)
 import Weft.Internal.Core.Cancel
-import Weft.Internal.Core.Park
 import Weft.Internal.Core.Scheduler (ThreadExit (..))
-import Weft.Internal.Core.Self
 import Weft.Internal.Core.SystemCall (Ends (..), Reason (..), SystemCall (WorkerCount))
 import Weft.Internal.Core.Trace
-import Weft.Internal.Data.Conditional
 import Weft.Internal.Os.Report (exceptionText)
-import Weft.Internal.Sync (awaitIn)
+import Weft.Internal.Sync
 
 -- Note [The life of a scope]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~
 -- One variable holds the whole state and is changed atomically; its phases are
 --
 --   Open     takes threads.
---   Closing  takes none; its threads were cancelled. Entered when the owner's body has
---            returned and no awaited thread is left, when an exception has left the body,
---            when a thread has failed, and by 'cancelScope'. Left only for Closed.
+--   Closing  takes none; its threads were cancelled. Entered when the owner's body has returned and no
+--            awaited thread is left, when an exception has left the body, when a thread has failed, and
+--            by 'cancelScope'. Left only for Closed.
 --   Closed   has no threads. Only the owner enters it.
 --
 -- A thread is counted before it is forked (`reserve`), registers as its first act (`arrive`), masked,
@@ -186,7 +181,7 @@ closeWhenChildless :: Scope -> Thread ()
 closeWhenChildless scope = do
   closed <- internal $ \home _ -> do
     (closed, doomed) <- changing home (scopeState scope) tryClose
-    closed <$ for_ doomed (doom home)
+    closed <$ for_ doomed (cancelFrom home)
   unless closed (await Childless scope >> closeWhenChildless scope)
   where
     tryClose st
@@ -200,10 +195,7 @@ closing st = case statePhase st of
   _ -> (st, [])
 
 close :: Home -> Scope -> IO ()
-close home scope = changing home (scopeState scope) closing >>= mapM_ (doom home)
-
-doom :: Home -> ThreadId -> IO ()
-doom home t = condemnFrom home t (Cancellation (toException Cancelled) Nothing)
+close home scope = changing home (scopeState scope) closing >>= mapM_ (cancelFrom home)
 
 -- | Cancel every thread of a scope, and let no more in. Does not wait for their end, and leaves the
 -- owner's body alone ('awaitAll' there waits). From any thread; again, or after its end, it does nothing.
@@ -252,7 +244,7 @@ arrive home scope t = do
   alive <- changing home (scopeState scope) $ \st -> case statePhase st of
     Open -> (st {stateMembers = IntMap.insert (threadNumber t) t (stateMembers st)}, True)
     _ -> (st, False)
-  alive <$ unless alive (doom home t)
+  alive <$ unless alive (cancelFrom home t)
 
 -- | A system call that does nothing: an unmasked thread that was cancelled ends here.
 noticed :: Thread ()
@@ -273,7 +265,7 @@ depart scope kind failed = internal $ \home tcb -> do
   (first, woken) <- changing home (scopeState scope) step
   for_ first $ \doomed -> do
     condemnFrom home (scopeOwner scope) (Cancellation (toException (Interrupt scope)) (Just (scopeArmed scope)))
-    mapM_ (doom home) doomed
+    mapM_ (cancelFrom home) doomed
   for_ woken $ \(_, waiter) -> answer home waiter ()
 
 -- | Is this exception a failure of a thread of the scope? Not when it was cancelled,

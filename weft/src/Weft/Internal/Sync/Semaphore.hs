@@ -3,8 +3,7 @@
 {-# OPTIONS_GHC -O2 -fno-full-laziness -fno-spec-constr #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | How "Weft.Semaphore" works. The states of a semaphore and its operations: Note [Synchronization]
--- in "Weft.Internal.Sync".
+-- | How "Weft.Semaphore" works: Note [Synchronization] in "Weft.Internal.Sync".
 module Weft.Internal.Sync.Semaphore
   ( Semaphore (..),
     SemaphoreState (..),
@@ -20,26 +19,20 @@ module Weft.Internal.Sync.Semaphore
 where
 
 import Control.Exception (ErrorCall (..))
-import Control.Monad (when)
 import Control.Monad.Primitive (RealWorld)
 import Data.Primitive.MutVar
 import Data.Text (Text)
-import Weft.Internal.Core.Atomic
-import Weft.Internal.Core.Park (answer, offered, waitFor)
 import Weft.Internal.Core.Trace
-import Weft.Internal.Data.Conditional
 import Weft.Internal.Sync
-import Weft.Internal.Sync.WaitQueue
 
 -- | A number of permits.
 data Semaphore = Semaphore
   { semaphoreState :: {-# UNPACK #-} !(MutVar RealWorld SemaphoreState),
     semaphoreAcquire, semaphoreRelease :: !(Primitive Int ()),
-    semaphoreNames :: SemaphoreNames
+    semaphoreName :: !Name,
+    -- | The object of waits for one permit. Made when a thread waits.
+    blockedOnOne :: BlockedOn
   }
-
--- | Its name, and the object of waits for one permit. Made when a thread waits.
-data SemaphoreNames = SemaphoreNames {semaphoreName :: !Name, blockedOnOne :: !BlockedOn}
 
 -- | The permits that are free, and the threads that wait. Whenever the number of free permits has
 -- grown or the first in the queue has changed, 'settle' follows.
@@ -54,13 +47,13 @@ newSemaphoreNamed :: Text -> Int -> Thread Semaphore
 newSemaphoreNamed text n = internal $ \home _ -> do
   name <- newName home text
   state <- newShared (SemaphoreState n emptyQueue)
-  let names = SemaphoreNames name (waiting "semaphore" name "1 permit")
-      s =
+  let s =
         Semaphore
           state
-          (primitive (acquireAct s) True (using "acquire" (blockedOnOne names)))
-          (primitive (releaseAct s) False (using "release" (blockedOnOne names)))
-          names
+          (primitive (acquireAct s) True (using "acquire" (blockedOnOne s)))
+          (primitive (releaseAct s) False (using "release" (blockedOnOne s)))
+          name
+          (waiting "semaphore" name "1 permit")
   pure s
 
 -- | Hold one permit while a thread runs.
@@ -85,14 +78,12 @@ acquire s !n = Thread (Perform (semaphoreAcquire s) n)
 acquireAct :: Semaphore -> Here -> Int -> Resume -> IO (Tried ())
 acquireAct s = \here n k -> look (semaphoreState s) $ \seen (SemaphoreState free queue) ->
   if free >= n && n >= 0 && isEmpty queue
-    then do
-      ours <- swapFor (hereHome here) (semaphoreState s) seen (SemaphoreState (free - n) queue)
-      if ours then pure (Got ()) else acquireLater s n here k
+    then ifM (swapFor (hereHome here) (semaphoreState s) seen (SemaphoreState (free - n) queue)) (pure (Got ())) (acquireLater s n here k)
     else acquireLater s n here k
 {-# INLINE acquireAct #-}
 
 acquireLater :: Semaphore -> Int -> Here -> Resume -> IO (Tried ())
-acquireLater s@Semaphore {semaphoreState = state, semaphoreNames = names} n here k
+acquireLater s@Semaphore {semaphoreState = state} n here k
   | n < 0 = pure (Instead (throwTrace (ErrorCall "Weft.Semaphore.acquire: a negative number of permits")))
   | otherwise =
       currentTcb here >>= \tcb -> waitFor home tcb blockedOn n k $ \waiter -> do
@@ -101,7 +92,7 @@ acquireLater s@Semaphore {semaphoreState = state, semaphoreNames = names} n here
         pure leave
   where
     home = hereHome here
-    blockedOn = if n == 1 then blockedOnOne names else waiting "semaphore" (semaphoreName names) (show n <> " permits")
+    blockedOn = if n == 1 then blockedOnOne s else waiting "semaphore" (semaphoreName s) (show n <> " permits")
     leave = do
       change home state (\(SemaphoreState free queue) -> SemaphoreState free <$> afterRemoval queue)
       -- It may have been the first, and the next may want less.
@@ -109,7 +100,7 @@ acquireLater s@Semaphore {semaphoreState = state, semaphoreNames = names} n here
 
 -- | Take the given number of permits if they are free and no thread waits: true. Never waits.
 tryAcquire :: Semaphore -> Int -> Thread Bool
-tryAcquire s !n = attempt (using "try to acquire" (blockedOnOne (semaphoreNames s))) $ \home _ _ ->
+tryAcquire s !n = attempt (using "try to acquire" (blockedOnOne s)) $ \home _ _ ->
   fmap Got . changing home (semaphoreState s) $ \state@(SemaphoreState free queue) ->
     if free >= n && isEmpty queue then (SemaphoreState (free - n) queue, True) else (state, False)
 
@@ -122,9 +113,7 @@ release s !n = Thread (Perform (semaphoreRelease s) n)
 releaseAct :: Semaphore -> Here -> Int -> Resume -> IO (Tried ())
 releaseAct s = \here n _ -> look (semaphoreState s) $ \seen (SemaphoreState free queue) ->
   if isEmpty queue
-    then do
-      ours <- swapFor (hereHome here) (semaphoreState s) seen (SemaphoreState (free + n) queue)
-      if ours then pure (Got ()) else releaseLater s n (hereHome here)
+    then ifM (swapFor (hereHome here) (semaphoreState s) seen (SemaphoreState (free + n) queue)) (pure (Got ())) (releaseLater s n (hereHome here))
     else releaseLater s n (hereHome here)
 {-# INLINE releaseAct #-}
 
@@ -143,11 +132,10 @@ settle s@Semaphore {semaphoreState = state} here = look state $ \seen (Semaphore
       Just n
         | n > free -> pure ()
         | otherwise -> do
-            ours <- swapFor here state seen (SemaphoreState (free - n) rest)
-            when ours (unlessM (answer here waiter ()) (give s n here))
+            whenM (swapFor here state seen (SemaphoreState (free - n) rest)) (unlessM (answer here waiter ()) (give s n here))
             settle s here
 
 -- | How many permits are free. Perhaps not any more when this returns.
 available :: Semaphore -> Thread Int
-available s = immediate (using "look at" (blockedOnOne (semaphoreNames s))) $ \_ ->
+available s = immediate (using "look at" (blockedOnOne s)) $ \_ ->
   (\(SemaphoreState free _) -> free) <$> readMutVar (semaphoreState s)

@@ -1,10 +1,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : The bytes of a simulated file
---
--- Immutable pages of 4,096 bytes; pure. A page that was never written is absent and reads as
--- zeroes. A write copies its bytes, once.
+-- | The bytes of a simulated file. Immutable pages of 4,096 bytes; pure. A page that was never
+-- written is absent and reads as zeroes. A write copies its bytes, once.
 module Weft.Sim.Internal.Disk.Content
   ( Content (..),
     emptyContent,

@@ -1,10 +1,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : The disks of all machines, their descriptors, and operations under way
---
--- Which files are open, and how an operation takes time: all its effects happen at the event of
--- its completion.
+-- | The disks of all machines, their descriptors, and operations under way. All effects of an
+-- operation happen at the event of its completion.
 module Weft.Sim.Internal.Disk.Device
   ( -- * Disks
     Disks (..),
@@ -17,17 +14,12 @@ module Weft.Sim.Internal.Disk.Device
     noteDisk,
 
     -- * What is wrong with them
-    setDiskErrors,
-    setDiskCapacity,
-    setDiskSlowness,
+    setDisk,
 
     -- * Descriptors
     Handle (..),
     openHandle,
     withHandle,
-    refuseReal,
-    isOpenHandle,
-    lookupHandle,
     closeFile,
 
     -- * Operations
@@ -49,18 +41,15 @@ import Data.IORef
 import Data.Int (Int64)
 import Data.IntMap.Strict (IntMap)
 import Data.IntMap.Strict qualified as IntMap
-import Data.Maybe (isJust)
+import Data.Maybe (isNothing)
 import Foreign.C.Error
 import System.IO.Error (ioeSetErrorString)
 import Weft.Internal.Core.SystemCall
 import Weft.Internal.Core.Trace
 import Weft.Internal.Data.Time (Duration)
 import Weft.Internal.Os.Descriptor (Descriptor (..))
-import Weft.Sim.Internal.Conditions
+import Weft.Sim.Internal.Descriptors
 import Weft.Sim.Internal.Disk.FileSystem
-import Weft.Sim.Internal.Disk.Tree
-import Weft.Sim.Internal.Events
-import Weft.Sim.Internal.Random
 import Weft.Sim.Internal.Ticket
 import Weft.Sim.Internal.World
 
@@ -68,8 +57,7 @@ data Disks = Disks
   { disksWorld :: !World,
     -- | By the number of the machine; a disk is made at its first use.
     disksOf :: !(IORef (IntMap Disk)),
-    -- | The open files, by the number of the descriptor, which determines the machine.
-    disksHandles :: !(IORef (IntMap Handle))
+    disksHandles :: !(Table Handle)
   }
 
 data Disk = Disk
@@ -77,7 +65,9 @@ data Disk = Disk
     diskSystem :: !(IORef FileSystem),
     -- | Probabilities that reads fail, and that writes and syncs do.
     diskErrors :: !(IORef (Double, Double)),
+    -- | How many bytes the files may hold together, in whole pages of 4,096; holes take no room.
     diskRoom :: !(IORef Int),
+    -- | Operations that begin from now on take this number of times as long as usual.
     diskSlowness :: !(IORef Double),
     -- | The number of power cuts: an operation from before the last one does nothing.
     diskOutages :: !(IORef Int)
@@ -99,7 +89,7 @@ data Handle = Handle
 data Ending = CompletesNow | IsCanceled
 
 newDisks :: World -> IO Disks
-newDisks world = Disks world <$> newIORef IntMap.empty <*> newIORef IntMap.empty
+newDisks world = Disks world <$> newIORef IntMap.empty <*> newTable
 
 diskOf :: Disks -> Machine -> IO Disk
 diskOf disks machine = do
@@ -134,84 +124,33 @@ wallClock disks = wallClockOf (disksWorld disks) . diskMachine
 noteDisk :: Disks -> Disk -> String -> IO ()
 noteDisk disks disk text = note (disksWorld disks) ("disk of " <> show (diskMachine disk) <> ": " <> text)
 
-setDiskErrors :: Disks -> Machine -> (Double, Double) -> IO ()
-setDiskErrors = setting diskErrors
-
--- | Set how many bytes the files of a machine may hold together, in whole pages of 4,096; holes
--- take no room. Present content stays.
-setDiskCapacity :: Disks -> Machine -> Int -> IO ()
-setDiskCapacity = setting diskRoom
-
--- | Every operation that begins from now on takes the given number of times as long as usual.
-setDiskSlowness :: Disks -> Machine -> Double -> IO ()
-setDiskSlowness disks machine = setting diskSlowness disks machine . max 0
-
-setting :: (Disk -> IORef a) -> Disks -> Machine -> a -> IO ()
-setting field disks machine a = diskOf disks machine >>= \disk -> writeIORef (field disk) a
+setDisk :: Disks -> Machine -> (Disk -> IORef a) -> a -> IO ()
+setDisk disks machine field a = diskOf disks machine >>= \disk -> writeIORef (field disk) a
 
 -- | Make the handle for a descriptor, which the caller has taken. The caller counts the open file.
 openHandle :: Disks -> Disk -> Inode -> OpenMode -> Bool -> Descriptor -> IO File
 openHandle disks disk n mode direct d = do
   handle <- Handle d disk n mode direct <$> newIORef 0 <*> newIORef (0, IntMap.empty)
-  File d <$ modifyIORef' (disksHandles disks) (IntMap.insert (fromIntegral (descriptorNumber d)) handle)
+  File d <$ enlist (disksHandles disks) (diskMachine disk) d handle
 
--- | Use an open file of the asking machine, or refuse: with @EBADF@ if it was closed, with a
--- clear message if it belongs to another world or machine.
 withHandle :: Disks -> Ask -> String -> File -> (Handle -> IO Trace) -> IO Trace
-withHandle disks ask what (File d) use
-  | descriptorNumber d < firstDescriptor = Throw . toException <$> refuseReal disks what d
-  | otherwise =
-      lookupHandle disks d >>= \case
-        Nothing -> pure (Throw (failure what Nothing eBADF))
-        Just handle
-          | diskMachine (handleDisk handle) == askMachine ask -> use handle
-          | otherwise -> foreigner ("a file of the machine " <> show (diskMachine (handleDisk handle)) <> ", used on " <> show (askMachine ask))
-  where
-    foreigner why = Throw . toException <$> refuseForeign disks what d why
-
-refuseReal :: Disks -> String -> Descriptor -> IO IOError
-refuseReal disks what d = refuseForeign disks what d "a real file, which a simulated kernel does not know"
-
-refuseForeign :: Disks -> String -> Descriptor -> String -> IO IOError
-refuseForeign disks what d why = do
-  let text = show d <> " is " <> why
-  worldWarn (disksWorld disks) (what <> ": " <> text)
-  pure (ioeSetErrorString (errnoToIOError what eBADF Nothing Nothing) text)
-
-lookupHandle :: Disks -> Descriptor -> IO (Maybe Handle)
-lookupHandle disks d = do
-  handles <- readIORef (disksHandles disks)
-  pure $ case IntMap.lookup (fromIntegral (descriptorNumber d)) handles of
-    Just handle | handleDescriptor handle == d -> Just handle
-    _ -> Nothing
-
-isOpenHandle :: Disks -> Handle -> IO Bool
-isOpenHandle disks handle = isJust <$> lookupHandle disks (handleDescriptor handle)
+withHandle disks ask what (File d) = withEntry (disksWorld disks) (disksHandles disks) what d ask
 
 -- | Close a file; closing it again does nothing. Each of its operations under way completes now or
 -- fails with @ECANCELED@.
 closeFile :: Disks -> File -> Answering ()
-closeFile disks file@(File d) ask k
-  | descriptorNumber d < firstDescriptor = withHandle disks ask "close" file (\_ -> pure (k ()))
-  | otherwise =
-      lookupHandle disks d >>= \case
-        Nothing -> pure (k ())
-        Just _ -> withHandle disks ask "close" file $ \handle -> do
-          (_, underWay) <- readIORef (handleUnderWay handle)
-          forM_ underWay $ \end -> do
-            ends <- chance (worldRandom (disksWorld disks)) 0.5
-            end (if ends then IsCanceled else CompletesNow)
-          changeSystem (handleDisk handle) (closed (handleInode handle))
-          forgetHandle disks handle
-          pure (k ())
+closeFile disks file@(File d) ask k = do
+  closedBefore <- isNothing <$> entryAt (disksHandles disks) d
+  if closedBefore && descriptorNumber d >= firstDescriptor
+    then pure (k ())
+    else withHandle disks ask "close" file $ \handle -> do
+      (_, underWay) <- readIORef (handleUnderWay handle)
+      forM_ underWay $ \end -> do
+        ends <- chance (worldRandom (disksWorld disks)) 0.5
+        end (if ends then IsCanceled else CompletesNow)
+      changeSystem (handleDisk handle) (closed (handleInode handle))
+      k () <$ strike (disksHandles disks) d
 
-forgetHandle :: Disks -> Handle -> IO ()
-forgetHandle disks handle = do
-  let number = descriptorNumber (handleDescriptor handle)
-  modifyIORef' (disksHandles disks) (IntMap.delete (fromIntegral number))
-  giveDescriptor (diskMachine (handleDisk handle)) number
-
--- | An operation on an open file.
 onFile :: Disks -> (Conditions -> (Duration, Duration)) -> String -> File -> (Handle -> Disk -> IO (Either Errno a)) -> Answering a
 onFile disks range what file act ask k = withHandle disks ask what file $ \handle ->
   operation disks ask range what (Just handle) (failing what Nothing . act handle) k
@@ -256,8 +195,7 @@ crashDisk :: Disks -> Machine -> IO ()
 crashDisk disks machine = do
   disk <- diskOf disks machine
   modifyIORef' (diskOutages disk) (+ 1)
-  handles <- readIORef (disksHandles disks)
-  forM_ handles $ \handle -> when (diskMachine (handleDisk handle) == machine) (forgetHandle disks handle)
+  _ <- strikeAll (disksHandles disks) machine
   (after', told) <- readIORef (diskSystem disk) >>= crashed (worldRandom (disksWorld disks))
   writeIORef (diskSystem disk) after'
   unless (null told) $ mapM_ (noteDisk disks disk . ("crash: " <>)) told

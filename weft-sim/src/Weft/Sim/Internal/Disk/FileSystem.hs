@@ -1,11 +1,8 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : A simulated file system
---
--- Files by number, directories, and the journal between the directories as programs see them and
--- as the disk holds them. Pure but for the dice of a crash: the callers add time and errors. A file number is kept
--- as long as the file is reachable: by a name, by a descriptor, or by a crash that restores a
+-- | A simulated file system: files by number, directories, and the journal between these as
+-- programs see them and as the disk holds them. Pure but for the dice of a crash. A file number is
+-- kept as long as the file is reachable: by a name, a descriptor, or a crash that restores a
 -- removed name.
 --
 -- See Note [What a crash leaves] in "Weft.Sim.Internal.Disk.Unsynced".
@@ -35,6 +32,11 @@ module Weft.Sim.Internal.Disk.FileSystem
     -- * The journal
     commitTo,
     crashed,
+
+    -- * What it is made of
+    module Weft.Sim.Internal.Disk.Content,
+    module Weft.Sim.Internal.Disk.Tree,
+    module Weft.Sim.Internal.Disk.Unsynced,
   )
 where
 
@@ -70,7 +72,6 @@ data FileSystem = FileSystem
     fsPages :: !Int
   }
 
--- | A file, directory, symbolic link or socket name.
 data Node = Node
   { nodeKind :: !Kind,
     -- | Empty if it is no regular file.

@@ -1,12 +1,9 @@
 {-# LANGUAGE OverloadedStrings #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : Operations on paths and directories of simulated disks
---
--- Open, look up, make, remove and rename, with the system kernel's errors and operation names.
--- Symbolic links, which no thread's call makes, and sockets, which the network binds, have names
--- without being files.
+-- | Operations on paths and directories of simulated disks, with the system kernel's errors and
+-- operation names. Symbolic links, which no thread's call makes, and sockets have names without
+-- being files.
 module Weft.Sim.Internal.Disk.Names
   ( openFile,
     fileStatus,
@@ -32,12 +29,9 @@ import Foreign.C.Error
 import Weft.Internal.Core.SystemCall
 import Weft.Internal.Core.Trace
 import Weft.Internal.Os.Descriptor (descriptorNumber)
-import Weft.Sim.Internal.Conditions
-import Weft.Sim.Internal.Disk.Content
+import Weft.Sim.Internal.Descriptors
 import Weft.Sim.Internal.Disk.Device
 import Weft.Sim.Internal.Disk.FileSystem
-import Weft.Sim.Internal.Disk.Tree
-import Weft.Sim.Internal.Disk.Unsynced
 import Weft.Sim.Internal.Ticket
 import Weft.Sim.Internal.World
 
@@ -50,9 +44,9 @@ onPath disks place what path act ask k = case place of
     start = \case
       Nothing -> pure (Right rootInode)
       Just handle ->
-        isOpenHandle disks handle >>= \case
-          False -> pure (Left eBADF)
-          True -> onSystem (handleDisk handle) $ \fs ->
+        entryAt (disksHandles disks) (handleDescriptor handle) >>= \case
+          Nothing -> pure (Left eBADF)
+          Just _ -> onSystem (handleDisk handle) $ \fs ->
             if nodeIsDirectory (nodeOf fs (handleInode handle)) then Right (handleInode handle) else Left eNOTDIR
 
 withoutNul :: String -> ByteString -> IO Trace -> IO Trace
@@ -202,8 +196,7 @@ renamePath disks from to ask k = withoutNul "path" (from <> to) (changing disks 
         (Named _ _ Nothing _, Named {}) -> Left eNOENT
         _ -> Left eBUSY
 
--- | Make a symbolic link with this text. It takes no time: only tests make links, no thread's call
--- does.
+-- | Make a symbolic link with this text, at once: only tests make links.
 createSymlink :: Disks -> Machine -> ByteString -> ByteString -> IO (Either Errno ())
 createSymlink disks machine text path
   | ByteString.null text = pure (Left eNOENT)

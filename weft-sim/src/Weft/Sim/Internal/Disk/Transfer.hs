@@ -1,10 +1,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : Reading, writing and syncing files of simulated disks
---
--- Everything that moves bytes, with the errors and short transfers of the conditions. The memory
--- of a request is only touched in its completion.
+-- | Reading, writing and syncing files of simulated disks, with the errors and short transfers of
+-- the conditions. The memory of a request is only touched in its completion.
 module Weft.Sim.Internal.Disk.Transfer
   ( readFileAt,
     writeFileAt,
@@ -31,12 +28,9 @@ import Foreign.Marshal.Utils (copyBytes)
 import Foreign.Ptr
 import Weft.Internal.Core.SystemCall
 import Weft.Internal.Os.Descriptor (descriptorNumber)
-import Weft.Sim.Internal.Conditions
-import Weft.Sim.Internal.Disk.Content
+import Weft.Sim.Internal.Descriptors
 import Weft.Sim.Internal.Disk.Device
 import Weft.Sim.Internal.Disk.FileSystem
-import Weft.Sim.Internal.Disk.Unsynced
-import Weft.Sim.Internal.Random
 import Weft.Sim.Internal.Ticket
 import Weft.Sim.Internal.World
 
@@ -45,13 +39,13 @@ largestFile :: Int64
 largestFile = 16 * 1024 * 1024 * 1024 * 1024
 
 readFileAt :: Disks -> File -> Buffer -> Int -> Int -> Int64 -> Answering Int
-readFileAt disks file (Buffer memory room) offset count at = onFile disks diskDelay "read" file act
+readFileAt disks file (Buffer memory room) offset count position = onFile disks diskDelay "read" file act
   where
     from = max 0 (min room offset)
     wanted = max 0 (min (room - from) count)
     act handle disk = do
       directory <- onSystem disk (\fs -> nodeIsDirectory (nodeOf fs (handleInode handle)))
-      place <- placeOf handle at
+      place <- placeOf handle position
       let refusal
             | not (mayRead (handleMode handle)) = Just eBADF
             | directory = Just eISDIR
@@ -62,7 +56,7 @@ readFileAt disks file (Buffer memory room) offset count at = onFile disks diskDe
         n <- shorten (disksWorld disks) handle shortReads (fromIntegral (max 0 (min (fromIntegral wanted) there)))
         pieces <- onSystem disk (readContent place n . content handle)
         withForeignPtr memory $ \p -> foldM_ copyPiece (p `plusPtr` from) pieces
-        moveOn handle at (place + fromIntegral n)
+        moveOn handle position (place + fromIntegral n)
         pure n
 
 copyPiece :: Ptr Word8 -> ByteString -> IO (Ptr Word8)
@@ -70,7 +64,7 @@ copyPiece to piece = unsafeUseAsCStringLen piece $ \(from, n) -> (to `plusPtr` n
 
 -- | Writes all of these bytes, or the first of them.
 writeFileAt :: Disks -> File -> ByteString -> Int64 -> Answering Int
-writeFileAt disks file bytes at = onFile disks diskDelay "write" file $ \handle disk -> writing disks disk handle bytes at
+writeFileAt disks file bytes position = onFile disks diskDelay "write" file $ \handle disk -> writing disks disk handle bytes position
 
 -- | Write the bytes that a part of the buffer has when the write completes.
 writeBufferAt :: Disks -> File -> Buffer -> Int -> Int -> Int64 -> Answering Int
@@ -79,16 +73,16 @@ writeBufferAt disks file (Buffer memory room) offset count = writeFileAt disks f
     from = max 0 (min room offset)
 
 writing :: Disks -> Disk -> Handle -> ByteString -> Int64 -> IO (Either Errno Int)
-writing disks disk handle bytes@(BS memory count) at = do
+writing disks disk handle bytes@(BS memory count) position = do
   before <- onSystem disk (content handle)
-  place <- if handleMode handle == Append then pure (contentSize before) else placeOf handle at
+  place <- if handleMode handle == Append then pure (contentSize before) else placeOf handle position
   room <- readIORef (diskRoom disk)
   free <- onSystem disk (roomFor room)
   let allowed = fromIntegral (min (fromIntegral count) (largestFile - place)) :: Int
       fitting = fittingPages free place allowed before
       refusal
         | not (mayWrite (handleMode handle)) = Just eBADF
-        | at < -1 || place < 0 || misaligned handle memory count place = Just eINVAL
+        | position < -1 || place < 0 || misaligned handle memory count place = Just eINVAL
         | count == 0 = Nothing
         | place >= largestFile = Just eFBIG
         | fitting == 0 = Just eNOSPC
@@ -101,7 +95,7 @@ writing disks disk handle bytes@(BS memory count) at = do
         end = place + fromIntegral n
     -- The bytes may belong to a buffer: copy them before anything else runs.
     when (n > 0) . changeSystem disk $ changeData now (writePages pages end) (handleInode handle)
-    moveOn handle at end
+    moveOn handle position end
     pure n
 
 setFileSize :: Disks -> File -> Int64 -> Answering ()
@@ -126,8 +120,8 @@ syncFile disks file dataOnly ask k = withHandle disks ask "sync" file $ \handle 
       if broken
         then do
           node <- onSystem disk (`nodeOf` handleInode handle)
-          (after, told) <- settleTo (worldRandom (disksWorld disks)) False upTo (nodeData node)
-          changeSystem disk (adjustNode (\n -> n {nodeData = after}) (handleInode handle))
+          (settled, told) <- settleTo (worldRandom (disksWorld disks)) False upTo (nodeData node)
+          changeSystem disk (adjustNode (\n -> n {nodeData = settled}) (handleInode handle))
           noteFile disks handle (\path -> "a sync of " <> path <> " has failed: " <> told)
           pure (Left eIO)
         else do
@@ -141,18 +135,18 @@ syncFile disks file dataOnly ask k = withHandle disks ask "sync" file $ \handle 
 
 -- | For sending a file on a socket: at most this number of bytes from an offset. Takes no time.
 contentsFrom :: Disks -> File -> Int64 -> Int -> IO (Either Errno ByteString)
-contentsFrom disks (File d) at count =
-  lookupHandle disks d >>= \case
+contentsFrom disks (File d) position count =
+  entryAt (disksHandles disks) d >>= \case
     Nothing -> do
-      when (descriptorNumber d < firstDescriptor) (void (refuseReal disks "send a file" d))
+      when (descriptorNumber d < firstDescriptor) (void (refuseReal (disksWorld disks) "send a file" d))
       pure (Left eBADF)
     Just handle -> do
       directory <- onSystem (handleDisk handle) (\fs -> nodeIsDirectory (nodeOf fs (handleInode handle)))
       let refusal
             | not (mayRead (handleMode handle)) = Just eBADF
-            | directory || at < 0 = Just eINVAL
+            | directory || position < 0 = Just eINVAL
             | otherwise = Nothing
-      orBroken disks handle fst "a read" refusal (ByteString.concat <$> onSystem (handleDisk handle) (readContent at (max 0 count) . content handle))
+      orBroken disks handle fst "a read" refusal (ByteString.concat <$> onSystem (handleDisk handle) (readContent position (max 0 count) . content handle))
 
 content :: Handle -> FileSystem -> Content
 content handle fs = seen (nodeData (nodeOf fs (handleInode handle)))
@@ -163,10 +157,10 @@ mayWrite = (`elem` [WriteOnly, ReadWrite, Append])
 
 -- | Where an operation begins: offset -1 means the file's own position.
 placeOf :: Handle -> Int64 -> IO Int64
-placeOf handle at = if at == -1 then readIORef (handlePosition handle) else pure at
+placeOf handle position = if position == -1 then readIORef (handlePosition handle) else pure position
 
 moveOn :: Handle -> Int64 -> Int64 -> IO ()
-moveOn handle at end = when (at == -1) (writeIORef (handlePosition handle) end)
+moveOn handle position end = when (position == -1) (writeIORef (handlePosition handle) end)
 
 -- | Direct I/O wants memory, offset and length in multiples of the block size.
 misaligned :: Handle -> ForeignPtr Word8 -> Int -> Int64 -> Bool

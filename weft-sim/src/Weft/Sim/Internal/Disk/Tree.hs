@@ -1,11 +1,8 @@
 {-# LANGUAGE OverloadedStrings #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : Directories and paths of a simulated file system
---
--- Which names are in which directory, what changes them, and where a path leads. Pure. Everything
--- with a name that is no directory is just a number; the caller knows what symbolic links say.
+-- | Directories and paths of a simulated file system. Pure. Everything with a name that is no
+-- directory is just a number; the caller knows what symbolic links say.
 module Weft.Sim.Internal.Disk.Tree
   ( -- * Directories
     Tree,
@@ -103,7 +100,6 @@ replacedBy tree = \case
   Rename _ _ d' name' -> Map.lookup name' (namesIn tree d')
   _ -> Nothing
 
--- | The directories whose names it changes.
 touchedBy :: Change -> [Inode]
 touchedBy = \case
   Create _ d _ _ -> [d]

@@ -1,10 +1,8 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : The part of a file that is not on the disk yet
---
--- A file as its readers see it, what the disk certainly holds of it, and the changes between the
--- two, oldest first; and what a crash makes of them, by the dice.
+-- | The part of a file that is not on the disk yet: what readers see, what the disk certainly
+-- holds, and the changes between the two, oldest first; and what a crash makes of them, by the
+-- dice.
 --
 -- See Note [What a crash leaves].
 module Weft.Sim.Internal.Disk.Unsynced
@@ -45,15 +43,14 @@ import Weft.Sim.Internal.Random
 -- Note [What a crash leaves]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~
 -- Content. Every write changes some pages of 4,096 bytes and perhaps the size. Until a sync that
--- was requested after the write has succeeded, each page write by itself survives a crash, is
--- lost, or is torn: any of its sectors of 512 bytes are new and the others old. A page that was
--- written several times may so return in an intermediate state. The bytes that a write added
--- beyond the file's durable size may return in any shape (`Ragged`): up to some byte, or from it
--- on, they are as written, and the rest is zeroes or stale bytes of this or another file. No
--- system promises more: it writes the size and the bytes at different times, and a block that was
--- just allocated keeps its old bytes. Changes of the size (a write beyond the end, a cut, an
--- extension) survive in their order: the first few, all, or none. The pages of a growing file
--- survive independently of its size: a file may have its new size and zeroes.
+-- was requested after it has succeeded, each page write by itself survives a crash, is lost, or is
+-- torn: any of its sectors of 512 bytes are new and the others old. A page that was written several
+-- times may so return in an intermediate state. The bytes beyond the file's durable size may return
+-- in any shape (`Ragged`): up to some byte, or from it on, as written, and the rest is zeroes or
+-- stale bytes of this or another file. No system promises more: it writes the size and the bytes at
+-- different times, and a new block keeps its old bytes. Changes of the size survive in their order:
+-- the first few, all, or none; the pages survive independently of it, so a file may have its new
+-- size and zeroes.
 --
 -- A sync covers what was done before it was requested. When it fails (EIO), the pages that it
 -- covered are clean nevertheless, as on Linux: each survives, is lost or is torn at that moment,
@@ -183,9 +180,9 @@ data Junk
     Stale !Int
   deriving stock (Eq, Show)
 
--- | What becomes of a page write, given the range of bytes that it added (empty if both are equal). Of
--- eight pages three survive, two are lost and three are torn, at one place or anywhere; a page that has
--- grown is torn in one of two ways.
+-- | What becomes of a page write, given the range of bytes that it added (empty if both are equal).
+-- Of eight pages three survive, two are lost and three are torn; one that has grown in one of two
+-- ways.
 pageOutcome :: Random -> (Int, Int) -> IO PageOutcome
 pageOutcome random (from, to) = below random 16 >>= outcome
   where
@@ -199,9 +196,8 @@ pageOutcome random (from, to) = below random 16 >>= outcome
       | otherwise = (\i new -> Torn (if new then 2 ^ i - 1 else 255 - (2 ^ i - 1))) . (1 +) <$> below random 7 <*> chance random 0.5
     junk = chance random 0.4 >>= \zeroes -> if zeroes then pure Zeroes else Stale <$> below random 4096
 
--- | Settle everything up to the mark by the dice: a crash, where some changes of the size may be lost
--- (the flag), or a failed sync: the system has given up what it should have written, programs do not
--- see that yet, and the sizes stay. Answers an account of it in words.
+-- | Settle everything up to the mark by the dice: a crash (the flag), where changes of the size may
+-- be lost, or a failed sync, which programs do not see yet. Answers an account of it in words.
 settleTo :: Random -> Bool -> Mark -> FileData -> IO (FileData, String)
 settleTo random isCrash upTo file = do
   let (covered, left) = splitAtMark upTo file

@@ -1,12 +1,8 @@
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : The record of a step, and of the end of a run
---
--- The line of a step in the timeline, if the run is recorded; what the detector of races is told of
--- the step; what its effect did outside of the simulation; and the threads that are left at the end.
--- Called by the driver.
+-- | The record of a step, and of the end of a run: its line in the timeline, what the detector of
+-- races is told, what an effect did outside of the simulation, and the threads that are left.
 module Weft.Sim.Internal.Driver.Recording (record, finishRecord, moment, observe, audited, stuckThreads) where
 
 import Control.Exception (IOException, try)
@@ -15,13 +11,11 @@ import Data.Foldable (for_, toList)
 import Data.IORef
 import Data.List (intercalate, isSuffixOf, sortOn, (\\))
 import Data.Maybe (fromMaybe)
-import System.Posix.Directory qualified as Posix
-import System.Posix.Files (readSymbolicLink)
+import System.Directory (getSymbolicLinkTarget, listDirectory)
 import Weft.Internal.Core.SystemCall (Reason (..), SystemCall (..))
 import Weft.Internal.Core.Trace
 import Weft.Internal.Os.Sys (monotonicNow)
 import Weft.Sim.Internal.Driver.State
-import Weft.Sim.Internal.Events
 import Weft.Sim.Internal.Kernel
 import Weft.Sim.Internal.Network (describeWait)
 import Weft.Sim.Internal.Race
@@ -100,18 +94,10 @@ openDescriptors :: IO [(String, FilePath)]
 openDescriptors = either (\(_ :: IOException) -> []) id <$> try listing
   where
     listing = do
-      stream <- Posix.openDirStream "/proc/self/fd"
-      let go names =
-            Posix.readDirStream stream >>= \case
-              "" -> pure names
-              n | n `elem` [".", ".."] -> go names
-              n -> go (n : names)
-      names <- go []
-      everything <- mapM (\n -> (n,) . either (\(_ :: IOException) -> "") id <$> try (readSymbolicLink ("/proc/self/fd/" <> n))) names
-      Posix.closeDirStream stream
-      pure [(n, to) | (n, to) <- everything, not ("/fd" `isSuffixOf` to)]
+      names <- listDirectory "/proc/self/fd"
+      known <- mapM (\n -> (n,) <$> try @IOException (getSymbolicLinkTarget ("/proc/self/fd/" <> n))) names
+      pure [(n, to) | (n, Right to) <- known, not ("/fd" `isSuffixOf` to)]
 
--- | All threads that have not ended.
 stuckThreads :: Driver -> Workers -> IO [Stuck]
 stuckThreads d workers = do
   ready <- map (\e -> (entryTcb e, Nothing)) <$> entries (driverReady d)

@@ -1,11 +1,8 @@
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : The state of the driver of a simulated run
---
--- What is given to a run, its state between two steps, and what comes of it, with the small
--- things that are done to it. Used by "Weft.Sim.Internal.Driver" and its parts.
+-- | The state of the driver of a simulated run: what is given to it, its state between two steps,
+-- what comes of it, and the small things that are done to it.
 module Weft.Sim.Internal.Driver.State
   ( Outcome (..),
     Uncaught (..),

@@ -1,14 +1,10 @@
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : One step of a simulated run
---
--- Chooses what runs, a thread that is ready or a message between workers, and has the production
--- scheduler run one node of the thread's trace (Note [A step] in "Weft.Sim.Internal.Driver").
+-- | One step of a simulated run (Note [A step] in "Weft.Sim.Internal.Driver").
 --
 -- The functions are top-level and out of line: as local functions of the loop each would hold the
--- thirty fields of driver, plan and world, and save them around every call.
+-- thirty fields of driver and world, and save them around every call.
 module Weft.Sim.Internal.Driver.Step (Ran (..), advance, mayGoOn, hasReady) where
 
 import Control.Exception (SomeException, try)
@@ -104,27 +100,22 @@ runMessage d w = do
   finishRecord d False
 
 runThread :: Driver -> Workers -> Entry -> IO Ran
-runThread d workers entry = unlessDead d workers entry (forced entry >>= runAlive d workers entry)
+runThread d workers entry = forced entry >>= runKnown d workers entry
 
 -- | 'runThread' for a thread whose next node was evaluated.
 runKnown :: Driver -> Workers -> Entry -> Trace -> IO Ran
-runKnown d workers entry trace = unlessDead d workers entry (runAlive d workers entry trace)
-
-unlessDead :: Driver -> Workers -> Entry -> IO Ran -> IO Ran
-unlessDead d workers entry act = do
+runKnown d workers entry trace = do
   alive <- isAlive (driverWorld d) (entryTcb entry)
-  if alive then act else GaveWay <$ bury d workers (entryWorker entry) (entryTcb entry)
-{-# INLINE unlessDead #-}
-
-runAlive :: Driver -> Workers -> Entry -> Trace -> IO Ran
-runAlive d workers entry trace = do
-  for_ (driverInterrupts d) $ \i -> strikeBefore d workers i entry trace
-  tired <- begin d (entryTcb entry) trace
-  slice d (indexArray (workerSchedulers workers) (entryWorker entry)) (entryTcb entry) trace tired
-  readIORef (driverNext d) >>= \case
-    Just other -> writeIORef (driverNext d) Nothing >> runThread d workers other
-    Nothing -> runPaused d workers entry
-{-# OPAQUE runAlive #-}
+  if not alive
+    then GaveWay <$ bury d workers (entryWorker entry) (entryTcb entry)
+    else do
+      for_ (driverInterrupts d) $ \i -> strikeBefore d workers i entry trace
+      tired <- begin d (entryTcb entry) trace
+      slice d (indexArray (workerSchedulers workers) (entryWorker entry)) (entryTcb entry) trace tired
+      readIORef (driverNext d) >>= \case
+        Just other -> writeIORef (driverNext d) Nothing >> runThread d workers other
+        Nothing -> runPaused d workers entry
+{-# OPAQUE runKnown #-}
 
 runPaused :: Driver -> Workers -> Entry -> IO Ran
 runPaused d workers entry = do
@@ -255,7 +246,7 @@ strikeWaiting d workers i entry trace = when (isSystemCall traits && not (isYiel
   where
     traits = traitsOf trace
 
-masking :: Entry -> Masking
+masking :: Entry -> MaskingState
 masking = stateMasking . tcbState . entryTcb
 
 strikes :: Driver -> Workers -> Interrupts -> Entry -> IO [Strike]
@@ -312,8 +303,8 @@ retryTransactions d = do
       lookAgain (driverRetries d)
       hasReady d
 
--- | Evaluate a thread's next node, which is its own pure code, perhaps long, and whose
--- exceptions are the thread's. Its holder continues with it: it is evaluated once.
+-- | Evaluate a thread's next node: its own pure code, with its exceptions. Its holder continues
+-- with it, so that it is evaluated once.
 forced :: Entry -> IO Trace
 forced entry =
   try (pure $! entryResume entry ()) >>= \case

@@ -1,13 +1,9 @@
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : The workers of a simulated run, without OS threads
---
--- Makes for each worker what its threads see of it and the production scheduler, over a ready
--- list that all of them share. Every hook leads to the driver: threads that become ready,
--- messages, what is done to which object. Called by the scheduler and the kernel in the middle of
--- a step.
+-- | The workers of a simulated run, without OS threads: for each what its threads see of it, and
+-- the production scheduler, over a ready list that all share. Every hook leads to the driver.
+-- Called by the scheduler and the kernel in the middle of a step.
 module Weft.Sim.Internal.Driver.Workers (newWorkers) where
 
 import Control.Concurrent.MVar
@@ -21,11 +17,11 @@ import Data.Maybe (isJust)
 import Data.Primitive.Array
 import Data.Primitive.PrimVar
 import Data.Sequence ((|>))
-import Weft.Internal.Core.BackOff (newBackOff)
 import Weft.Internal.Core.Cancel (newIdentity)
 import Weft.Internal.Core.Guests (newGuests)
 import Weft.Internal.Core.Park (visitParked)
 import Weft.Internal.Core.Policy
+import Weft.Internal.Core.Retries (newBackOff)
 import Weft.Internal.Core.Scheduler hiding (Counter (Uncaught))
 import Weft.Internal.Core.Trace
 import Weft.Internal.Data.Births (newBirths)
@@ -60,7 +56,7 @@ newWorkers d kernel = do
     count = driverWorkerCount d
     newHome closing end numbers homes index = do
       parked <- newRoll
-      clock <- newPrimVar 0
+      time <- newPrimVar 0
       births <- newBirths
       backOff <- newBackOff
       guests <- newGuests
@@ -76,7 +72,7 @@ newWorkers d kernel = do
             homeIdentify = \tcb -> whenStarted tcb $ \w -> numbered (indexArray (workerSchedulers w) index) tcb,
             homeGoing = goingAt (indexArray homes index),
             homeParked = parked,
-            homeClock = clock,
+            homeClock = time,
             homeBirths = births,
             homeBackOff = backOff,
             homeRetries = driverRetries d,

@@ -1,9 +1,6 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : Addresses: what a program writes and what the network uses
---
--- A 'SockAddr' of a program becomes an 'IP' and a port, and back. An IPv4 address
+-- | Addresses: what a program writes and what the network uses, an 'IP' and a port. An IPv4 address
 -- that an IPv6 socket writes as @::ffff:10.0.0.1@ is that IPv4 address here. IPv4 addresses are in
 -- network byte order, the words of IPv6 addresses in that of the host.
 module Weft.Sim.Internal.Network.Address

@@ -1,12 +1,8 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : Queues, and one of bytes
---
--- A queue for what mostly holds one thing, such as segments on their way. And the bytes that have
--- arrived on a stream and were not read: pieces of memory in order, and how many bytes
--- they are together. Bytes are copied into it and out of it, once each: the caller may use its
--- memory again as soon as its call is answered.
+-- | A queue for what mostly holds one thing, such as segments on their way; and the bytes that have
+-- arrived on a stream and were not read. They are copied into it and out of it, once each: the
+-- caller may use its memory again as soon as its call is answered.
 module Weft.Sim.Internal.Network.Bytes
   ( Fifo,
     emptyFifo,

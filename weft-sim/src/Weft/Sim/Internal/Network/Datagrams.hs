@@ -1,11 +1,8 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : Datagrams, over UDP and in the Unix domain
---
--- A datagram between machines may be lost, doubled and overtaken; within a machine it arrives, in
--- order. A slow receiver loses what no longer fits into its socket's memory; in the Unix domain
--- the sender waits instead.
+-- | Datagrams, over UDP and in the Unix domain. A datagram between machines may be lost, doubled
+-- and overtaken; within a machine it arrives, in order. A slow receiver loses what no longer fits
+-- into its socket's memory; in the Unix domain the sender waits instead.
 module Weft.Sim.Internal.Network.Datagrams
   ( receiveDatagram,
     boxReadable,
@@ -29,16 +26,9 @@ import Foreign.C.Error
 import Network.Socket (Family (..), SockAddr (..))
 import Weft.Internal.Core.SystemCall (Buffer, ShutdownHow (..))
 import Weft.Internal.Core.Trace (Why (..))
-import Weft.Sim.Internal.Conditions
-import Weft.Sim.Internal.Events
-import Weft.Sim.Internal.Network.Address
 import Weft.Sim.Internal.Network.Bytes (copyInto, roomOf)
-import Weft.Sim.Internal.Network.Descriptors
-import Weft.Sim.Internal.Network.Line
-import Weft.Sim.Internal.Network.Links
 import Weft.Sim.Internal.Network.Ports
 import Weft.Sim.Internal.Network.Types
-import Weft.Sim.Internal.Random
 import Weft.Sim.Internal.Ticket
 import Weft.Sim.Internal.World
 
@@ -175,25 +165,13 @@ put box bytes from = do
   serve (boxReaders box)
 
 -- | Let something happen on a machine after the delay of its loopback, and after what was to
--- happen before.
+-- happen before: a nanosecond later, because events of one instant come in any order.
 inOrder :: Network -> Machine -> IO () -> IO ()
 inOrder net machine act = do
-  known <- IntMap.lookup (machineNumber machine) <$> readIORef (netLoops net)
-  LoopQueue queue lastOne <- case known of
-    Just q -> pure q
-    Nothing -> do
-      q <- LoopQueue <$> newIORef Seq.empty <*> newIORef 0
-      q <$ modifyIORef' (netLoops net) (IntMap.insert (machineNumber machine) q)
-  instant <- max <$> arrivalOver world Loopback 0 <*> readIORef lastOne
-  writeIORef lastOne instant
-  modifyIORef' queue (|> act)
-  -- Events of one instant come in any order: each does what is first.
-  void . at (worldEvents world) instant $
-    readIORef queue >>= \case
-      first :<| others -> writeIORef queue others >> first
-      Empty -> pure ()
-  where
-    world = netWorld net
+  before <- IntMap.findWithDefault 0 (machineNumber machine) <$> readIORef (netLoops net)
+  instant <- max (before + 1) <$> arrivalOver (netWorld net) Loopback 0
+  modifyIORef' (netLoops net) (IntMap.insert (machineNumber machine) instant)
+  void (at (worldEvents (netWorld net)) instant act)
 
 sendUnix :: Network -> Sock -> String -> ByteString -> SockAddr -> Answering Int
 sendUnix net s what !bytes to ask k = case to of

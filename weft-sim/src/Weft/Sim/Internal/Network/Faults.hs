@@ -1,14 +1,11 @@
 {-# LANGUAGE GADTs #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : Faults of the network, and its part of reports
---
--- The network as the steering of a simulation sees it: links that are cut and heal, machines that
+-- | The network as the steering of a simulation sees it: links that are cut and heal, machines that
 -- lose their power, and what a thread waits for on the network.
 module Weft.Sim.Internal.Network.Faults
   ( setLink,
-    linkBetween,
+    setLinks,
     LinkSettings (..),
     goodLink,
     cut,
@@ -20,79 +17,78 @@ module Weft.Sim.Internal.Network.Faults
   )
 where
 
+import Control.Monad (unless)
 import Data.Foldable (for_)
 import Data.IORef
-import Data.IntMap.Strict qualified as IntMap
 import Foreign.C.Error (eCONNRESET)
 import Weft.Internal.Core.SystemCall hiding (describe)
 import Weft.Internal.Kernel.Peer (socketOf)
 import Weft.Internal.Os.Address (showAddress)
-import Weft.Sim.Internal.Network.Descriptors (thingAt)
-import Weft.Sim.Internal.Network.Line
-import Weft.Sim.Internal.Network.Links hiding (setLink)
-import Weft.Sim.Internal.Network.Links qualified as Links
+import Weft.Sim.Internal.Descriptors
 import Weft.Sim.Internal.Network.Ports
 import Weft.Sim.Internal.Network.Segments (cancelAlarm, die)
 import Weft.Sim.Internal.Network.Types
-import Weft.Sim.Internal.Words
 import Weft.Sim.Internal.World
 
--- | Change what is between two machines, in the direction from the first to the second.
+-- | Change the link from one machine to another.
 setLink :: Network -> Machine -> Machine -> (LinkSettings -> LinkSettings) -> IO ()
-setLink net = Links.setLink (netWorld net) (netLinks net)
+setLink net a b change = do
+  link <- linkFrom (netLinks net) a b
+  before <- readIORef (linkNow link)
+  let now = change before
+  writeIORef (linkNow link) now
+  unless (now == before) . note (netWorld net) $
+    "link from " <> show a <> " to " <> show b <> told before now
+  where
+    told before now
+      | linkCut now && not (linkCut before) = " is cut"
+      | linkCut before && not (linkCut now) = " is whole again"
+      | otherwise = " is now " <> show now
 
-linkBetween :: Network -> Machine -> Machine -> IO LinkSettings
-linkBetween net = linkSettings (netLinks net)
+-- | Change the links from the machines of one group to those of another.
+setLinks :: Network -> [Machine] -> [Machine] -> (LinkSettings -> LinkSettings) -> IO ()
+setLinks net as bs change = for_ [(a, b) | a <- as, b <- bs, a /= b] $ \(a, b) -> setLink net a b change
 
 cut :: Network -> [Machine] -> [Machine] -> IO ()
 cut net as bs = cutOneWay net as bs >> cutOneWay net bs as
 
 -- | Nothing passes from the machines of one group to those of another; the other way is as it was.
 cutOneWay :: Network -> [Machine] -> [Machine] -> IO ()
-cutOneWay net as bs = for_ [(a, b) | a <- as, b <- bs, a /= b] $ \(a, b) -> setLink net a b (\l -> l {linkCut = True})
+cutOneWay net as bs = setLinks net as bs (\l -> l {linkCut = True})
 
 heal :: Network -> [Machine] -> [Machine] -> IO ()
-heal net as bs = for_ [(a, b) | a <- as, b <- bs, a /= b] $ \(a, b) -> do
-  setLink net a b (\l -> l {linkCut = False})
-  setLink net b a (\l -> l {linkCut = False})
+heal net as bs = setLinks net as bs whole >> setLinks net bs as whole
+  where
+    whole l = l {linkCut = False}
 
--- | Every connection of a machine is reset, as by a firewall that has forgotten them: both ends
--- fail.
+-- | Every connection of a machine is reset, as by a firewall that has forgotten it: both ends fail.
 resetConnections :: Network -> Machine -> IO ()
 resetConnections net machine = do
-  entries <- readIORef (netEntries net)
-  for_ (IntMap.elems entries) $ \case
-    DescriptorEntry _ m (ThingSocket sock)
-      | m == machine ->
-          readIORef (sockRole sock) >>= \case
-            Streaming end -> readIORef (endPeer end) >>= mapM_ (\peer -> die net peer eCONNRESET) >> die net end eCONNRESET
-            _ -> pure ()
-    _ -> pure ()
+  things <- entriesOf (netThings net) machine
+  for_ [sock | ThingSocket sock <- things] $ \sock ->
+    readIORef (sockRole sock) >>= \case
+      Streaming end -> readIORef (endPeer end) >>= mapM_ (\peer -> die net peer eCONNRESET) >> die net end eCONNRESET
+      _ -> pure ()
 
 -- | A machine has lost its power: its sockets and pipes are gone, no peer is told, no thread that
 -- waits is answered. Whether the machine is up is for the caller to say.
 crashMachine :: Network -> Machine -> IO ()
 crashMachine net machine = do
-  entries <- readIORef (netEntries net)
-  let (gone, left) = IntMap.partition (\(DescriptorEntry _ m _) -> m == machine) entries
-  writeIORef (netEntries net) left
-  modifyIORef' (netStarved net) (IntMap.delete (machineNumber machine))
-  for_ (IntMap.toList gone) $ \(number, DescriptorEntry _ _ thing) -> do
-    giveDescriptor machine (fromIntegral number)
-    case thing of
-      ThingPipe end -> do
-        let pipe = case end of ReadEnd p -> p; WriteEnd p -> p
-        mapM_ desert [pipeReaders pipe, pipeWriters pipe]
-      ThingSocket sock -> do
-        release net sock
-        readIORef (sockRole sock) >>= \case
-          Fresh -> pure ()
-          Streaming end -> forget end
-          Datagrams box -> mapM_ desert [boxReaders box, boxSenders box]
-          Listening l -> do
-            writeIORef (listenerClosed l) True
-            mapM_ desert [listenerAccepting l, listenerConnecting l]
-            readIORef (listenerQueue l) >>= mapM_ forget
+  writeIORef (machineStarved machine) []
+  gone <- strikeAll (netThings net) machine
+  for_ gone $ \case
+    ThingReader end -> forget end
+    ThingWriter end -> forget end
+    ThingSocket sock -> do
+      release net sock
+      readIORef (sockRole sock) >>= \case
+        Fresh -> pure ()
+        Streaming end -> forget end
+        Datagrams box -> mapM_ desert [boxReaders box, boxSenders box]
+        Listening l -> do
+          writeIORef (listenerClosed l) True
+          mapM_ desert [listenerAccepting l, listenerConnecting l]
+          readIORef (listenerQueue l) >>= mapM_ forget
   forgetPaths net machine
   where
     forget end = do
@@ -107,7 +103,7 @@ describeWait net = \case
   request -> maybe (pure Nothing) about (socketOf request)
   where
     about s =
-      thingAt net (socketDescriptor s) >>= \case
+      entryAt (netThings net) (socketDescriptor s) >>= \case
         Just (ThingSocket sock) -> describeSock sock
         _ -> pure Nothing
     describeSock sock =

@@ -1,17 +1,15 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : Threads that wait in line for the same thing
---
--- Whatever may have to wait on the network (to receive, to send, to accept) is an 'Attempt': it
--- does the whole of its work or nothing. It is tried when it is asked for, and, while it stands in
--- a 'Line', again whenever the line is served. So bytes move at the moment in which their receiver
--- is answered, and one whose wait was cancelled before has moved none.
+-- | Threads that wait in line for the same thing. What may have to wait (to receive, to send, to
+-- accept) is an 'Attempt': it does the whole of its work or nothing. It is tried when it is asked
+-- for, and again whenever its 'Line' is served: so bytes move when their receiver is answered, and
+-- one whose wait was cancelled before has moved none.
 module Weft.Sim.Internal.Network.Line
   ( Attempt,
     blocked,
     success,
     refusal,
+    andThen,
     Line,
     newLine,
     isDeserted,
@@ -32,7 +30,6 @@ import Data.IntMap.Strict (IntMap)
 import Data.IntMap.Strict qualified as IntMap
 import Foreign.C.Error (Errno, eTIMEDOUT)
 import Weft.Internal.Core.Trace (Trace, Why (..))
-import Weft.Sim.Internal.Events
 import Weft.Sim.Internal.Ticket
 import Weft.Sim.Internal.World
 
@@ -48,6 +45,14 @@ success a = pure (Just (Right a))
 -- | It cannot be done: the operation's name and the reason.
 refusal :: String -> Errno -> Attempt a
 refusal what e = pure (Just (Left (failure what Nothing e)))
+
+-- | Go on with the result, if there is one.
+andThen :: Attempt a -> (a -> Attempt b) -> Attempt b
+andThen attempt use =
+  attempt >>= \case
+    Just (Right a) -> use a
+    Just (Left e) -> pure (Just (Left e))
+    Nothing -> blocked
 
 newtype Line = Line (IORef Queue)
 
@@ -66,9 +71,8 @@ newLine = Line <$> newIORef (Queue 0 IntMap.empty)
 isDeserted :: Line -> IO Bool
 isDeserted (Line ref) = readIORef ref >>= \(Queue _ ws) -> pure $! IntMap.null ws
 
--- | Answer a call with an attempt: at once if none waits before it and it can be
--- done, or when its turn has come, or with @ETIMEDOUT@ at the limit. The name of the operation is
--- for its failures.
+-- | Answer a call of this name with an attempt: at once if none waits before it and it can be done,
+-- or when its turn has come, or with @ETIMEDOUT@ at the limit.
 standIn :: Why -> Line -> String -> Maybe Int64 -> Attempt a -> Answering a
 standIn why line what limit attempt ask k = do
   first <- isDeserted line
@@ -122,8 +126,7 @@ tryNow line@(Line ref) key w = do
   done <- waitingTry w
   done <$ unless done (modifyIORef' ref (\(Queue n ws) -> Queue n (IntMap.insert key w ws)))
 
--- | Something has changed: try the threads that wait, in order, up to the first that must go on
--- waiting.
+-- | Something has changed: try the threads that wait, in order, up to the first that must go on.
 serve :: Line -> IO ()
 serve line@(Line ref) = do
   Queue _ ws <- readIORef ref

@@ -1,18 +1,14 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : The links between machines
---
--- A link leads from one machine to another, in one direction: how long what is sent takes, and
--- whether it arrives. Its settings may be changed while the simulation runs.
+-- | The links from one machine to another: how long what is sent takes, and whether it arrives.
+-- Their settings may be changed while the simulation runs.
 module Weft.Sim.Internal.Network.Links
   ( LinkSettings (..),
     goodLink,
     Links,
     newLinks,
-    Link,
-    setLink,
-    linkSettings,
+    Link (..),
+    linkFrom,
     Path (..),
     pathFrom,
     arrivalOver,
@@ -22,15 +18,11 @@ module Weft.Sim.Internal.Network.Links
   )
 where
 
-import Control.Monad (unless)
 import Data.IORef
 import Data.Int (Int64)
 import Data.IntMap.Strict (IntMap)
 import Data.IntMap.Strict qualified as IntMap
 import Data.Maybe (fromMaybe)
-import Weft.Sim.Internal.Conditions
-import Weft.Sim.Internal.Events
-import Weft.Sim.Internal.Random
 import Weft.Sim.Internal.World
 
 -- | The troubles of a link.
@@ -73,24 +65,6 @@ linkFrom (Links ref) a b = do
       link <- Link <$> newIORef goodLink <*> newIORef 0
       writeIORef ref (IntMap.insertWith IntMap.union (machineNumber a) (IntMap.singleton (machineNumber b) link) links)
       pure link
-
--- | Change the link from one machine to another.
-setLink :: World -> Links -> Machine -> Machine -> (LinkSettings -> LinkSettings) -> IO ()
-setLink world links a b change = do
-  link <- linkFrom links a b
-  before <- readIORef (linkNow link)
-  let now = change before
-  writeIORef (linkNow link) now
-  unless (now == before) . note world $
-    "link from " <> show a <> " to " <> show b <> told before now
-  where
-    told before now
-      | linkCut now && not (linkCut before) = " is cut"
-      | linkCut before && not (linkCut now) = " is whole again"
-      | otherwise = " is now " <> show now
-
-linkSettings :: Links -> Machine -> Machine -> IO LinkSettings
-linkSettings links a b = linkFrom links a b >>= readIORef . linkNow
 
 -- | How bytes get from one end to the other.
 data Path

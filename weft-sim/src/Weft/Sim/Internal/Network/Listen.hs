@@ -1,9 +1,6 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : How connections begin
---
--- Listening, connecting and accepting, for TCP and for stream sockets of the Unix domain. TCP's
+-- | Listening, connecting and accepting, for TCP and for stream sockets of the Unix domain. TCP's
 -- handshake takes its three steps over the network; any of them may be lost, and is then repeated.
 module Weft.Sim.Internal.Network.Listen
   ( startListening,
@@ -20,7 +17,6 @@ import Control.Monad (unless, void, when)
 import Data.Foldable (for_)
 import Data.IORef
 import Data.Int (Int64)
-import Data.IntMap.Strict qualified as IntMap
 import Data.Map.Strict qualified as Map
 import Data.Maybe (fromMaybe)
 import Data.Sequence (Seq (..), (|>))
@@ -33,22 +29,14 @@ import Weft.Internal.Data.Shortage (runShort)
 import Weft.Internal.Data.Time (Duration (..), seconds)
 import Weft.Internal.Kernel (hostReport)
 import Weft.Internal.Os.Address (showAddress)
-import Weft.Sim.Internal.Conditions
-import Weft.Sim.Internal.Events
-import Weft.Sim.Internal.Network.Address
-import Weft.Sim.Internal.Network.Descriptors
-import Weft.Sim.Internal.Network.Line
-import Weft.Sim.Internal.Network.Links
+import Weft.Sim.Internal.Descriptors
 import Weft.Sim.Internal.Network.Ports
 import Weft.Sim.Internal.Network.Segments
 import Weft.Sim.Internal.Network.Types
-import Weft.Sim.Internal.Random
 import Weft.Sim.Internal.Ticket
-import Weft.Sim.Internal.Words
 import Weft.Sim.Internal.World
 
--- | A bound socket accepts connections from now on. As on Linux one more may wait than
--- the program says.
+-- | A bound socket accepts connections from now on. As on Linux one more may wait than was said.
 startListening :: Network -> Sock -> SockAddr -> Int -> IO ()
 startListening net s address backlog =
   readIORef (sockRole s) >>= \case
@@ -142,8 +130,8 @@ connectInet net s address to port limit ask k = do
         Unconnected -> takeError (endError end) >>= refusal what . fromMaybe eCONNABORTED
         _ -> success ()
 
--- | Ask for the connection and, if that is lost or not heard, again after a pause, and then after
--- twice of it.
+-- | Ask for the connection and, if that is lost or not heard, again after a pause, then twice of
+-- it.
 knock :: Network -> End -> Machine -> Path -> IP -> Port -> Int64 -> IO ()
 knock net end there back ip port pause = do
   instant <- arrivalOver world path 0
@@ -269,15 +257,14 @@ acceptFrom net s l limit ask k = do
                         SockAddrUnix path -> BoundPath path Nothing
                         local -> either (const Unbound) (uncurry BoundWith) (fromProgram (sockFamily s) local)
                   sock <- newSock d machine (sockFamily s) (sockType s) options bound (Streaming end)
-                  enlist net machine d (ThingSocket sock)
+                  enlist (netThings net) machine d (ThingSocket sock)
                   case bound of
                     BoundWith _ port -> countAccepted net sock port 1
                     _ -> pure ()
                   note world (endName end <> ": accepted the connection from " <> show (endRemote end))
                   sweep (listenerConnecting l)
                   success (Socket d (sockFamily s) (sockType s), endRemote end)
-    -- Tried again when a descriptor of the machine is closed, or after a while: a file's
-    -- descriptor is closed without the network's knowledge.
+    -- Tried again when a descriptor of the machine is closed.
     starve told = do
       before <- readIORef told
       unless before $ do
@@ -289,15 +276,7 @@ acceptFrom net s l limit ask k = do
       starving <- readIORef (listenerStarving l)
       unless starving $ do
         writeIORef (listenerStarving l) True
-        tried <- newIORef False
-        let again = do
-              before' <- readIORef tried
-              unless before' $ do
-                writeIORef tried True
-                writeIORef (listenerStarving l) False
-                serve (listenerAccepting l)
-        key <- after (worldEvents world) 250_000_000 again
-        modifyIORef' (netStarved net) (IntMap.insertWith (<>) (machineNumber machine) [revoke (worldEvents world) key >> again])
+        modifyIORef' (machineStarved machine) ((writeIORef (listenerStarving l) False >> serve (listenerAccepting l)) :)
 
 listenerReady :: Listener -> Attempt ()
 listenerReady l = do

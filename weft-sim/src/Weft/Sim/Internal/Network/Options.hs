@@ -1,12 +1,9 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : Options of sockets
---
--- Options are numbers by level and name. Those that mean something here: @SO_REUSEADDR@,
--- @SO_REUSEPORT@, @IPV6_V6ONLY@, @SO_SNDBUF@ (the room of a stream), and @SO_LINGER@: 0 has
--- a close reset the connection. All others are remembered, and do nothing. What the system's kernel
--- refuses is refused.
+-- | Options of sockets. Options are numbers by level and name. Those that mean something here:
+-- @SO_REUSEADDR@, @SO_REUSEPORT@, @IPV6_V6ONLY@, @SO_SNDBUF@ (the room of a stream), and
+-- @SO_LINGER@: 0 has a close reset the connection. All others are remembered, and do nothing. What
+-- the system's kernel refuses is refused.
 module Weft.Sim.Internal.Network.Options (readOption, writeOption, lingersNot) where
 
 import Data.IORef
@@ -14,10 +11,7 @@ import Data.Map.Strict qualified as Map
 import Foreign.C.Error
 import Foreign.C.Types (CInt)
 import Network.Socket (Family (..), SocketOption (..), SocketType (..), packFamily)
-import Weft.Sim.Internal.Conditions
-import Weft.Sim.Internal.Network.Line (serve)
 import Weft.Sim.Internal.Network.Types
-import Weft.Sim.Internal.Words
 import Weft.Sim.Internal.World
 
 readOption :: Network -> Sock -> SocketOption -> IO (Either Errno Int)

@@ -1,13 +1,9 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : Which socket has which address
---
--- The ports of every machine: the sockets that are bound to them, which may be bound together, and which
--- receives what is sent to one; the owner of each address; and the names of the Unix domain. Binding
--- makes a name in the file system of the socket's machine ("Weft.Sim.Internal.Disk.Names"), which may be
--- renamed and removed there and outlives the socket: a crash leaves it as it leaves names of files, and
--- no socket bound to it. A name that begins with a NUL is in no file system and ends with its socket.
+-- | Which socket has which address: the ports of every machine, the owner of each address, and the
+-- names of the Unix domain. Binding makes a name in the file system of the socket's machine
+-- ("Weft.Sim.Internal.Disk.Names"), which outlives the socket. A name that begins with a NUL is in
+-- no file system and ends with its socket.
 module Weft.Sim.Internal.Network.Ports
   ( -- * Machines
     destination,
@@ -47,29 +43,8 @@ import Data.Maybe (fromMaybe)
 import Foreign.C.Error
 import Network.Socket (Family (..), SockAddr (..), SocketOption (..), SocketType (..), tupleToHostAddress)
 import Weft.Sim.Internal.Disk.Names (findSocket, nameSocket)
-import Weft.Sim.Internal.Network.Address
 import Weft.Sim.Internal.Network.Types
 import Weft.Sim.Internal.World
-
--- | The machine that has this address, as one machine sees it.
-ownerOf :: Network -> Machine -> IP -> IO (Maybe Machine)
-ownerOf net here ip = case ip of
-  _ | isLoopback ip || isAny ip -> pure (Just here)
-  V6 _ -> pure Nothing
-  V4 host
-    | host `elem` machineAddresses here -> pure (Just here)
-    | otherwise -> IntMap.lookup (fromIntegral host) <$> owners net
-
-owners :: Network -> IO (IntMap.IntMap Machine)
-owners net = do
-  (count, known) <- readIORef (netOwners net)
-  machines <- readIORef (worldMachines (netWorld net))
-  if count == IntMap.size machines
-    then pure known
-    else do
-      -- The first machine keeps an address that is given twice.
-      let now = IntMap.fromListWith (\_ first -> first) [(fromIntegral a, m) | m <- IntMap.elems machines, a <- machineAddresses m]
-      now <$ writeIORef (netOwners net) (IntMap.size machines, now)
 
 data Destination
   = ToMachine !Machine
@@ -77,13 +52,16 @@ data Destination
     ToNobody
   | NoRoute
 
+-- | Where an address leads, as one machine sees it.
 destination :: Network -> Machine -> IP -> IO Destination
-destination net here ip =
-  ownerOf net here ip >>= \case
-    Just machine -> pure (ToMachine machine)
-    Nothing -> pure $ case ip of
-      V4 host | any (sameNetwork host) (machineAddresses here) -> ToNobody
-      _ -> NoRoute
+destination net here ip = case ip of
+  _ | isLoopback ip || isAny ip -> pure (ToMachine here)
+  V6 _ -> pure NoRoute
+  V4 host
+    | host `elem` machineAddresses here -> pure (ToMachine here)
+    | otherwise -> maybe (nobody host) ToMachine . IntMap.lookup (fromIntegral host) <$> readIORef (worldOwners (netWorld net))
+  where
+    nobody host = if any (sameNetwork host) (machineAddresses here) then ToNobody else NoRoute
 
 -- | The address from which a machine sends to another one.
 sourceFor :: Machine -> IP -> IP

@@ -1,12 +1,9 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : How a connection's segments travel
---
--- One direction of a connection is a queue of segments with the time at which each arrives, and
--- one event for the first of them. What does not get through stays in the queue and is tried
--- again, with pauses that grow, until the sender's patience is over. What arrives does to its end
--- what TCP's state machine would do.
+-- | How a connection's segments travel. One direction of a connection is a queue of segments with
+-- the time at which each arrives, and one event for the first of them. What does not get through
+-- stays in the queue and is tried again, with pauses that grow, until the sender's patience is
+-- over. What arrives does to its end what TCP's state machine would do.
 --
 -- See Note [One event for a flow].
 module Weft.Sim.Internal.Network.Segments (push, pushBytes, roomFreed, die, cancelAlarm, isThere) where
@@ -21,14 +18,8 @@ import Data.Maybe (fromMaybe)
 import Data.Sequence ((|>))
 import Foreign.C.Error (Errno, eCONNRESET, ePIPE, eTIMEDOUT)
 import Weft.Internal.Data.Time (Duration (..))
-import Weft.Sim.Internal.Conditions
-import Weft.Sim.Internal.Events
 import Weft.Sim.Internal.Network.Bytes
-import Weft.Sim.Internal.Network.Line
-import Weft.Sim.Internal.Network.Links
 import Weft.Sim.Internal.Network.Types
-import Weft.Sim.Internal.Random
-import Weft.Sim.Internal.Words
 import Weft.Sim.Internal.World
 
 -- Note [One event for a flow]
@@ -44,11 +35,10 @@ import Weft.Sim.Internal.World
 
 -- Note [Small functions]
 -- ~~~~~~~~~~~~~~~~~~~~~~
--- What a segment passes through takes the records of world, network and ends as they are, and is split where
--- a rare case begins. Of a larger function, or one whose callees are inlined or get the fields, GHC
--- reads all fields at the beginning (thirty of them) and saves them around each test of whether a value is
--- evaluated, which was half of what `pump` did. So it is in "Weft.Sim.Internal.Network.Streams".
--- GHC leaves these functions whole by itself (decision 120).
+-- What a segment passes through takes the records of world, network and ends as they are, and is
+-- split where a rare case begins. Of a larger function, or one that gets the fields, GHC reads all
+-- thirty at the beginning and saves them around each evaluation, half of what `pump` did. GHC
+-- leaves these functions whole by itself (decision 120).
 
 push :: Network -> End -> Segment -> IO ()
 push net from segment =
@@ -113,40 +103,31 @@ pump net from to = do
       now <- clock (worldEvents (netWorld net))
       if due > now
         then schedule net from to due
-        else
-          crosses net from to >>= \case
-            Passes -> do
+        else do
+          passes <- crosses net from to
+          if passes
+            then do
               writeIORef (flowFlight flow) rest
               arrive net from to segment
               pump net from to
-            Fails -> stall net from to segment
-            Orphaned -> stopFlow flow
+            else stall net from to segment
   where
     flow = endOut from
 
--- | What becomes of a segment that is due.
-data Crossing
-  = Passes
-  | Fails
-  | -- | It did not get through before, and its sender has crashed and does not send it again.
-    Orphaned
-
-crosses :: Network -> End -> End -> IO Crossing
+-- | Does the segment that is due get through? If it did not before, its sender has to send it again,
+-- and must not have crashed.
+crosses :: Network -> End -> End -> IO Bool
 crosses net from to = do
   stalled <- readIORef (flowStalled flow)
-  alive <- maybe (pure True) (\_ -> isThere from) stalled
+  sent <- maybe (pure True) (\_ -> isThere from) stalled
   up <- readIORef (machineUp (endMachine to))
   whole <- isPassable (flowPath flow)
-  passes <- if up && whole then not <$> isLossy (netWorld net) (flowPath flow) else pure False
-  if
-    | not alive -> pure Orphaned
-    | passes -> Passes <$ for_ stalled (\_ -> writeIORef (flowStalled flow) Nothing)
-    | otherwise -> pure Fails
+  passes <- if sent && up && whole then not <$> isLossy (netWorld net) (flowPath flow) else pure False
+  passes <$ when passes (for_ stalled (\_ -> writeIORef (flowStalled flow) Nothing))
   where
     flow = endOut from
 
--- | It did not get through. A reset is not sent again, and neither is anything by
--- a machine that has crashed.
+-- | It did not get through. A reset is not sent again, nor anything by a machine that has crashed.
 stall :: Network -> End -> End -> Segment -> IO ()
 stall net from to segment = do
   now <- clock (worldEvents world)

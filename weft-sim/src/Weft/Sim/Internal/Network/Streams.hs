@@ -1,11 +1,8 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : A program's operations on a connection or a pipe
---
--- To receive, to send, to end a direction, to close: each is an 'Attempt' at an 'End', for TCP and
--- for stream sockets of the Unix domain; and at a pipe, which holds 65,536 bytes unless it is told
--- otherwise, and keeps the bytes of one write of at most 4,096 (@PIPE_BUF@) together.
+-- | A program's operations on a connection or a pipe: to receive, to send, to end a direction, to
+-- close. Each is an 'Attempt' at an 'End', for TCP, for stream sockets of the Unix domain, and for
+-- pipes.
 module Weft.Sim.Internal.Network.Streams
   ( receiveFromEnd,
     sendToEnd,
@@ -15,10 +12,8 @@ module Weft.Sim.Internal.Network.Streams
     shutEnd,
     closeEnd,
     newPipe,
-    readFrom,
-    writeTo,
+    writeToEnd,
     capacityOf,
-    closePipeEnd,
   )
 where
 
@@ -30,14 +25,13 @@ import Data.IORef
 import Data.Int (Int64)
 import Data.Maybe (isJust)
 import Foreign.C.Error
+import Network.Socket (SockAddr (..))
 import Weft.Internal.Core.SystemCall (Buffer, ShutdownHow (..))
 import Weft.Sim.Internal.Network.Bytes
-import Weft.Sim.Internal.Network.Line
-import Weft.Sim.Internal.Network.Links
 import Weft.Sim.Internal.Network.Segments
 import Weft.Sim.Internal.Network.Types
 import Weft.Sim.Internal.Ticket (canceled)
-import Weft.Sim.Internal.Words
+import Weft.Sim.Internal.World (Machine)
 
 -- | Take bytes that have arrived. What came before an error or the end comes before it; an
 -- error is told once, and then the stream is at its end.
@@ -72,27 +66,25 @@ isOver end = do
   phase <- readIORef (endPhase end)
   pure (isGone phase || ended || shut)
 
--- | Whether an end can send: an error, or that it is too early, or the room that there is.
-data Sending = Refused !Errno | TooEarly | Room !Int
-
-sending :: End -> IO Sending
-sending end =
+-- | How many bytes an end can send, in a call of this name.
+roomToSend :: End -> String -> Attempt Int
+roomToSend end what =
   takeError (endError end) >>= \case
-    Just e -> pure (Refused e)
+    Just e -> refusal what e
     Nothing -> do
       shut <- isSet (endFlags end) OutShut
       phase <- readIORef (endPhase end)
       case phase of
-        _ | isGone phase || shut -> pure (Refused ePIPE)
-        Connecting -> pure TooEarly
+        _ | isGone phase || shut -> refusal what ePIPE
+        Connecting -> blocked
         _ -> do
           unread <- peerWillNotRead
           if unread
-            then pure (Refused ePIPE)
+            then refusal what ePIPE
             else do
               limit <- wordOf (flowWords (endOut end)) Capacity
               held <- wordOf (flowWords (endOut end)) Held
-              pure $! Room (limit - held)
+              success $! limit - held
   where
     -- On one machine that is known at once.
     peerWillNotRead = case flowPath (endOut end) of
@@ -104,14 +96,13 @@ sending end =
 
 -- | Send as many of the bytes as there is room for, or as it pleases the world.
 sendToEnd :: Network -> End -> String -> [ByteString] -> Attempt Int
-sendToEnd net end what pieces =
-  sending end >>= \case
-    Refused e -> refusal what e
-    TooEarly -> blocked
-    Room room
-      | total == 0 -> success 0
-      | room <= 0 -> blocked
-      | otherwise -> do
+sendToEnd net end what pieces = roomToSend end what `andThen` send
+  where
+    !total = sum (map ByteString.length pieces)
+    send room
+      | total == 0 = success 0
+      | room <= 0 = blocked
+      | otherwise = do
           let !most = min room total
           !n <- shortened net most
           -- A copy: the caller may write to this memory as soon as it is answered.
@@ -119,28 +110,21 @@ sendToEnd net end what pieces =
             [bytes] -> ByteString.copy (ByteString.take n bytes)
             _ -> ByteString.copy (ByteString.take n (ByteString.concat pieces))
           success n
-  where
-    !total = sum (map ByteString.length pieces)
 
 -- | Send bytes of a file, given how to get at most a number of them from an offset.
 sendFileToEnd :: Network -> End -> (Int64 -> Int -> IO (Either Errno ByteString)) -> Int64 -> Int -> Attempt Int
 sendFileToEnd net end contents offset count =
-  sending end >>= \case
-    Refused e -> refusal what e
-    TooEarly -> blocked
-    Room room ->
-      -- The file is asked even if there is no room: its end is known then.
-      contents offset (min count (max 1 room)) >>= \case
-        Left e -> refusal what e
-        Right bytes
-          | ByteString.null bytes -> success 0
-          | room <= 0 -> blocked
-          | otherwise -> do
-              n <- shortened net (ByteString.length bytes)
-              pushBytes net end (ByteString.take n bytes)
-              success n
-  where
-    what = "send file"
+  roomToSend end "send file" `andThen` \room ->
+    -- The file is asked even if there is no room: its end is known then.
+    contents offset (min count (max 1 room)) >>= \case
+      Left e -> refusal "send file" e
+      Right bytes
+        | ByteString.null bytes -> success 0
+        | room <= 0 -> blocked
+        | otherwise -> do
+            n <- shortened net (ByteString.length bytes)
+            pushBytes net end (ByteString.take n bytes)
+            success n
 
 -- | Would receiving not have to wait?
 endReadable :: End -> Attempt ()
@@ -157,9 +141,9 @@ endWritable end = do
   case failed of
     Just _ -> success ()
     Nothing ->
-      sending end >>= \case
-        TooEarly -> blocked
-        Room room | room <= 0 -> blocked
+      roomToSend end "wait" >>= \case
+        Nothing -> blocked
+        Just (Right room) | room <= 0 -> blocked
         _ -> success ()
 
 -- | End one direction, or both. A connection of TCP whose ends have both heard that the other one has ended is there no more.
@@ -209,76 +193,43 @@ closeEnd net end abruptly = do
   -- A thread that waits for room there learns that the peer is gone.
   when (flowPath (endOut end) == Through) $ readIORef (endPeer end) >>= mapM_ (serve . endWriters)
 
-newPipe :: IO PipeBuffer
-newPipe = PipeBuffer <$> newBytes <*> newIORef 65_536 <*> newIORef True <*> newIORef True <*> newLine <*> newLine
-
--- | Take bytes; 0 when there are none and no writer is left.
-readFrom :: PipeBuffer -> Buffer -> Int -> Int -> Attempt Int
-readFrom pipe buffer offset count
-  | room == 0 = success 0
-  | otherwise = do
-      there <- sizeOf (pipeBytes pipe)
-      open <- readIORef (pipeHasWriter pipe)
-      if
-        | there > 0 -> do
-            n <- takeInto (pipeBytes pipe) buffer from room
-            serve (pipeWriters pipe)
-            success n
-        | open -> blocked
-        | otherwise -> success 0
+-- | The ends of a pipe to read from and to write to: a connection through memory, of which one
+-- direction has ended. It holds 65,536 bytes unless it is told otherwise.
+newPipe :: Machine -> IO (End, End)
+newPipe machine = do
+  there <- newFlow Through 65_536
+  back <- newFlow Through 0
+  setFlag (flowWords back) Ended True
+  reader <- newEnd machine name name there back Nothing Established
+  writer <- newEnd machine name name back there (Just reader) Established
+  setFlag (endFlags reader) OutShut True
+  (reader, writer) <$ writeIORef (endPeer reader) (Just writer)
   where
-    (from, room) = roomOf buffer offset count
+    name = SockAddrUnix "pipe"
 
--- | Put as many of the bytes as there is room for; a small piece as a whole.
-writeTo :: Network -> PipeBuffer -> ByteString -> Attempt Int
-writeTo net pipe bytes = do
-  open <- readIORef (pipeHasReader pipe)
-  there <- sizeOf (pipeBytes pipe)
-  capacity <- readIORef (pipeRoom pipe)
-  let room = capacity - there
-  if
-    | not open -> refusal "write" ePIPE
-    | size == 0 -> success 0
-    | size <= atomic -> if size <= room then put size else blocked
-    | room <= 0 -> blocked
-    | otherwise -> shortened net (min room size) >>= put
+-- | Send to a pipe: at most 4,096 bytes (@PIPE_BUF@) together, more as on a connection.
+writeToEnd :: Network -> End -> ByteString -> Attempt Int
+writeToEnd net end bytes
+  | size > 4_096 = sendToEnd net end "write" [bytes]
+  | otherwise =
+      roomToSend end "write" `andThen` \room ->
+        if size <= max 0 room then success size <* when (size > 0) (pushBytes net end (ByteString.copy bytes)) else blocked
   where
     size = ByteString.length bytes
-    atomic = 4_096
-    put n = do
-      -- A copy: the caller may write to this memory as soon as it is answered.
-      append (pipeBytes pipe) (ByteString.copy (ByteString.take n bytes))
-      serve (pipeReaders pipe)
-      success n
 
--- | How many bytes it holds, after it was told to hold others. As Linux has it: whole pages,
--- a power of two of them, and at most 1 MiB for processes that are not privileged.
-capacityOf :: PipeBuffer -> Maybe Int -> IO (Either Errno Int)
-capacityOf pipe = \case
-  Nothing -> Right <$> readIORef (pipeRoom pipe)
+-- | How many bytes a pipe holds, given the end to write to, after it was told to hold others. As Linux
+-- has it: whole pages, a power of two of them, and at most 1 MiB for processes that are not privileged.
+capacityOf :: End -> Maybe Int -> IO (Either Errno Int)
+capacityOf end = \case
+  Nothing -> Right <$> wordOf flow Capacity
   Just n
     | n < 1 || n > 2_147_483_647 -> pure (Left eINVAL)
     | n > 1_048_576 -> pure (Left ePERM)
     | otherwise -> do
-        there <- sizeOf (pipeBytes pipe)
+        there <- wordOf flow Held
         let size = until (>= n) (* 2) 4_096
         if there > size
           then pure (Left eBUSY)
-          else do
-            writeIORef (pipeRoom pipe) size
-            serve (pipeWriters pipe)
-            pure (Right size)
-
--- | One end is closed: those that wait there are told so, and those at the other end
--- learn of it.
-closePipeEnd :: PipeEnd -> IO ()
-closePipeEnd = \case
-  ReadEnd pipe -> do
-    writeIORef (pipeHasReader pipe) False
-    clear (pipeBytes pipe)
-    dismiss (pipeReaders pipe) canceled
-    serve (pipeWriters pipe)
-  WriteEnd pipe -> do
-    writeIORef (pipeHasWriter pipe) False
-    dismiss (pipeWriters pipe) canceled
-    serve (pipeReaders pipe)
+          else Right size <$ (setWord flow Capacity size >> serve (endWriters end))
+  where
+    flow = flowWords (endOut end)

@@ -1,11 +1,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- |
--- Description : The state of the simulated network
---
--- The tables of the network, and the states of sockets, connections and pipes. What
--- happens to them is in the other modules. Everything is used by the simulating OS thread,
--- one OS thread at a time.
+-- | The tables of the simulated network, and the states of sockets, connections and pipes. Used by
+-- the simulating OS thread, one at a time.
 module Weft.Sim.Internal.Network.Types
   ( -- * The network
     Network (..),
@@ -40,15 +36,16 @@ module Weft.Sim.Internal.Network.Types
     -- * Datagrams
     Box (..),
     newBox,
-    LoopQueue (..),
-
-    -- * Pipes
-    PipeBuffer (..),
-    PipeEnd (..),
 
     -- * Descriptors
-    DescriptorEntry (..),
     Thing (..),
+    isOpenSock,
+
+    -- * What these are made of
+    module Weft.Sim.Internal.Network.Address,
+    module Weft.Sim.Internal.Network.Line,
+    module Weft.Sim.Internal.Network.Links,
+    module Weft.Sim.Internal.Words,
   )
 where
 
@@ -60,58 +57,49 @@ import Data.IntMap.Strict (IntMap)
 import Data.IntMap.Strict qualified as IntMap
 import Data.Map.Strict (Map)
 import Data.Map.Strict qualified as Map
+import Data.Maybe (isJust)
 import Data.Sequence (Seq)
 import Data.Sequence qualified as Seq
-import Data.Word (Word32)
 import Foreign.C.Error (Errno)
 import Foreign.C.Types (CInt)
 import Network.Socket (Family, SockAddr, SocketType)
 import Weft.Internal.Os.Descriptor (Descriptor (..))
-import Weft.Sim.Internal.Conditions
+import Weft.Sim.Internal.Descriptors
 import Weft.Sim.Internal.Disk.Device (Disks)
-import Weft.Sim.Internal.Events
 import Weft.Sim.Internal.Network.Address
 import Weft.Sim.Internal.Network.Bytes
 import Weft.Sim.Internal.Network.Line
 import Weft.Sim.Internal.Network.Links
-import Weft.Sim.Internal.Random
 import Weft.Sim.Internal.Words
 import Weft.Sim.Internal.World
 
 data Network = Network
   { netWorld :: !World,
     netLinks :: !Links,
-    -- | By the number of the descriptor.
-    netEntries :: !(IORef (IntMap DescriptorEntry)),
+    netThings :: !(Table Thing),
     -- | Sockets that are bound to a port, see "Weft.Sim.Internal.Network.Ports".
     netPorts :: !(IORef (IntMap [Sock])),
     -- | How many accepted connections a port has.
     netAccepted :: !(IORef (IntMap Int)),
     -- | Where the search for a free port goes on, for each machine and protocol.
     netNextPort :: !(IORef (IntMap Port)),
-    -- | The owners of IPv4 addresses; made again when there is a new machine.
-    netOwners :: !(IORef (Int, IntMap Machine)),
     -- | For the names of Unix-domain sockets, and the sockets that are bound to them.
     netDisks :: !Disks,
     netPaths :: !(IORef (Map SocketPath Sock)),
-    -- | Datagrams on their way within a machine, by machine.
-    netLoops :: !(IORef (IntMap LoopQueue)),
-    -- | Of each machine, the accepts that wait for a descriptor.
-    netStarved :: !(IORef (IntMap [IO ()]))
+    -- | When the last datagram within a machine arrives, by machine.
+    netLoops :: !(IORef (IntMap Int64))
   }
 
 newNetwork :: World -> Disks -> IO Network
 newNetwork world disks =
   Network world
     <$> newLinks
+    <*> newTable
     <*> newIORef IntMap.empty
     <*> newIORef IntMap.empty
     <*> newIORef IntMap.empty
-    <*> newIORef IntMap.empty
-    <*> newIORef (0, IntMap.empty)
     <*> pure disks
     <*> newIORef Map.empty
-    <*> newIORef IntMap.empty
     <*> newIORef IntMap.empty
 
 data Sock = Sock
@@ -128,7 +116,6 @@ data Sock = Sock
 instance Eq Sock where
   a == b = sockDescriptor a == sockDescriptor b
 
--- | The local address of a socket.
 data Bound
   = Unbound
   | BoundInet !IP !Port
@@ -144,7 +131,6 @@ data Bound
 data SocketPath = InFile !Int !Int | Abstract !Int !String
   deriving stock (Eq, Ord)
 
--- | The use of a socket.
 data Role
   = -- | A stream socket that does nothing yet.
     Fresh
@@ -226,7 +212,6 @@ data FlowWord
     Pumping
   deriving stock (Enum, Bounded)
 
--- | A segment, and when it arrives.
 data Flying = Flying !Int64 !Segment
 
 data Segment
@@ -320,21 +305,8 @@ newBox =
     <*> newLine
     <*> newLine
 
--- | Datagrams within a machine, in order, and when the last one arrives.
-data LoopQueue = LoopQueue !(IORef (Seq (IO ()))) !(IORef Int64)
+-- | What a descriptor stands for: a socket, or an end of a pipe.
+data Thing = ThingSocket !Sock | ThingReader !End | ThingWriter !End
 
-data PipeBuffer = PipeBuffer
-  { pipeBytes :: !Bytes,
-    -- | How many it holds.
-    pipeRoom :: !(IORef Int),
-    -- | Is each end open?
-    pipeHasReader, pipeHasWriter :: !(IORef Bool),
-    pipeReaders, pipeWriters :: !Line
-  }
-
-data PipeEnd = ReadEnd !PipeBuffer | WriteEnd !PipeBuffer
-
--- | A descriptor with its serial: a later one of the same number has another.
-data DescriptorEntry = DescriptorEntry !Word32 !Machine !Thing
-
-data Thing = ThingSocket !Sock | ThingPipe !PipeEnd
+isOpenSock :: Network -> Sock -> IO Bool
+isOpenSock net s = isJust <$> entryAt (netThings net) (sockDescriptor s)

@@ -2,16 +2,23 @@
 {-# LANGUAGE UnboxedTuples #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | Actions on threads of GHC's, which wait by blocking. See "Weft.Outside", and Note [Await on a
--- thread of GHC's].
-module Weft.Internal.Core.Direct.Hosted (Performer (..), hosted, performerHere) where
+-- | Where an await finds no segment to suspend: actions on threads of GHC's, which wait by blocking
+-- ("Weft.Outside", Note [Await on a thread of GHC's]), and the mistakes of programs.
+module Weft.Internal.Core.Direct.Hosted
+  ( Performer (..),
+    hosted,
+    performerHere,
+    CannotSuspend (..),
+    ResumedTwice (..),
+  )
+where
 
-import Control.Exception (mask, mask_, throwIO)
+import Control.Exception (Exception, mask, mask_, throwIO)
 import Data.IORef (newIORef, readIORef, writeIORef)
+import Data.List (intercalate)
 import GHC.Exts
 import GHC.IO (IO (..), unIO)
 import System.IO.Unsafe (unsafePerformIO)
-import Weft.Internal.Core.Direct.Errors
 import Weft.Internal.Core.Trace (Thread)
 import Weft.Internal.Os.Capture (newTag)
 
@@ -54,8 +61,7 @@ hosted performer action = mask $ \restore -> do
   go (restore action >>= \a -> Finished <$ writeIORef result (Just a))
 
 -- | The performer for this action; 'Nothing' outside of 'hosted'. In any masking state, also while an
--- exception is pending (Note [Pending exceptions] in "Weft.Internal.Core.Direct"). Only an await that
--- finds no segment asks.
+-- exception is pending (Note [Pending exceptions] in "Weft.Internal.Core.Direct").
 performerHere :: IO (Maybe Performer)
 performerHere = mask_ (IO (catch# asking (\_ s -> (# s, Nothing #))))
 
@@ -63,3 +69,48 @@ performerHere = mask_ (IO (catch# asking (\_ s -> (# s, Nothing #))))
 asking :: State# RealWorld -> (# State# RealWorld, Maybe Performer #)
 asking s = case hostTag of HostTag t -> control0# t (\k s1 -> (# s1, Asks k #)) s
 {-# OPAQUE asking #-}
+
+-- | An @await@ was called where it cannot suspend. The program is wrong: change it, rather than handle this.
+data CannotSuspend
+  = -- | There is no @direct@ around the call, or something that GHC must finish in one go is in between.
+    NothingToSuspend
+  | -- | The call is masked uninterruptibly, and an asynchronous exception of GHC is pending for the worker
+    -- that runs it. (In an action of 'Weft.Outside.onGhcThread' it waits, and the exception stays pending.)
+    ExceptionPending
+  deriving stock (Eq)
+
+instance Show CannotSuspend where
+  show = \case
+    NothingToSuspend ->
+      intercalate
+        "\n"
+        [ "await: this thread cannot be suspended here. Either there is no 'direct' around the call (in",
+          "plain IO, or in a thread started with forkIO), or the call is inside one of these:",
+          "  - unsafePerformIO, runST or a value that is evaluated lazily:",
+          "      await first, and build the value from the result;",
+          "  - atomically:",
+          "      await before or after the transaction;",
+          "  - a callback from foreign code, or an action that another OS thread runs (blocking, forkIO):",
+          "      await before, or pass the callback's data to a direct thread that awaits;",
+          "  - IO outside of any thread:",
+          "      run it with Weft.IO.run, or wrap it in direct."
+        ]
+    ExceptionPending ->
+      intercalate
+        "\n"
+        [ "await: an asynchronous exception of GHC is pending for the worker that runs this thread",
+          "(throwTo, killThread or System.Timeout.timeout), while await is masked uninterruptibly.",
+          "A worker runs many threads: do not throw to it. Use the operations of Weft to end a wait."
+        ]
+
+instance Exception CannotSuspend
+
+-- | A continuation was entered twice: a kernel or a policy has answered twice. The first entry goes on.
+data ResumedTwice = ResumedTwice
+  deriving stock (Eq)
+
+instance Show ResumedTwice where
+  show ResumedTwice =
+    "a direct thread was resumed twice: its system call was answered, or a ready queue gave it back, more than once"
+
+instance Exception ResumedTwice

@@ -1,8 +1,7 @@
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | The end of a thread's fuel. A thread that runs without end goes to the end of the queue now and
--- then: a system call, so that it can be cancelled.
+-- | The end of a thread's fuel, which is a system call: a thread that runs without end can be cancelled.
 module Weft.Internal.Core.Scheduler.Fuel (dueAtPause, pausedBefore) where
 
 import Control.Exception (SomeException)
@@ -13,8 +12,7 @@ import Weft.Internal.Core.Trace
 
 -- | The cancellation to raise in this thread, whose fuel is used up, in place of its next node. Only in front
 -- of an effect: not between an operation that has succeeded and the frames that are entered or left with its
--- result. 'Weft.Mutex.withMutex' locks and then enters the frame that unlocks, 'Weft.Timeout.timeout' leaves
--- the frames of its body; with little fuel a cancelled thread would lose what it holds.
+-- result, or a cancelled thread would lose what it holds ('Weft.Mutex.withMutex' enters its frame then).
 dueAtPause :: Scheduler -> Tcb -> Trace -> IO (Maybe SomeException)
 dueAtPause s tcb trace
   | not (onlyPauses s) && mayCancelBefore trace = cancelledNow tcb
@@ -27,14 +25,11 @@ pausedBefore s tcb trace = do
   pure (const (if doomed then outOfStep (schedulerFuel s) n trace else trace))
 
 isCondemned :: Tcb -> IO Bool
-isCondemned tcb = case tcbIdentity tcb of
-  Nobody -> pure False
-  Identity _ status -> not <$> notCondemned status
+isCondemned tcb = not <$> notCondemned (identityStatus (tcbIdentity tcb))
 
--- | The fuel of a loop might always end on the same node, where it cannot be cancelled. So a thread
--- that is to be cancelled begins its next dispatch with up to 15 nodes that do nothing, irregular in
--- the number of the dispatch (Knuth's multiplicative hash), and fewer than there is fuel, or a masked
--- thread would come to nothing else.
+-- | The fuel of a loop might always end on the same node, where it cannot be cancelled. So a thread that is
+-- to be cancelled begins its next dispatch with up to 15 nodes that do nothing, irregular in the number of
+-- the dispatch (Knuth's multiplicative hash), and fewer than there is fuel for a masked thread.
 outOfStep :: Int -> Int -> Trace -> Trace
 outOfStep fuel n = go (((n * 2_654_435_761) `unsafeShiftR` 28 .&. 0xffff) `rem` min 16 fuel)
   where

@@ -1,8 +1,7 @@
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | The state of a scheduler. What the parts of "Weft.Internal.Core.Scheduler" work on. All but the
--- counters is for the carrier that owns the worker.
+-- | The state of a scheduler. All but the counters is for the carrier that owns the worker.
 module Weft.Internal.Core.Scheduler.State
   ( Scheduler (..),
     FuelEnd (..),
@@ -11,7 +10,7 @@ module Weft.Internal.Core.Scheduler.State
     Inherited (..),
     Optioned (..),
     newScheduler,
-    nobody,
+    noThread,
     schedulerHome,
     currentThread,
     lineOf,
@@ -41,8 +40,7 @@ import Weft.Internal.Core.SystemCall (SystemCall)
 import Weft.Internal.Core.Trace
 import Weft.Internal.Os.Control
 
--- | The state with which a carrier runs the threads of its worker. All but the current thread and the
--- carrier pass to the next one.
+-- | All but the current thread and the carrier pass to the worker's next carrier.
 data Scheduler = Scheduler
   { schedulerQueue :: !ReadyQueue,
     schedulerHere :: Here,
@@ -85,12 +83,10 @@ onlyPauses s = case schedulerFuelEnd s of Preempts -> False; _ -> True
 -- | How a kernel answers: the next node of the trace ('Parked' if the answer comes later).
 newtype AnswerCall = AnswerCall (forall a. Tcb -> SystemCall a -> (a -> Trace) -> IO Trace)
 
--- | A parent (number, context, masking state), a scope (0 for none), and the block that its anonymous
--- children share.
-data Inherited = Inherited !Int !Context !Masking !Int !Tcb
+-- | A parent (number, context, masking), a scope (0 for none), and the block of its anonymous children.
+data Inherited = Inherited !Int !Context !MaskingState !Int !Tcb
 
--- | The state of a child without options, the options, and its state with them: the sessions of a
--- server have one label.
+-- | The state of a child without options, the options, and its state with them: sessions have one label.
 data Optioned = Optioned !ThreadState !Label !(Maybe Priority) !ThreadState
 
 schedulerHome :: Scheduler -> Home
@@ -145,19 +141,18 @@ readyCount = size . schedulerQueue
 threadDropped :: Scheduler -> IO ()
 threadDropped s = tally s ThreadsEnded 1
 
--- | A scheduler for the first carrier of the worker with this home, with the fuel of each dispatch, at
--- least 1.
+-- | For the first carrier of the worker with this home, with the fuel of each dispatch, at least 1.
 newScheduler :: ReadyQueue -> Carrier -> Home -> Int -> AnswerCall -> (Tcb -> SomeException -> IO ()) -> (SomeException -> IO ()) -> IO Scheduler
 newScheduler queue carrier home fuel answer uncaught stray = do
-  running <- newMutVar nobody
+  running <- newMutVar noThread
   unentered <- newMutVar Parked
-  inherited <- newMutVar (Inherited (-1) rootContext Unmasked 0 nobody)
-  optioned <- newMutVar (Optioned (tcbState nobody) mempty Nothing (tcbState nobody))
+  inherited <- newMutVar (Inherited (-1) rootContext Unmasked 0 noThread)
+  optioned <- newMutVar (Optioned (tcbState noThread) mempty Nothing (tcbState noThread))
   counters <- newPrimArray (fromEnum (maxBound :: Counter) + 1)
   setPrimArray counters 0 (fromEnum (maxBound :: Counter) + 1) 0
   writePrimArray counters (fromEnum NextNumber) (homeWorker home + 1)
   away <- newIORef IntMap.empty
   pure (Scheduler queue (Here home running) unentered inherited optioned counters carrier away answer uncaught stray (sizeofArray (homePeers home)) (max 1 fuel) Preempts)
 
-nobody :: Tcb
-nobody = newTcb Nobody rootContext
+noThread :: Tcb
+noThread = newTcb nobody rootContext

@@ -1,8 +1,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | The events of a timeline, and how they are written. The events that a worker records, and their
--- text in the trace event format of Chrome, Perfetto and speedscope. Pure. One event is one line;
--- docs/observing.md describes events and file.
+-- | The events that a worker records for a timeline, and their text in the trace event format of Chrome,
+-- Perfetto and speedscope, one on a line. Pure. docs/observing.md describes events and file.
 module Weft.Internal.Observe.Timeline.Event
   ( TimelineEvent (..),
     EventKind (..),
@@ -31,12 +30,9 @@ data TimelineEvent = TimelineEvent
     eventAt :: !Int,
     -- | How long it lasted. Of 'Ready': how many threads.
     eventFor :: !Int,
-    -- | The number of the thread, 0 for one that has none; of a poll, 1 if it has found
-    -- something.
+    -- | The number of the thread, or 0; of a poll, 1 if it has found something.
     eventThread :: !Int,
-    eventLabel :: !Label,
-    -- | Was the label longer than there is room for?
-    eventCut :: !Bool
+    eventLabel :: !Label
   }
   deriving stock (Eq, Show)
 
@@ -59,7 +55,7 @@ newtype Process = Process Int
 
 -- | An event of the worker with this index.
 renderEvent :: Process -> Int -> TimelineEvent -> Builder
-renderEvent process worker (TimelineEvent kind at long thread label cut) = case kind of
+renderEvent process worker (TimelineEvent kind at long thread label) = case kind of
   Slice -> complete "slice" "worker" mempty
   Dispatch -> complete' name "thread" (args [numbered])
   Poll -> complete "poll" "kernel" (args [found])
@@ -83,11 +79,9 @@ renderEvent process worker (TimelineEvent kind at long thread label cut) = case 
     numbered = key' "thread" (intDec thread)
     found = key' "found" (string7 (if thread /= 0 then "true" else "false"))
     name
-      | not (ShortByteString.null label) = (if cut then shortened else id) (labelText label)
+      | not (ShortByteString.null label) = labelText label
       | thread > 0 = Text.pack ("thread " <> show thread)
       | otherwise = Text.pack "anonymous thread"
-    -- The cut may have gone through a character.
-    shortened = (<> Text.pack "\8230") . Text.dropWhileEnd (== '\65533')
 
 -- | The worker's track; 0 is for what belongs to none.
 track :: Int -> Int

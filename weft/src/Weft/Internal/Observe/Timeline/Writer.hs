@@ -11,9 +11,9 @@ import Control.Monad (unless, void, when)
 import Data.ByteString qualified as ByteString
 import Data.ByteString.Builder (Builder, toLazyByteString)
 import Data.ByteString.Lazy qualified as Lazy
+import Data.IORef
 import Data.Map.Strict qualified as Map
-import Data.Maybe (isJust, isNothing)
-import Data.Primitive.Array
+import Data.Maybe (isJust, isNothing, listToMaybe)
 import Data.Text (Text)
 import Data.Text qualified as Text
 import System.Environment (getProgName)
@@ -30,12 +30,11 @@ import Weft.Internal.Os.Sys qualified as Sys
 data Timeline = Timeline
   { -- | The file. It is replaced. It may be a FIFO that another process reads.
     timelineFile :: !FilePath,
-    -- | Memory for what each worker has recorded and the file has not, in bytes; rounded
-    -- up to a power of two, at least 32 KiB. Default 4 MiB, some hundred thousand events.
-    -- Without room events are dropped; the file says how many.
+    -- | Memory for what each worker has recorded and the file has not, in bytes, 40 for each event, whose
+    -- number is rounded up to a power of two of at least 1,024. Default 4 MiB, some hundred thousand
+    -- events. Without room events are dropped; the file says how many.
     timelineBuffer :: !Int,
-    -- | How often the file is written, in microseconds; sooner when a buffer is half
-    -- full at that moment. Default 50,000.
+    -- | How often the file is written, in microseconds; sooner when a buffer is half full. Default 50,000.
     timelineInterval :: !Int
   }
   deriving stock (Eq, Show)
@@ -58,17 +57,16 @@ withTimeline (Just timeline) workers report look use = bracket begin snd (use . 
       flip onException (hClose file) $ do
         -- Each write is of whole events: nothing of one stays in a buffer.
         hSetBuffering file NoBuffering
-        switch <- newSwitch
+        switch <- newIORef True
         origin <- fromIntegral <$> Sys.monotonicNow
-        recorders <- arrayFromList <$> mapM (newRecorder switch origin (timelineBuffer timeline)) [0 .. workers - 1]
+        recorders <- mapM (newRecorder switch origin room) [0 .. workers - 1]
         stop <- newEmptyMVar
         finished <- newEmptyMVar
-        let writer = Writer process file (timelineInterval timeline) recorders look stop
-            write unmask =
-              try (unmask (writeTimeline writer (Text.pack name))) >>= \case
+        let write unmask =
+              try (unmask (writeTimeline process (Text.pack name) file (timelineInterval timeline) recorders look stop)) >>= \case
                 Right () -> pure ()
                 Left e -> do
-                  switchOff switch
+                  writeIORef switch False
                   unless (fromException e == Just ThreadKilled) $
                     report ("timeline: " <> exceptionText e <> "; no more of it is written")
                   hClose file `catch` \(_ :: IOException) -> pure ()
@@ -78,77 +76,54 @@ withTimeline (Just timeline) workers report look use = bracket begin snd (use . 
       putMVar stop ()
       whole <- timeout 5_000_000 (readMVar finished)
       when (isNothing whole) $ do
-        switchOff switch
+        writeIORef switch False
         report ("timeline: " <> timelineFile timeline <> ": writing it takes too long; its end is missing")
         -- It may be in a call that does not return: that is not waited for.
         void (forkIO (killThread thread))
-    recorderOf recorders worker
-      | worker < workers = Just (indexArray recorders worker)
-      | otherwise = Nothing
-
-data Writer = Writer
-  { writerProcess :: !Process,
-    writerFile :: !Handle,
-    writerInterval :: !Int,
-    writerRecorders :: !(Array Recorder),
-    writerLook :: !(IO Counters),
-    writerStop :: !(MVar ())
-  }
+    room = max 1024 (min (2 ^ (40 :: Int)) (timelineBuffer timeline) `div` 40)
+    recorderOf recorders worker = listToMaybe (drop worker recorders)
 
 -- | Write until it is time to stop, and then what is left, and the end.
-writeTimeline :: Writer -> Text -> IO ()
-writeTimeline writer name = do
-  put writer (renderHead (writerProcess writer) name (sizeofArray (writerRecorders writer)))
-  go Map.empty False
+writeTimeline :: Process -> Text -> Handle -> Int -> [Recorder] -> IO Counters -> MVar () -> IO ()
+writeTimeline process name file interval recorders look stop = put (renderHead process name (length recorders)) >> go Map.empty False
   where
     go known stopping = do
-      known' <- writeCounters writer known
-      busy <- or <$> mapM (writeEvents writer) (foldr (:) [] (writerRecorders writer))
+      known' <- writeCounters known
+      busy <- or <$> mapM (writeEvents 0) recorders
       if
-        | stopping && not busy -> put writer renderEnd >> hClose (writerFile writer)
-        | stopping || busy -> tryReadMVar (writerStop writer) >>= go known' . isJust
-        | otherwise -> timeout (max 1 (writerInterval writer)) (readMVar (writerStop writer)) >>= go known' . isJust
-
--- | Write what a worker has published up to now. Is it time to look again already?
-writeEvents :: Writer -> Recorder -> IO Bool
-writeEvents writer recorder = go (0 :: Int)
-  where
-    go n = do
-      events <- takeEvents recorder batch
-      case events of
-        [] -> pure (n > pressing)
-        _ -> do
-          put writer (foldMap (\e -> separator <> renderEvent (writerProcess writer) (recorderWorker recorder) e) events)
-          if n < enough then go (n + length events) else pure True
+        | stopping && not busy -> put renderEnd >> hClose file
+        | stopping || busy -> tryReadMVar stop >>= go known' . isJust
+        | otherwise -> timeout (max 1 interval) (readMVar stop) >>= go known' . isJust
+    -- What a worker has published up to now. Is it time to look again already?
+    writeEvents :: Int -> Recorder -> IO Bool
+    writeEvents n recorder =
+      takeEvents recorder batch >>= \case
+        [] -> pure (n > recorderRoom recorder `div` 2)
+        events -> do
+          put (foldMap (\e -> separator <> renderEvent process (recorderWorker recorder) e) events)
+          if n < enough then writeEvents (n + length events) recorder else pure True
     -- Events in one write, and in one turn before the other workers' come.
     batch = 512
     enough = 16_384
-    pressing = recorderCapacity recorder `div` 2
-
--- | Write the numbers that have changed, on a track of their own.
-writeCounters :: Writer -> Map.Map Text Int -> IO (Map.Map Text Int)
-writeCounters writer known = case foldr (:) [] (writerRecorders writer) of
-  [] -> pure known
-  recorders@(r : _) -> do
-    c <- writerLook writer
-    dropped <- mapM droppedEvents recorders
-    now <- timelineNow r
-    let sums = total c
-        numbers =
-          Map.unions
-            [ Map.fromList
-                [ (Text.pack "threads", threadsAlive sums),
-                  (Text.pack "threads away", countedAway sums),
-                  (Text.pack "carriers", countersCarriers c)
-                ],
-              Map.fromList [(Text.pack ("worker " <> show w <> " dropped events"), n) | (w, n) <- zip [0 :: Int ..] dropped, n > 0],
-              countedKernel sums,
-              countersKernel c
-            ]
-        changed = Map.differenceWith (\new old -> if new == old then Nothing else Just new) numbers known
-    put writer (foldMap (\(name, n) -> separator <> renderCounter (writerProcess writer) 0 now name n) (Map.toList changed))
-    pure numbers
-
--- | Write whole events, at once.
-put :: Writer -> Builder -> IO ()
-put writer text = ByteString.hPut (writerFile writer) (Lazy.toStrict (toLazyByteString text))
+    -- The numbers that have changed, on a track of their own.
+    writeCounters known = do
+      c <- look
+      dropped <- mapM droppedEvents recorders
+      now <- maybe (pure 0) timelineNow (listToMaybe recorders)
+      let sums = total c
+          numbers =
+            Map.unions
+              [ Map.fromList
+                  [ (Text.pack "threads", threadsAlive sums),
+                    (Text.pack "threads away", countedAway sums),
+                    (Text.pack "carriers", countersCarriers c)
+                  ],
+                Map.fromList [(Text.pack ("worker " <> show w <> " dropped events"), n) | (w, n) <- zip [0 :: Int ..] dropped, n > 0],
+                countedKernel sums,
+                countersKernel c
+              ]
+          changed = Map.differenceWith (\new old -> if new == old then Nothing else Just new) numbers known
+      numbers <$ put (foldMap (\(what, n) -> separator <> renderCounter process 0 now what n) (Map.toList changed))
+    -- Whole events, at once.
+    put :: Builder -> IO ()
+    put = ByteString.hPut file . Lazy.toStrict . toLazyByteString
