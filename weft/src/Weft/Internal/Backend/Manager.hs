@@ -108,12 +108,9 @@ turn m limit = mask \restore -> do
 -- ran. What one callback unregisters or closes, a later event does not find. Masked uninterruptibly,
 -- but for the callbacks.
 handleAll :: (forall a. IO a -> IO a) -> EventManager -> IO Int
-handleAll restore m = go 0
-  where
-    go !count = nextEvent (managerCollector m) (pure count) \key bits -> do
-      handleEvent m key bits
-      ran <- runPending restore m
-      go (count + ran)
+handleAll restore m = handleEvents (managerCollector m) maxBound \key bits -> do
+  handleEvent m key bits
+  runPending restore m
 
 -- | Step until 'stop' is called, or the manager is freed. Throws what a callback throws.
 loop :: EventManager -> IO ()

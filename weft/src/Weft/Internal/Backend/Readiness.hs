@@ -135,32 +135,30 @@ pollOnce :: Source w -> PollLimit -> IO Int
 pollOnce src limit = do
   delivered <- deliverAll src
   left <- hasEvents (sourceCollector src)
-  unless left . void $ collect (sourceCollector src) (if delivered > 0 then noWait else limit)
-  ran <- handleSome src delivered
+  unless left . void . collect (sourceCollector src) $! if delivered > 0 then noWait else limit
+  ran <- (delivered +) <$> handleSome src
   -- Perhaps no operation waited for these.
   if left && ran == 0 then pollOnce src limit else pure ran
 
--- | Handle a portion of the events, after some completions.
-handleSome :: Source w -> Int -> IO Int
-handleSome src = go portion
+-- | Handle a portion of the events.
+handleSome :: Source w -> IO Int
+handleSome src = handleEvents (sourceCollector src) portion event
   where
-    go :: Int -> Int -> IO Int
-    go 0 !ran = pure ran
-    go n !ran = nextEvent (sourceCollector src) (pure ran) \key bits -> do
-      more <- event key bits
-      go (n - 1) (ran + more)
     event key bits =
       existingSlot (sourceTable src) (keyNumber key) >>= \case
         Nothing -> pure 0
         Just slot -> do
           alone <- standsAlone slot (keySerial key)
-          if alone && isReadable bits then wakeStanding src slot (keyNumber key) else others key bits slot
-    others key bits slot
-      | keySerial key == foreignSerial = wakeForeign src slot (keyNumber key) bits
-      | otherwise = do
-          -- One of a descriptor that is gone can still be reported while a forked process holds its file.
-          present <- slot `holds` keySerial key
-          if present then wakeSlot src slot (keyNumber key) bits else pure 0
+          if alone && isReadable bits then wakeStanding src slot (keyNumber key) else others src slot key bits
+
+others :: Source w -> Slot w -> Key -> Int -> IO Int
+others src slot key bits
+  | keySerial key == foreignSerial = wakeForeign src slot (keyNumber key) bits
+  | otherwise = do
+      -- One of a descriptor that is gone can still be reported while a forked process holds its file.
+      present <- slot `holds` keySerial key
+      if present then wakeSlot src slot (keyNumber key) bits else pure 0
+{-# NOINLINE others #-}
 
 -- | 'forget' of the backend. Final: the backend refuses the descriptor from now on.
 forgetIn :: Source w -> Descriptor -> IO () -> IO ()

@@ -8,7 +8,7 @@ module Weft.Internal.Backend.Readiness.Collector
     freeCollector,
     collect,
     hasEvents,
-    nextEvent,
+    handleEvents,
   )
 where
 
@@ -57,7 +57,7 @@ freeCollector c = do
 -- | Look for events, or block for at most this many nanoseconds (negative: for ever) until there are some.
 -- All that there were must have been handled. Answers how many there are.
 collect :: Collector -> Int64 -> IO Int
-collect c limit = do
+collect c !limit = do
   found <- readPrimVar (collectorEnd c)
   EventBuffer buffer capacity <- readIORef (collectorEvents c) >>= enlarged found
   writePrimVar (collectorNext c) 0
@@ -81,23 +81,26 @@ collect c limit = do
 hasEvents :: Collector -> IO Bool
 hasEvents c = (<) <$> readPrimVar (collectorNext c) <*> readPrimVar (collectorEnd c)
 
--- | Handle the next event, its key and its bits, if there is one. The wake-up's are handled here.
-nextEvent :: Collector -> IO r -> (Key -> Int -> IO r) -> IO r
-nextEvent c none handle = go
-  where
-    go = do
-      i <- readPrimVar (collectorNext c)
-      end <- readPrimVar (collectorEnd c)
-      if i >= end
-        then none
-        else do
-          EventBuffer buffer _ <- readIORef (collectorEvents c)
-          key <- Key <$> peekElemOff buffer (2 * i)
-          bits <- fromIntegral <$> peekElemOff buffer (2 * i + 1)
-          -- First, because an exception on the way must not have it handled twice.
-          writePrimVar (collectorNext c) (i + 1)
-          if key == wakeupKey (collectorWakeup c)
-            then drainWakeup (collectorWakeup c) >> go
-            else handle key bits
--- Else what handles an event is a closure, made for each.
-{-# INLINE nextEvent #-}
+-- | Handle up to this many of the events, each with its key and its bits; the wake-up's are handled here.
+-- Answers the sum of what the handler answers. After an exception in it the next call goes on behind that event.
+handleEvents :: Collector -> Int -> (Key -> Int -> IO Int) -> IO Int
+handleEvents c most handle = do
+  from <- readPrimVar (collectorNext c)
+  end <- readPrimVar (collectorEnd c)
+  EventBuffer buffer _ <- readIORef (collectorEvents c)
+  let to = from + min most (end - from)
+      go !i !ran
+        | i == to = pure ran
+        | otherwise = do
+            key <- Key <$> peekElemOff buffer (2 * i)
+            bits <- fromIntegral <$> peekElemOff buffer (2 * i + 1)
+            writePrimVar (collectorNext c) (i + 1)
+            more <- if key == wakeupKey (collectorWakeup c) then 0 <$ woken c else handle key bits
+            go (i + 1) (ran + more)
+  go from 0
+{-# INLINE handleEvents #-}
+
+-- | Not inlined, or each call of 'handleEvents' makes a closure of it.
+woken :: Collector -> IO ()
+woken = drainWakeup . collectorWakeup
+{-# NOINLINE woken #-}

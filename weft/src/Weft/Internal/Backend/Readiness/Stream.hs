@@ -252,7 +252,9 @@ wakeReaders src slot news =
   standing slot >>= \case
     NotStanding -> writeFlag slot Reading news >> wakeWaiters src slot Reading 0
     Standing address room (StreamWaiter _ op done) -> do
-      r <- maybe (pure Sys.badDescriptor) (\(_, d) -> Sys.recv (descriptorNumber d) address room) (streamOf op)
+      r <- case op of
+        Receive d _ _ -> Sys.recv (descriptorNumber d) address room
+        _ -> pure Sys.badDescriptor
       standingRead src slot news room done r
 
 -- | The standing waiter has read, with this result, after an event of reading.
