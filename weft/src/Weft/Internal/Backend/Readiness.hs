@@ -149,16 +149,16 @@ handleSome src = handleEvents (sourceCollector src) portion event
         Nothing -> pure 0
         Just slot -> do
           alone <- standsAlone slot (keySerial key)
-          if alone && isReadable bits then wakeStanding src slot (keyNumber key) else others src slot key bits
+          if alone && isReadable bits then wakeStanding src slot (keyNumber key) else anyEvent src slot key bits
 
-others :: Source w -> Slot w -> Key -> Int -> IO Int
-others src slot key bits
+anyEvent :: Source w -> Slot w -> Key -> Int -> IO Int
+anyEvent src slot key bits
   | keySerial key == foreignSerial = wakeForeign src slot (keyNumber key) bits
   | otherwise = do
       -- One of a descriptor that is gone can still be reported while a forked process holds its file.
       present <- slot `holds` keySerial key
       if present then wakeSlot src slot (keyNumber key) bits else pure 0
-{-# NOINLINE others #-}
+{-# NOINLINE anyEvent #-}
 
 -- | 'forget' of the backend. Final: the backend refuses the descriptor from now on.
 forgetIn :: Source w -> Descriptor -> IO () -> IO ()

@@ -53,8 +53,7 @@ import Weft.Internal.Os.Sys qualified as Sys
 
 -- | The state of a backend; the parameter is that of 'Backend'.
 data Source w = Source
-  { -- | Not unpacked: it would be made anew for each event, 72 bytes.
-    sourceCollector :: !Collector,
+  { sourceCollector :: !Collector,
     sourceTable :: !(Table w),
     sourcePool :: !Pool,
     sourcePost :: !Post,
