@@ -1,6 +1,6 @@
 /*
  * Operations on files that answer from memory or not at all: see
- * Weft.Internal.Kernel.AtOnce. -EAGAIN stands for all that takes another call, one
+ * Weft.Internal.Kernel.Files. -EAGAIN stands for all that takes another call, one
  * that may wait, to find out.
  */
 #define _GNU_SOURCE

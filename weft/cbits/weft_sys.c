@@ -382,7 +382,7 @@ static int poll_once(struct pollfd *fds, intptr_t count, int64_t timeout) {
   return ppoll(fds, (nfds_t)count, timeout < 0 ? NULL : &t, NULL);
 }
 
-/* select, asked and answered as poll is, which passes over negative numbers. One closed descriptor fails the whole call,
+/* select, asked and answered as poll is. One closed descriptor fails the whole call,
    so then each is asked whether it is open. */
 static int select_once(struct pollfd *fds, intptr_t count, int64_t timeout) {
   fd_set in, out, urgent;
@@ -403,8 +403,8 @@ static int select_once(struct pollfd *fds, intptr_t count, int64_t timeout) {
   for (intptr_t i = 0; i < count; i++) {
     int fd = fds[i].fd, events = 0;
     if (n == -1) {
-      if (fd >= 0 && fcntl(fd, F_GETFD) == -1) events = POLLNVAL;
-    } else if (fd >= 0) {
+      if (fcntl(fd, F_GETFD) == -1) events = POLLNVAL;
+    } else {
       if (FD_ISSET(fd, &in)) events |= POLLIN;
       if (FD_ISSET(fd, &urgent)) events |= POLLPRI;
       if (FD_ISSET(fd, &out)) events |= POLLOUT;

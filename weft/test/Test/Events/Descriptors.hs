@@ -222,6 +222,7 @@ descriptors rig =
         either (const "refused" :: IOError -> String) (const "registered") r @?= "refused"
     ]
       <> [testCase "numbers that are not open are refused" $ withRig rig \m _ _ -> refusals m | rigIsReal rig]
+      <> [testCase "a number that is not open, from a callback, ends no later step" $ withRig rig \m _ _ -> strangeNumber m | rigIsReal rig]
       <> [testCase "regular files are always ready" $ withRig rig \m _ _ -> regular m | rigIsReal rig]
       <> [testCase "pipes: the reader goes" $ withRig rig \m _ _ -> pipes m | rigIsReal rig]
       <> [testCase "a failure to close leaves nothing that is reported for ever" $ withRig rig unclosed | not (rigIsReal rig)]
@@ -313,6 +314,12 @@ refusals m = do
     withNull use = do
       fd <- openFd "/dev/null" ReadOnly defaultFileFlags
       use fd `finally` closeFd fd
+
+-- | With an array for all numbers below it, @poll@ would fail from then on.
+strangeNumber :: EventManager -> IO ()
+strangeNumber m = do
+  _ <- setTimeout m (nanoseconds 0) (void (try (register m 1_000_000 toRead Persistent \_ _ -> pure ()) :: IO (Either IOError Registration)))
+  void (replicateM 3 (settled m))
 
 regular :: EventManager -> IO ()
 regular m = do

@@ -12,17 +12,20 @@ module Weft.Internal.Backend.Pollers
   )
 where
 
-import Control.Exception (throwIO)
+import Control.Exception (onException, throwIO)
 import Control.Monad (unless, void, when)
+import Control.Monad.Primitive (RealWorld)
 import Data.Bits ((.&.))
-import Data.IORef (newIORef, readIORef, writeIORef)
-import Data.Int (Int16, Int64)
-import Data.Word (Word64, Word8)
+import Data.IORef (IORef, newIORef, readIORef, writeIORef)
+import Data.Int (Int16, Int32, Int64)
+import Data.Primitive.PrimArray
+import Data.Word (Word64)
 import Foreign.C.Error (eINVAL, eNOSYS, eOPNOTSUPP, errnoToIOError)
 import Foreign.C.Types (CInt (..))
-import Foreign.Marshal.Alloc (free, reallocBytes)
-import Foreign.Ptr (Ptr, nullPtr)
-import Foreign.Storable (pokeByteOff, pokeElemOff)
+import Foreign.Marshal.Alloc (free)
+import Foreign.Marshal.Array (advancePtr, copyArray, mallocArray)
+import Foreign.Ptr (Ptr)
+import Foreign.Storable (peekByteOff, peekElemOff, pokeByteOff, pokeElemOff)
 import System.IO.Error (ioeSetErrorString)
 import Weft.Internal.Backend.Readiness.Poller
 import Weft.Internal.Os.Sys (Result)
@@ -49,17 +52,20 @@ epoll = do
         pollerFree = void (Sys.close instanceNumber)
       }
 
--- | The watched descriptors. The arrays of a call have an entry for each number from 0 on, so that no
--- entry has to be looked for; one that is not watched is -1, which the calls pass over.
+-- | The watched descriptors: a dense array for the kernel, and where in it each number is. (With an entry for
+-- each number, @poll@ would fail where the largest is above the process's limit, and cost time for all below it.)
 data WatchSet = WatchSet
   { -- | @struct pollfd@: number (32 bits), events, returned events (16 each).
-    setEntries :: !(Ptr Word8),
+    setEntries :: !(Ptr Word64),
+    -- | The key of each entry, at the same index.
     setKeys :: !(Ptr Word64),
-    -- | How many there are: the largest number that was ever watched, and 1.
-    setCount :: !Int
+    setCapacity :: !Int,
+    setCount :: !Int,
+    -- | By number: one more than the index of its entry, or 0.
+    setIndex :: !(MutablePrimArray RealWorld Int32)
   }
 
--- | @poll@: a wait costs time for each number up to the largest that was registered.
+-- | @poll@: a wait costs time for each descriptor that is registered.
 poll :: IO Poller
 poll = onSet "poll" (\number _ -> if number < 0 then Sys.badDescriptor else 0) Sys.pollWait Sys.pollWaitNoBlock
 
@@ -75,12 +81,12 @@ select = do
   onSet "select (descriptors below 1,024)" check Sys.selectWait Sys.selectWaitNoBlock
 
 -- | A call that is given the whole set: entries, their keys, their count.
-type WaitInSet = Ptr Word8 -> Ptr Word64 -> Int -> Ptr Word64 -> Int -> Int64 -> IO Result
+type WaitInSet = Ptr Word64 -> Ptr Word64 -> Int -> Ptr Word64 -> Int -> Int64 -> IO Result
 
 onSet :: String -> (CInt -> Interest -> Result) -> WaitInSet -> WaitInSet -> IO Poller
 onSet name check wait look = do
-  ref <- newIORef (WatchSet nullPtr nullPtr 0)
-  let ask call events capacity limit = readIORef ref >>= \(WatchSet entries keys count) -> call entries keys count events capacity limit
+  ref <- WatchSet <$> mallocArray 64 <*> mallocArray 64 <*> pure 64 <*> pure 0 <*> newPrimArray 0 >>= newIORef
+  let ask call events capacity limit = readIORef ref >>= \s -> call (setEntries s) (setKeys s) (setCount s) events capacity limit
   pure
     Poller
       { pollerName = name,
@@ -90,38 +96,79 @@ onSet name check wait look = do
         pollerClock = Sys.monotonicNow,
         pollerWatch = \number key _ interest -> case check number interest of
           0 -> do
-            events <- Sys.pollEvents (interestBits interest)
-            s <- readIORef ref >>= enlarged (fromIntegral number)
-            writeIORef ref s
-            0 <$ putEntry s (fromIntegral number) number (fromIntegral events) key
+            s <- readIORef ref
+            size <- getSizeofMutablePrimArray (setIndex s)
+            -- Any number at all must not make the index large.
+            r <- if fromIntegral number < size then pure 0 else Sys.readyNow number 0
+            if r == Sys.badDescriptor then pure r else 0 <$ watchIn ref number key interest
           refusal -> pure refusal,
-        pollerRemove = \number -> do
-          s <- readIORef ref
-          when (number >= 0 && fromIntegral number < setCount s) $ putAbsent s (fromIntegral number),
+        pollerRemove = removeFrom ref,
         pollerLook = \events capacity -> ask look events capacity 0,
         pollerWait = ask wait,
         pollerFree = readIORef ref >>= \s -> free (setEntries s) >> free (setKeys s)
       }
 
-putEntry :: WatchSet -> Int -> CInt -> Int16 -> Key -> IO ()
-putEntry s i number events (Key key) = do
-  pokeByteOff (setEntries s) (8 * i) number
-  pokeByteOff (setEntries s) (8 * i + 4) events
-  pokeByteOff (setEntries s) (8 * i + 6) (0 :: Int16)
+indexOf :: WatchSet -> CInt -> IO Int
+indexOf s number = do
+  size <- getSizeofMutablePrimArray (setIndex s)
+  if number >= 0 && fromIntegral number < size then fromIntegral <$> readPrimArray (setIndex s) (fromIntegral number) else pure 0
+
+watchIn :: IORef WatchSet -> CInt -> Key -> Interest -> IO ()
+watchIn ref number (Key key) (Interest bits) = do
+  events <- fromIntegral <$> Sys.pollEvents bits
+  known <- readIORef ref
+  found <- indexOf known number
+  s <- if found /= 0 then pure known else growIndex number known >>= growEntries
+  writeIORef ref s
+  let i = if found /= 0 then found - 1 else setCount s
+      entry = setEntries s `advancePtr` i
+  pokeByteOff entry 0 number
+  pokeByteOff entry 4 (events :: Int16)
+  pokeByteOff entry 6 (0 :: Int16)
   pokeElemOff (setKeys s) i key
+  when (found == 0) do
+    writePrimArray (setIndex s) (fromIntegral number) (fromIntegral (i + 1))
+    writeIORef ref s {setCount = i + 1}
 
-putAbsent :: WatchSet -> Int -> IO ()
-putAbsent s i = putEntry s i (-1) 0 (Key 0)
+-- | The last entry takes the place of the one that goes.
+removeFrom :: IORef WatchSet -> CInt -> IO ()
+removeFrom ref number = do
+  s <- readIORef ref
+  found <- indexOf s number
+  when (found /= 0) do
+    let end = setCount s - 1
+    mover <- peekByteOff (setEntries s `advancePtr` end) 0 :: IO CInt
+    peekElemOff (setEntries s) end >>= pokeElemOff (setEntries s) (found - 1)
+    peekElemOff (setKeys s) end >>= pokeElemOff (setKeys s) (found - 1)
+    writePrimArray (setIndex s) (fromIntegral mover) (fromIntegral found)
+    writePrimArray (setIndex s) (fromIntegral number) 0
+    writeIORef ref s {setCount = end}
 
--- | With an entry for this number.
-enlarged :: Int -> WatchSet -> IO WatchSet
-enlarged number s
-  | number < setCount s = pure s
+growEntries :: WatchSet -> IO WatchSet
+growEntries s
+  | setCount s < setCapacity s = pure s
   | otherwise = do
-      larger <- WatchSet <$> reallocBytes (setEntries s) (8 * count) <*> reallocBytes (setKeys s) (8 * count) <*> pure count
-      larger <$ mapM_ (putAbsent larger) [setCount s .. number]
+      entries <- mallocArray bigger
+      keys <- mallocArray bigger `onException` free entries
+      copyArray entries (setEntries s) (setCount s)
+      copyArray keys (setKeys s) (setCount s)
+      free (setEntries s)
+      free (setKeys s)
+      pure s {setEntries = entries, setKeys = keys, setCapacity = bigger}
   where
-    count = number + 1
+    bigger = 2 * setCapacity s
+
+growIndex :: CInt -> WatchSet -> IO WatchSet
+growIndex number s = do
+  size <- getSizeofMutablePrimArray (setIndex s)
+  if fromIntegral number < size
+    then pure s
+    else do
+      let bigger = max (fromIntegral number + 1) (2 * size)
+      index <- newPrimArray bigger
+      setPrimArray index size (bigger - size) 0
+      copyMutablePrimArray index 0 (setIndex s) 0 size
+      pure s {setIndex = index}
 
 -- | @kqueue@, level-triggered: a wait costs time for what is ready. It refuses 'toSeePeerClose' alone with @EOPNOTSUPP@;
 -- in what it reports 'peerClosed' is told. It is there where the system has it, and elsewhere in a

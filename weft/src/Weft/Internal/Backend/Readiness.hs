@@ -246,9 +246,9 @@ awaitForeign src direction number op done
       existingSlot (sourceTable src) number >>= \case
         Just slot -> waitIn slot
         Nothing -> do
-          -- Any number at all must not make the table large.
-          r <- Sys.readyNow number (interestBits (interestIn direction))
-          if r == Sys.wouldBlock then slotAt (sourceTable src) number >>= waitIn else pure r
+          -- Any number at all must not make the table large. (What it says otherwise counts urgent data.)
+          r <- Sys.readyNow number 0
+          if r == Sys.badDescriptor then pure r else slotAt (sourceTable src) number >>= waitIn
   where
     waitIn slot = do
       occupied <- isOccupied slot
@@ -261,7 +261,8 @@ awaitForeign src direction number op done
         | Sys.isFailure r -> pure r
         | otherwise -> do
             key <- nextSequence src
-            readWaiters slot direction >>= writeWaiters slot direction . (|> StreamWaiter key op done)
+            let !w = StreamWaiter key op done
+            readWaiters slot direction >>= writeWaiters slot direction . (|> w)
             pure (pending (streamToken key number direction))
 
 -- | Have the poller report this, once.

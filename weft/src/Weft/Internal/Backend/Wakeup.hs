@@ -28,7 +28,7 @@ import Foreign.Marshal.Array (allocaArray)
 import Foreign.Marshal.Utils (with)
 import Foreign.Ptr (castPtr)
 import Foreign.Storable (peek, peekElemOff)
-import Weft.Internal.Backend.Readiness.Poller (Key, Poller (..), makeKey, toRead)
+import Weft.Internal.Backend.Readiness.Poller (Key, Poller (..), Trigger, makeKey, toRead)
 import Weft.Internal.Os.Net (c_pipe)
 import Weft.Internal.Os.Sys qualified as Sys
 
@@ -72,7 +72,8 @@ newWakeup = do
   number <- Sys.throwFailure "eventfd" Sys.newEventCounter
   Wakeup (fromIntegral number) (fromIntegral number) <$> newPrimVar 0 <*> newPrimVar 0
 
--- | With a pipe for a counter, for event sources that refuse one (libkqueue). A read takes one write.
+-- | With a pipe for a counter, for event sources that refuse one (libkqueue). A read takes one write, so
+-- that the source must repeat itself.
 newPipeWakeup :: IO Wakeup
 newPipeWakeup = do
   (reader, writer) <- allocaArray 2 \ends -> do
@@ -81,10 +82,10 @@ newPipeWakeup = do
   Wakeup reader writer <$> newPrimVar 0 <*> newPrimVar 0
 
 -- | A wake-up that a poller watches. Throws an 'IOError' where the poller refuses.
-watchedWakeup :: Poller -> IO Wakeup -> IO Wakeup
-watchedWakeup poller new = do
+watchedWakeup :: Poller -> Trigger -> IO Wakeup -> IO Wakeup
+watchedWakeup poller trigger new = do
   w <- new
-  w <$ Sys.throwFailure "watch a wake-up" (pollerWatch poller (wakeupDescriptor w) (wakeupKey w) (pollerTrigger poller) toRead) `onException` freeWakeup w
+  w <$ Sys.throwFailure "watch a wake-up" (pollerWatch poller (wakeupDescriptor w) (wakeupKey w) trigger toRead) `onException` freeWakeup w
 
 -- | The key of its events. Nothing else waits for this number.
 wakeupKey :: Wakeup -> Key

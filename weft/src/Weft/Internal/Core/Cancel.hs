@@ -52,7 +52,7 @@ import Weft.Internal.Data.Conditional
 -- ~~~~~~~~~~~~~~~~~~~
 -- A thread lives on one worker, its home. Only the home, outside user code, acts on a status or writes
 -- it; other threads read which worker is the home, and post a message there. So a status has no races,
--- and these are all its changes:
+-- and these are all its changes (the one that threads without a number share, Unnumbered, has none):
 --
 --   Going     --condemn-->    Condemned    noticed at the next system call
 --   Waiting   --condemn-->    Condemned    and the wait's abort action runs, once

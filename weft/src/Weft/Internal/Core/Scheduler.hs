@@ -243,9 +243,10 @@ catches !s (Tcb identity st) body handler !fuel =
   goesOnAs s (Tcb identity st {stateFrames = HandlerFrame handler (stateMasking st) (stateFrames st)}) (body ()) fuel
 {-# NOINLINE catches #-}
 
--- | Go on with a changed control block.
+-- | Go on with a changed control block. Inlined: the trace is the user's code, and is evaluated last.
 goesOnAs :: Scheduler -> Tcb -> Trace -> Int -> IO ()
 goesOnAs s !tcb trace fuel = become (schedulerHere s) tcb >> enterUser (lineOf s) >> step s tcb trace (fuel - 1)
+{-# INLINE goesOnAs #-}
 
 ended :: Scheduler -> Tcb -> IO ()
 ended !s !tcb = do

@@ -6,6 +6,7 @@ module Weft.Internal.Kernel.Env
   ( Env (..),
     Answering,
     Alarm (..),
+    Starved (..),
     retryStarved,
 
     -- * Carrying out operations
@@ -31,7 +32,7 @@ module Weft.Internal.Kernel.Env
 where
 
 import Control.Exception (toException)
-import Control.Monad (unless, void, when)
+import Control.Monad (join, unless, void, when)
 import Control.Monad.Primitive (RealWorld)
 import Data.Foldable (for_)
 import Data.IORef
@@ -75,8 +76,7 @@ data Env = Env
     -- | Operations completed by polls, and timers fired, since the start.
     envCompleted :: !(PrimVar RealWorld Int),
     envFired :: !(PrimVar RealWorld Int),
-    -- | Accepts that wait for a free descriptor: their threads, and how they go on.
-    envStarved :: !(Slots (Tcb, Resume)),
+    envStarved :: !(Slots Starved),
     -- | The reports of it to the operator.
     envShortage :: !Shortage
   }
@@ -231,7 +231,7 @@ closeDescriptor env d wait k = do
             void (Timers.insert (envTimers env) (moment + 100_000) (Alarm finish))
           finishNow = do
             _ <- Sys.close (descriptorNumber d)
-            starved <- Slots.foldM (\found key (_, again) -> pure ((key, again) : found)) [] (envStarved env)
+            starved <- Slots.foldM (\found key (Starved _ again _) -> pure ((key, again) : found)) [] (envStarved env)
             for_ starved $ \(key, again) -> retryStarved env key (pure again)
             writeIORef closed True
             whenM (readIORef awaited) $ hostReady host Completed (waitTcb wait) k
@@ -249,10 +249,15 @@ closeDescriptor env d wait k = do
             for_ there $ \peer -> forget (envBackend peer) d (hostPost host retired)
       ifM (readIORef closed) (pure (k ())) (Parked <$ writeIORef awaited True)
 
+-- | An accept that waits for a free descriptor: its thread, how it goes on, and what stops its alarm.
+data Starved = Starved !Tcb !Resume !(IORef (IO ()))
+
 -- | Have a starved accept go on, if it has not yet.
 retryStarved :: Env -> SlotKey -> IO Resume -> IO ()
 retryStarved env key resume =
-  Slots.take (envStarved env) key >>= mapM_ \(tcb, _) -> resume >>= hostReady (envHost env) Accepted tcb
+  Slots.take (envStarved env) key >>= mapM_ \(Starved tcb _ stop) -> do
+    join (readIORef stop)
+    resume >>= hostReady (envHost env) Accepted tcb
 
 -- | The next node for a result: the continuation, or the error that it encodes.
 failing :: String -> Maybe FilePath -> (Int -> Trace) -> Int -> Trace

@@ -38,6 +38,7 @@ import Data.ByteString qualified as ByteString
 import Data.ByteString.Internal (ByteString (BS))
 import Data.ByteString.Unsafe qualified as ByteString
 import Data.Foldable (for_)
+import Data.IORef (newIORef, writeIORef)
 import Data.Int (Int64)
 import Data.Word (Word32, Word64, Word8)
 import Foreign.C.Error
@@ -147,9 +148,11 @@ acceptSocket first s limit wait k = attempt False first
 -- | Try again when a descriptor of this process is closed, or after a while.
 starve :: Env -> Tcb -> Resume -> IO ()
 starve env tcb again = do
-  key <- Slots.insert (envStarved env) (tcb, again)
+  stop <- newIORef (pure ())
+  key <- Slots.insert (envStarved env) (Starved tcb again stop)
   now <- monotonicNow
-  _ <- Timers.insert (envTimers env) (now + 250_000_000) (Alarm (retryStarved env key (pure again)))
+  timer <- Timers.insert (envTimers env) (now + 250_000_000) (Alarm (retryStarved env key (pure again)))
+  writeIORef stop (void (Timers.cancel (envTimers env) timer))
   interruptible tcb $ retryStarved env key (orInterrupted tcb again)
 
 connectSocket :: Env -> Socket -> SockAddr -> Maybe Instant -> Answering ()

@@ -263,10 +263,10 @@ foreign import ccall unsafe "weft_bits_of_poll"
 
 -- | @ppoll@ over an array of @struct pollfd@ with their keys; events as of 'epollWait'.
 foreign import ccall safe "weft_poll_wait"
-  pollWait :: Ptr Word8 -> Ptr Word64 -> Int -> Ptr Word64 -> Int -> Int64 -> IO Result
+  pollWait :: Ptr Word64 -> Ptr Word64 -> Int -> Ptr Word64 -> Int -> Int64 -> IO Result
 
 foreign import ccall unsafe "weft_poll_wait"
-  pollWaitNoBlock :: Ptr Word8 -> Ptr Word64 -> Int -> Ptr Word64 -> Int -> Int64 -> IO Result
+  pollWaitNoBlock :: Ptr Word64 -> Ptr Word64 -> Int -> Ptr Word64 -> Int -> Int64 -> IO Result
 
 -- | The first number that is too large for @select@.
 foreign import ccall unsafe "weft_select_limit"
@@ -274,10 +274,10 @@ foreign import ccall unsafe "weft_select_limit"
 
 -- | 'pollWait' by @pselect@. No number may reach 'selectLimit'.
 foreign import ccall safe "weft_select_wait"
-  selectWait :: Ptr Word8 -> Ptr Word64 -> Int -> Ptr Word64 -> Int -> Int64 -> IO Result
+  selectWait :: Ptr Word64 -> Ptr Word64 -> Int -> Ptr Word64 -> Int -> Int64 -> IO Result
 
 foreign import ccall unsafe "weft_select_wait"
-  selectWaitNoBlock :: Ptr Word8 -> Ptr Word64 -> Int -> Ptr Word64 -> Int -> Int64 -> IO Result
+  selectWaitNoBlock :: Ptr Word64 -> Ptr Word64 -> Int -> Ptr Word64 -> Int -> Int64 -> IO Result
 
 -- | Nanoseconds of the monotonic clock; allocates nothing.
 foreign import ccall unsafe "weft_monotonic"

@@ -25,7 +25,7 @@ import Weft.Internal.Sync.Choice
 newtype ResultVar a = ResultVar (MutVar RealWorld (Content a))
   deriving newtype (Eq)
 
-data Content a = Empty (WaitQueue () a) | Full a
+data Content a = Empty !(WaitQueue () a) | Full a
 
 newResultVar :: IO (ResultVar a)
 newResultVar = ResultVar <$> newShared (Empty emptyQueue)

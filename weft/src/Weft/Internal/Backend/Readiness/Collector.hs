@@ -44,8 +44,10 @@ newBuffer capacity = (`EventBuffer` capacity) <$> mallocBytes (16 * capacity)
 newCollector :: IO Poller -> IO Collector
 newCollector source =
   source >>= \poller -> flip onException (pollerFree poller) do
-    wakeup <- watchedWakeup poller newWakeup `catch` \(_ :: IOException) -> watchedWakeup poller newPipeWakeup
-    Collector poller wakeup <$> (newBuffer 256 >>= newIORef) <*> newPrimVar 0 <*> newPrimVar 0
+    events@(EventBuffer buffer _) <- newBuffer 256
+    flip onException (free buffer) do
+      wakeup <- watchedWakeup poller (pollerTrigger poller) newWakeup `catch` \(_ :: IOException) -> watchedWakeup poller Level newPipeWakeup
+      Collector poller wakeup <$> newIORef events <*> newPrimVar 0 <*> newPrimVar 0
 
 freeCollector :: Collector -> IO ()
 freeCollector c = do

@@ -152,11 +152,12 @@ moveIn src slot d = do
     then pure False
     else do
       waiting <- allWaiters slot
-      when (occupied || not (null waiting)) $ pollerRemove (sourcePoller src) (descriptorNumber d)
       -- A descriptor was closed without a forget, so no event will end them; or they wait for the number as
       -- a foreign one, and end as if it had been ready.
-      mapM_ (completeLater src (if occupied then Sys.canceled else 0)) waiting
-      vacateSlot slot
+      when (occupied || not (null waiting)) do
+        pollerRemove (sourcePoller src) (descriptorNumber d)
+        mapM_ (completeLater src (if occupied then Sys.canceled else 0)) waiting
+        vacateSlot slot
       occupySlot slot (descriptorSerial d)
       pure True
 {-# NOINLINE moveIn #-}

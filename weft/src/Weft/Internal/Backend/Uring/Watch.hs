@@ -55,7 +55,7 @@ import Weft.Internal.Os.Descriptor (Descriptor (..))
 --   'Hangup'   so it may, and a short one proves nothing
 --
 -- A completion of the poll is an edge: it comes after each arrival, the end of the stream, and an error. So
--- 'Blocked' may be written after a receive that would have Blocked, and after a short one unless the end has been
+-- 'Blocked' may be written after a receive that would have blocked, and after a short one unless the end has been
 -- seen. A poll that is made anew says first what is there already.
 --
 -- The watch ends with the last completion of its request: when its descriptor is forgotten, the ring is shut down,
@@ -126,7 +126,7 @@ isUnread w = do
 mostInVain :: Word8
 mostInVain = 8
 
--- | A receive would have Blocked.
+-- | A receive would have blocked.
 nothingLeft :: Watch -> IO ()
 nothingLeft w = writeNews w Blocked
 

@@ -57,7 +57,7 @@ instance Exception ThreadExit
 -- continuation, and its control block if that is its own. So what threads of one parent have in common
 -- is shared: a `Tcb` is a number and a pointer to a `ThreadState`, which siblings share until one
 -- catches or masks, and which points to a `Context`, shared until one changes its label. An anonymous
--- thread has no identity, so it shares the whole `Tcb`; the first question for its number gives it one
+-- thread has no identity of its own, so it shares the whole `Tcb`; the first question for its number gives it one
 -- of its own. These are immutable: the scheduler puts a changed copy in its place. What must be found
 -- by others, the `Status`, is a variable of the `Identity`.
 
