@@ -4,6 +4,8 @@ module ClientPlacesTest (tests) where
 import Data.ByteString.Char8 qualified as C
 import Data.List qualified as List
 import Data.Map.Strict qualified as Map
+import Data.Sequence qualified as Seq
+import System.Mem (getAllocationCounter)
 import Test.QuickCheck
 import Test.Tasty (TestTree, testGroup)
 import Test.Tasty.HUnit
@@ -18,6 +20,8 @@ tests =
     "client: places and URLs"
     [ testProperty "bounds are kept, nobody waits who could be served" (withMaxSuccess 2000 prop_sound),
       testProperty "those who wait for one target are served in their order" (withMaxSuccess 2000 prop_order),
+      testProperty "closing returns those that are idle and leaves the rest" prop_closed,
+      testCase "closing walks the targets once" closesInOnePass,
       testCase "an idle connection to another target makes room" makesRoom,
       testCase "the connection used last is used next" lastInFirstOut,
       testCase "URLs" urls,
@@ -126,6 +130,32 @@ prop_order = forAll (resize 60 (listOf arbitrary)) $ \acts ->
   let served = reverse (worldServed (List.foldl' act start acts))
       byTarget = Map.fromListWith (flip (<>)) [(t, [me]) | (me, t) <- served]
    in conjoin [counterexample (show (t, order)) (and (zipWith (<) order (drop 1 order))) | (t, order) <- Map.toList byTarget]
+
+prop_closed :: Property
+prop_closed = forAll (resize 60 (listOf arbitrary)) $ \acts ->
+  let w = List.foldl' act start acts
+      (places, idle) = close (worldPlaces w)
+      hosts = Map.elems (placesHosts places)
+   in cover 20 (not (null idle)) "some are idle" . counterexample (show (idle, worldIdle w)) $
+        List.sort idle == List.sort (map fst (worldIdle w))
+          && idleCount places == 0
+          && placesOpen places == length (worldHeld w)
+          && placesOpen places == sum (map hostOpen hosts)
+          && all (\h -> hostOpen h > 0 || not (null (hostWaiting h))) hosts
+          && sum (map (length . hostWaiting) hosts) == length (worldWaiting w)
+
+-- | In allocated bytes.
+closesInOnePass :: Assertion
+closesInOnePass = do
+  let many = 2_000
+      host = Host 1 (Seq.singleton (0, ())) Seq.empty
+      places = Places many (Map.fromList [(target n, host) | n <- [1 .. many]]) many False :: Places () ()
+  idleCount places @?= many
+  before <- getAllocationCounter
+  length (snd (close places)) @?= many
+  placesOpen (fst (close places)) @?= 0
+  after' <- getAllocationCounter
+  before - after' < 10_000_000 @? show (before - after')
 
 makesRoom :: Assertion
 makesRoom = do

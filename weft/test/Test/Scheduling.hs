@@ -16,6 +16,7 @@ import Data.List (minimumBy, permutations, sort)
 import Data.Ord (comparing)
 import Policies (lastInFirstOut)
 import System.IO.Unsafe (unsafePerformIO)
+import System.Mem (getAllocationCounter)
 import Test.QuickCheck.Monadic (monadicIO)
 import Test.QuickCheck.Monadic qualified as Q
 import Test.Scheduling.Workers (workers)
@@ -180,6 +181,7 @@ policies =
               ("a user's own, last in first out", lastInFirstOut, \_ _ n -> negate n)
             ]
       ],
+    testCase "an emptied level makes no ring for the next, and few are kept" ringsReused,
     allowed "priorities: the most urgent first, whenever it was forked" [["-1", "0", "5", "7"]] one {settingPolicy = priorities} $ \say -> do
       forM_ [7, 0, 5, -1] $ \p ->
         void (forkWith defaultForkOptions {forkPriority = Just p} (myPriority >>= say . show))
@@ -265,6 +267,37 @@ queueModel policy key operations = monadicIO $ do
         Q.assert (left == length bag')
         go n bag' rest
   go 1 [] operations
+
+-- | In allocated bytes: a ring has more than 2,000.
+ringsReused :: Assertion
+ringsReused = do
+  later <- queueOf priorities
+  -- Each is more urgent than those before, and the queue is drained after each.
+  drained <- bytesOf (mapM_ (\r -> later [(Woken, r)] 1) (threads 1_000))
+  drained < 1_000_000 @? "after each thread: " <> show drained
+  -- All at once: most of their rings are dropped again.
+  bursts <- replicateM 2 (bytesOf (later (map (Woken,) (threads 1_000)) 1_000))
+  all (> 1_900_000) bursts @? "bursts: " <> show bursts
+  connections <- queueOf favourConnections
+  let r = Ready (newTcb (numbered 1) rootContext) (const Done)
+  connections [(Accepted, r)] 0
+  -- Both bands are emptied again and again, but not the queue.
+  served <- bytesOf (replicateM_ 1_000 (connections [(Woken, r), (Accepted, r)] 2))
+  served < 1_000_000 @? "bands: " <> show served
+  where
+    threads :: Int -> [Ready]
+    threads n = [Ready (newTcb (numbered i) rootContext {contextPriority = negate i}) (const Done) | i <- [1 .. n]]
+    -- Put these into the queue, then take this many.
+    queueOf policy = do
+      queue <- newReadyQueue policy
+      pure $ \new n -> do
+        forM_ new (\(why, Ready tcb resume) -> push queue why tcb resume)
+        taken <- replicateM n (popAny queue)
+        length (concatMap (foldMap pure) taken) @?= n
+    bytesOf act = do
+      before <- getAllocationCounter
+      () <- act
+      subtract <$> getAllocationCounter <*> pure before
 
 -- | Of the threads at the front those with a multiple of a number are taken, if there is one of them. Otherwise no thread has
 -- changed its place.

@@ -4,7 +4,7 @@
 -- cache. A change is noticed within a second, and once a request was answered with it, all later ones
 -- are. Replace files by renaming: one written in place while it is sent is sent as it is then. Nothing
 -- outside the directory is served: the operating system resolves the checked paths ("Weft.Http.Path"),
--- with their symbolic links, beneath it (@RESOLVE_BENEATH@). No hidden files but @.well-known@ are.
+-- with their symbolic links, beneath it (@RESOLVE_BENEATH@). Of hidden files only @.well-known@ is.
 --
 -- A file may be sent in another coding: one that lies beside it ('staticPrecompressed'), or that the
 -- server makes once ('staticCompress'). Each has its own length, entity tag and ranges.

@@ -86,7 +86,8 @@ withdraw target turn places = case Seq.findIndexL ((== turn) . fst) (hostWaiting
   Nothing -> (places, False)
   Just i -> (atHost target (\h -> h {hostWaiting = Seq.deleteAt i (hostWaiting h)}) places, True)
 
--- | Make a connection idle; the number identifies it to 'removeIdle'.
+-- | Make a connection idle; the number identifies it to 'removeIdle'. If the pool is closed, the orders close
+-- the connection, and 'removeIdle' finds none by any number.
 giveBack :: Bounds -> Target -> c -> Places c w -> (Places c w, (Int, Orders c w))
 giveBack bounds target c places
   | placesClosed places = (\orders -> (0, orders {ordersClosing = c : ordersClosing orders})) <$> giveUp bounds target places
@@ -104,9 +105,11 @@ removeIdle bounds target turn places = case Seq.findIndexL ((== turn) . fst) (ho
 
 -- | Close the pool: it keeps no connection from now on, and returns the idle ones.
 close :: Places c w -> (Places c w, [c])
-close places = case evict places of
-  (_, []) -> (places {placesClosed = True}, [])
-  (fewer, gone) -> (gone <>) <$> close fewer
+close places = (places {placesHosts = Map.mapMaybe withoutIdle hosts, placesOpen = placesOpen places - idleCount places, placesClosed = True}, idle)
+  where
+    hosts = placesHosts places
+    idle = [c | h <- Map.elems hosts, (_, c) <- foldr (:) [] (hostIdle h)]
+    withoutIdle h = nonEmpty h {hostIdle = Seq.empty, hostOpen = hostOpen h - Seq.length (hostIdle h)}
 
 idleCount :: Places c w -> Int
 idleCount = sum . fmap (Seq.length . hostIdle) . placesHosts

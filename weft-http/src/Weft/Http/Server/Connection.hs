@@ -35,8 +35,9 @@ import Weft.Time
 -- Note [What is rare]
 -- ~~~~~~~~~~~~~~~~~~~
 -- Nearly all requests pass through 'received' and 'atOnce', or 'requests' and one function more. The
--- rare cases, and code that takes server and connection apart, are functions that are not inlined:
--- otherwise GHC takes both apart at the beginning, and each closure holds a dozen of their fields.
+-- rare cases, and code that takes server and connection apart, are functions of their own. Where GHC
+-- would inline one, take both apart at the beginning, and have each closure hold a dozen of their fields,
+-- a pragma forbids it.
 
 -- | The state of the session when all received requests were answered.
 data Pause

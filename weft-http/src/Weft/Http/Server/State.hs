@@ -269,7 +269,10 @@ data Reason
   deriving stock (Eq, Show)
 
 instance Show Interruption where
-  show (Interruption reason _) = "interrupted by the server: " <> show reason
+  show (Interruption reason _) = case reason of
+    HandlerTooSlow -> "the time of the handler is over"
+    ClientGone -> "the client is gone"
+    BufferUnused -> "the connection is idle"
 
 instance Exception Interruption where
   toException = asyncExceptionToException

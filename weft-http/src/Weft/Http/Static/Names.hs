@@ -121,8 +121,12 @@ settledIn :: Int64 -> FileStatus -> Bool
 settledIn second status = max (statusModified status) (statusChanged status) < (second - 3) * 1_000_000_000
 
 entryOf :: Names -> ByteString -> IO Directory
-entryOf names directory = do
-  new <- Directory <$> newPrimVar 0 <*> newIORef (Unknown 0)
-  atomicModifyIORef' (namesKnown names) $ \known -> case HashMap.lookup directory known of
-    Just entry -> (known, entry)
-    Nothing -> (HashMap.insert (B.copy directory) new (if HashMap.size known >= 4096 then HashMap.empty else known), new)
+entryOf names directory =
+  readIORef (namesKnown names) >>= maybe add pure . HashMap.lookup directory
+  where
+    add = do
+      new <- Directory <$> newPrimVar 0 <*> newIORef (Unknown 0)
+      -- Meanwhile another may have added it.
+      atomicModifyIORef' (namesKnown names) $ \known -> case HashMap.lookup directory known of
+        Just entry -> (known, entry)
+        Nothing -> (HashMap.insert (B.copy directory) new (if HashMap.size known >= 4096 then HashMap.empty else known), new)

@@ -22,7 +22,7 @@ module Weft.Internal.Core.Policy
   )
 where
 
-import Control.Monad (join)
+import Control.Monad (join, when)
 import Data.Foldable (foldlM)
 import Data.IORef
 import Data.IntMap.Strict qualified as IntMap
@@ -59,7 +59,8 @@ fifo :: Policy
 fifo = Fifo
 
 -- | The thread with the smallest 'Weft.priority' number first; among equals, first in, first out. One of low
--- priority waits while any of higher priority is ready. Logarithmic in the number of distinct priorities.
+-- priority waits while any of higher priority is ready. Logarithmic in the number of distinct priorities of
+-- ready threads.
 priorities :: Policy
 priorities = Policy "priorities" (newLevels (\_ tcb -> tcbPriority tcb))
 
@@ -78,29 +79,43 @@ bands :: String -> Int -> (Why -> Tcb -> Int) -> Policy
 bands name count choose = Policy name (newLevels (\why tcb -> max 0 (min (max 1 count - 1) (choose why tcb))))
 
 -- | Threads by level: the smallest first; within it, first in, first out.
+--
+-- Invariant: each level in the map has threads. A ring has 2 KB, so some that were emptied are kept for the
+-- levels that come next: a band that is emptied at each dispatch makes none.
 newLevels :: (Why -> Tcb -> Int) -> IO Queue
 newLevels levelOf = do
   levels <- newIORef IntMap.empty
   total <- newIORef 0
-  let ringOf level known = case IntMap.lookup level known of
+  spares <- newIORef []
+  let emptyRing =
+        readIORef spares >>= \case
+          ring : others -> ring <$ writeIORef spares others
+          [] -> newRing
+      ringOf level known = case IntMap.lookup level known of
         Just ring -> pure ring
-        Nothing -> newRing >>= \ring -> ring <$ writeIORef levels (IntMap.insert level ring known)
-      first known = case IntMap.minView known of
-        Nothing -> pure Nothing
-        Just (ring, rest) -> popRing ring (writeIORef levels rest >> first rest) $ \tcb resume -> do
-          modifyIORef' total (subtract 1)
-          pure (Just (Ready tcb resume))
+        Nothing -> emptyRing >>= \ring -> ring <$ writeIORef levels (IntMap.insert level ring known)
+      remove level ring known = do
+        writeIORef levels $! IntMap.delete level known
+        modifyIORef' spares (\kept -> if null (drop (mostSpares - 1) kept) then ring : kept else kept)
   pure
     Queue
       { enqueue = \why (Ready tcb resume) -> do
           ring <- readIORef levels >>= ringOf (levelOf why tcb)
           modifyIORef' total (+ 1)
           pushRing ring tcb resume,
-        -- A ring stays while all are empty, so that a queue that is drained again and again makes none.
-        dequeue = readIORef total >>= \n -> if n == 0 then pure Nothing else readIORef levels >>= first,
+        dequeue =
+          readIORef levels >>= \known -> case IntMap.lookupMin known of
+            Nothing -> pure Nothing
+            Just (level, ring) -> popRing ring (pure Nothing) $ \tcb resume -> do
+              modifyIORef' total (subtract 1)
+              left <- sizeRing ring
+              when (left == 0) (remove level ring known)
+              pure (Just (Ready tcb resume)),
         queued = readIORef total,
         visitQueue = \f start -> readIORef levels >>= foldlM (foldRing f) start
       }
+  where
+    mostSpares = 16
 
 -- | The queue of one worker: the built-in one, without calls through unknown functions, or a policy's.
 data ReadyQueue
