@@ -98,7 +98,7 @@ prop_scan = forAll genHead $ \text -> forAll (elements [Get, Get, Head]) $ \meth
           ParsedResponse h n -> n == end && statusCode (headStatus h) == status && headExtent h == Framed (if size == 0 then NoBody else FixedBody (fromIntegral size)) && isReusable h
           _ -> False
 
--- | Well-formed heads, usual and unusual.
+-- | Heads, usual and unusual, and some with a line that begins with a stray CR.
 genHead :: Gen ByteString
 genHead = do
   version <- frequency [(20, pure "HTTP/1.1"), (1, pure "HTTP/1.0")]
@@ -114,7 +114,7 @@ genHead = do
       frequency
         [ (4, elements ["Date: Sat, 21 Nov 2026 19:00:00 GMT\r\n", "Server: x\r\n", "Content-Type: text/html\r\n", "Cache-Control: x\r\n", "C: d\r\n", "T: e\r\n", "Content-Lengthy: 7\r\n", "ETag: \"a\"\r\n"]),
           (2, elements ["Connection: keep-alive\r\n", "connection:Keep-Alive\r\n"]),
-          (1, elements ["Connection: close\r\n", "Connection: keep-alive, x\r\n", "Trailer: z\r\n"])
+          (1, elements ["Connection: close\r\n", "Connection: keep-alive, x\r\n", "Trailer: z\r\n", "\rX: y\r\n", "\r\r\n"])
         ]
 
 patterns :: Assertion

@@ -7,10 +7,12 @@
 module Test.Machines (tests) where
 
 import Control.Monad (forever, replicateM, replicateM_, void)
+import Data.IORef
 import Data.Maybe (fromMaybe)
 import Data.Set qualified as Set
 import Data.Text qualified as Text
 import Network.Socket (tupleToHostAddress)
+import System.IO.Unsafe (unsafePerformIO)
 import Test.Support
 import Test.Tasty
 import Test.Tasty.HUnit
@@ -34,6 +36,7 @@ tests =
       testCase "threads are where they were forked" inherited,
       testCase "what threads elsewhere wait for goes on" others,
       testCase "a thread that is ready when its machine crashes does not run" ready,
+      testCase "the code of a thread that is ready when its machine crashes is not evaluated" unevaluated,
       testCase "a failure says on which machine" failing,
       testCase "crashes as a fault script" scripted,
       testCase "a run ends when only crashed threads are left" ends,
@@ -196,6 +199,20 @@ ready = do
     sleep (seconds 1)
     atomicReadRef ran
   tell result @?= "value False"
+
+unevaluated :: Assertion
+unevaluated = do
+  looked <- newIORef False
+  result <- simulate 0 inOrder $ do
+    go <- Event.newEvent
+    m <- newMachine "server"
+    boot m (Event.wait go >>= \u -> unsafePerformIO (writeIORef looked (u == ())) `seq` pure u)
+    sleep (seconds 1)
+    Event.set go
+    crash m
+    sleep (seconds 1)
+  tell result @?= "value ()"
+  readIORef looked >>= (@?= False)
 
 failing :: Assertion
 failing = do

@@ -15,9 +15,11 @@ import Test.Network.Rig
 import Test.Tasty
 import Test.Tasty.HUnit
 import Weft
+import Weft.File
 import Weft.Sim.Internal.World
 import Weft.Socket
 import Weft.Time
+import Weft.Timeout (timeout)
 
 tests :: TestTree
 tests =
@@ -34,6 +36,7 @@ tests =
       testCase "a listener that is closed resets connections that wait" listenerClosed,
       testCase "accept within a time" acceptLimit,
       testCase "no descriptor left: accept waits, tells once, goes on" starved,
+      testCase "a file that is closed lets an accept go on, too" starvedOfFile,
       testCase "no descriptor left, time and again: told once a minute" oftenStarved,
       testCase "accept passes over what is not its fault" stumbling,
       testCase "options" options,
@@ -309,6 +312,24 @@ starved = do
     liftIO (readIORef (rigReports rig)) >>= (`is` 1) . length
     mapM_ closeSocket clients
     residingAt b (mapM_ closeSocket (l : accepted))
+  pure ()
+
+starvedOfFile :: Assertion
+starvedOfFile = do
+  _ <- inWorld calm {descriptorLimit = 2} 1 $ \rig -> do
+    b <- machine rig "b"
+    l <- residingAt b (listenAt 80 16)
+    file <- residingAt b (openFile "/tmp/f" ReadWrite)
+    client <- dial b 80
+    server <- spawnAt b (timeout (seconds 1) (fst <$> accept l))
+    pause 100
+    t <- now
+    residingAt b (closeFile file)
+    accepted <- server >>= maybe (liftIO (assertFailure "it goes on waiting")) pure
+    t' <- now
+    holds "at once" (since t t' < milliseconds 1)
+    closeSocket client
+    residingAt b (mapM_ closeSocket [l, accepted])
   pure ()
 
 oftenStarved :: Assertion

@@ -20,6 +20,7 @@ import Weft.Internal.Core.SystemCall qualified as Call
 import Weft.Internal.Core.Trace (call)
 import Weft.Sim.Internal.Conditions
 import Weft.Sim.Internal.Network (cut, cutOneWay, heal)
+import Weft.Sim.Internal.World
 import Weft.Socket
 import Weft.Time
 
@@ -32,6 +33,7 @@ tests =
       testCase "connected: one correspondent" connected,
       testCase "loss, doubling and overtaking between machines" weather,
       testCase "within a machine all arrive, in order" loopback,
+      testCase "what happens at the instant of two happens before, between or after them" oneInstant,
       testCase "a full socket loses, and says so" overflow,
       testCase "over a cut link nothing arrives" cutLink,
       testCase "Unix domain: the sender waits for room" unixDomain
@@ -127,6 +129,23 @@ loopback = do
     withSocket udp (\s -> forM_ [1 .. 300 :: Int] (\i -> sendTo s (Char8.pack (show i)) (localhost 53)))
     receiver <* closeSocket t
   got @?= map (Char8.pack . show) [1 .. 300 :: Int]
+
+oneInstant :: Assertion
+oneInstant = do
+  before <- forM [0 .. 49] $ \seed -> do
+    (got, notes) <- inWorld calm seed $ \rig -> do
+      t <- udp
+      bind t (localhost 53)
+      s <- udp
+      let events = worldEvents (rigWorld rig)
+      liftIO $ do
+        begin <- clock events
+        void (at events (begin + durationNanoseconds (fst (loopbackDelay calm))) (note (rigWorld rig) "timer"))
+      sendTo s "1" (localhost 53) >> sendTo s "2" (localhost 53)
+      replicateM 2 (fst <$> receiveFrom t 10) <* mapM_ closeSocket [s, t]
+    got @?= ["1", "2"]
+    pure (length (filter ("has arrived" `isInfixOf`) (takeWhile (/= "timer") notes)))
+  sort (nub before) @?= [0, 1, 2]
 
 overflow :: Assertion
 overflow = do

@@ -14,6 +14,7 @@ import Data.Int (Int64)
 import Data.List (isInfixOf)
 import Foreign.C.Error
 import Foreign.Storable (pokeElemOff)
+import GHC.IO.Exception (ioe_errno)
 import Network.Socket qualified as Network
 import Test.Network.Local (local)
 import Test.Network.Rig
@@ -275,6 +276,7 @@ realDescriptor = inCalm $ \rig -> do
     Right _ -> liftIO (assertFailure "it should have failed")
     Left (e :: IOError) -> do
       holds (show e) ("of the operating system" `isInfixOf` show e)
+      holds "the errno" (fmap Errno (ioe_errno e) == Just eBADF)
       told <- liftIO (readIORef (rigWarnings rig))
       length told `is` 1
 

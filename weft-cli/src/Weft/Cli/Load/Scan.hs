@@ -61,7 +61,7 @@ scanHead cells statusCell lengthCell bare p from to
       w <- byte i
       if
         | end == i -> pure unusual
-        | w == 0x0d && end == i + 1 -> if size == unknown then pure unusual else (end + 1) <$ pokeCell cells lengthCell (max 0 size)
+        | w == 0x0d -> if end /= i + 1 || size == unknown then pure unusual else (end + 1) <$ pokeCell cells lengthCell (max 0 size)
         -- "Transfer-Encoding" begins with "tr", and so does "trailer", which needs no distinction.
         | w .|. 0x20 == 0x74 -> byte (i + 1) >>= \second -> if second .|. 0x20 == 0x72 then pure unusual else line (end + 1) size
         | w .|. 0x20 == 0x63 && end - i >= 11 -> do

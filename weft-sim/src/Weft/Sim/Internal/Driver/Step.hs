@@ -100,22 +100,28 @@ runMessage d w = do
   finishRecord d False
 
 runThread :: Driver -> Workers -> Entry -> IO Ran
-runThread d workers entry = forced entry >>= runKnown d workers entry
+runThread d workers entry = unlessDead d workers entry (forced entry >>= runAlive d workers entry)
 
 -- | 'runThread' for a thread whose next node was evaluated.
 runKnown :: Driver -> Workers -> Entry -> Trace -> IO Ran
-runKnown d workers entry trace = do
+runKnown d workers entry trace = unlessDead d workers entry (runAlive d workers entry trace)
+
+-- | Bury a thread whose machine has crashed. Its next node, which is its own pure code, is not
+-- evaluated for that.
+unlessDead :: Driver -> Workers -> Entry -> IO Ran -> IO Ran
+unlessDead d workers entry act = do
   alive <- isAlive (driverWorld d) (entryTcb entry)
-  if not alive
-    then GaveWay <$ bury d workers (entryWorker entry) (entryTcb entry)
-    else do
-      for_ (driverInterrupts d) $ \i -> strikeBefore d workers i entry trace
-      tired <- begin d (entryTcb entry) trace
-      slice d (indexArray (workerSchedulers workers) (entryWorker entry)) (entryTcb entry) trace tired
-      readIORef (driverNext d) >>= \case
-        Just other -> writeIORef (driverNext d) Nothing >> runThread d workers other
-        Nothing -> runPaused d workers entry
-{-# OPAQUE runKnown #-}
+  if alive then act else GaveWay <$ bury d workers (entryWorker entry) (entryTcb entry)
+
+runAlive :: Driver -> Workers -> Entry -> Trace -> IO Ran
+runAlive d workers entry trace = do
+  for_ (driverInterrupts d) $ \i -> strikeBefore d workers i entry trace
+  tired <- begin d (entryTcb entry) trace
+  slice d (indexArray (workerSchedulers workers) (entryWorker entry)) (entryTcb entry) trace tired
+  readIORef (driverNext d) >>= \case
+    Just other -> writeIORef (driverNext d) Nothing >> runThread d workers other
+    Nothing -> runPaused d workers entry
+{-# OPAQUE runAlive #-}
 
 runPaused :: Driver -> Workers -> Entry -> IO Ran
 runPaused d workers entry = do

@@ -165,13 +165,19 @@ put box bytes from = do
   serve (boxReaders box)
 
 -- | Let something happen on a machine after the delay of its loopback, and after what was to
--- happen before: a nanosecond later, because events of one instant come in any order.
+-- happen before. Events of one instant come in any order: each does what is first.
 inOrder :: Network -> Machine -> IO () -> IO ()
 inOrder net machine act = do
-  before <- IntMap.findWithDefault 0 (machineNumber machine) <$> readIORef (netLoops net)
-  instant <- max (before + 1) <$> arrivalOver (netWorld net) Loopback 0
-  modifyIORef' (netLoops net) (IntMap.insert (machineNumber machine) instant)
-  void (at (worldEvents (netWorld net)) instant act)
+  LoopQueue acts before <- IntMap.findWithDefault (LoopQueue Seq.empty 0) number <$> readIORef (netLoops net)
+  instant <- max before <$> arrivalOver (netWorld net) Loopback 0
+  set (LoopQueue (acts |> act) instant)
+  void . at (worldEvents (netWorld net)) instant $
+    readIORef (netLoops net) >>= \loops -> case IntMap.lookup number loops of
+      Just (LoopQueue (first :<| others) lastOne) -> set (LoopQueue others lastOne) >> first
+      _ -> pure ()
+  where
+    number = machineNumber machine
+    set = modifyIORef' (netLoops net) . IntMap.insert number
 
 sendUnix :: Network -> Sock -> String -> ByteString -> SockAddr -> Answering Int
 sendUnix net s what !bytes to ask k = case to of

@@ -36,6 +36,7 @@ module Weft.Sim.Internal.Network.Types
     -- * Datagrams
     Box (..),
     newBox,
+    LoopQueue (..),
 
     -- * Descriptors
     Thing (..),
@@ -86,8 +87,8 @@ data Network = Network
     -- | For the names of Unix-domain sockets, and the sockets that are bound to them.
     netDisks :: !Disks,
     netPaths :: !(IORef (Map SocketPath Sock)),
-    -- | When the last datagram within a machine arrives, by machine.
-    netLoops :: !(IORef (IntMap Int64))
+    -- | Datagrams on their way within a machine, by machine.
+    netLoops :: !(IORef (IntMap LoopQueue))
   }
 
 newNetwork :: World -> Disks -> IO Network
@@ -304,6 +305,9 @@ newBox =
     <*> newIORef False
     <*> newLine
     <*> newLine
+
+-- | Datagrams within a machine, in order, and when the last one arrives.
+data LoopQueue = LoopQueue !(Seq (IO ())) !Int64
 
 -- | What a descriptor stands for: a socket, or an end of a pipe.
 data Thing = ThingSocket !Sock | ThingReader !End | ThingWriter !End
