@@ -8,7 +8,7 @@ module Test.Events.Descriptors
 where
 
 import Control.Exception (finally, try)
-import Control.Monad (forM, forM_, join, replicateM, void, when)
+import Control.Monad (forM, forM_, join, replicateM, replicateM_, void, when)
 import Data.IORef
 import Data.List (sort)
 import Foreign.C.Error (eINVAL)
@@ -315,11 +315,15 @@ refusals m = do
       fd <- openFd "/dev/null" ReadOnly defaultFileFlags
       use fd `finally` closeFd fd
 
--- | With an array for all numbers below it, @poll@ would fail from then on.
+-- | Above the limit of the process: with an array for all numbers below it, @poll@ would fail from then on.
 strangeNumber :: EventManager -> IO ()
 strangeNumber m = do
-  _ <- setTimeout m (nanoseconds 0) (void (try (register m 1_000_000 toRead Persistent \_ _ -> pure ()) :: IO (Either IOError Registration)))
-  void (replicateM 3 (settled m))
+  soft <- softLimit <$> getResourceLimit ResourceOpenFiles
+  let number = case soft of
+        ResourceLimit n -> fromIntegral (min 0x3fffffff n) + 10
+        _ -> 0x3fffffff
+  _ <- setTimeout m (nanoseconds 0) (void (try (register m number toRead Persistent \_ _ -> pure ()) :: IO (Either IOError Registration)))
+  replicateM_ 3 (settled m)
 
 regular :: EventManager -> IO ()
 regular m = do

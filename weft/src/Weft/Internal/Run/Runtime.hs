@@ -137,6 +137,8 @@ runWith settings main' = do
   stopped <- newIORef False
   lastLook <- newIORef (-1)
   shared <- newWords count others
+  -- Filled when the worker has opened its kernel, or could not.
+  opened <- arrayFromList <$> replicateM count newEmptyMVar
   -- Filled when the worker has stopped.
   done <- arrayFromList <$> replicateM count newEmptyMVar
   ending <- newEnding count (map workerScheduler <$> startedWorkers doors)
@@ -174,7 +176,8 @@ runWith settings main' = do
           try (carrierFor shared count others i owner >>= (`adoptWorker` worker)) >>= \case
             Right heir -> carrying i heir
             Left e -> failed i e
-      failed index e = finish (Left e) >> putMVar (indexArray done index) ()
+      failed index e = finish (Left e) >> hasOpened index >> putMVar (indexArray done index) ()
+      hasOpened index = void (tryPutMVar (indexArray opened index) ())
       -- One whose OS thread cannot be started is over at once: 'stop' waits for all. Called
       -- masked, and so is what it starts.
       start recorder monitor kernel index =
@@ -184,7 +187,9 @@ runWith settings main' = do
           case started of
             Left e -> failed index e
             Right worker -> do
-              when (index == 0) $ startThread (workerScheduler worker) (newTcb nobody rootContext) (\_ -> firstTrace)
+              hasOpened index
+              -- Not before all have what they need of the system: the program may leave no descriptor.
+              when (index == 0) $ traverse_ readMVar opened >> startThread (workerScheduler worker) (newTcb nobody rootContext) (\_ -> firstTrace)
               carrying index worker
       workerSettingsFor recorder monitor kernel index =
         WorkerSettings
