@@ -146,9 +146,7 @@ visitTickets tickets worker f start = ticketsOf tickets worker >>= foldlM (\r (_
 interruptAnonymous :: Tickets -> Int -> IO ()
 interruptAnonymous tickets worker = do
   open <- ticketsOf tickets worker
-  sequence_ [abort ask state key | (key, OpenTicket ask state) <- open, anonymous (askTcb ask)]
-  where
-    anonymous tcb = isNobody (tcbIdentity tcb) && stateMasking (tcbState tcb) /= MaskedUninterruptible
+  sequence_ [abort ask state key | (key, OpenTicket ask state) <- open, endsWithRun (askTcb ask)]
 
 -- | Park the thread. The action leaves the ticket where it will be found, or settles it, and
 -- answers how to take it back when the wait is cancelled; neither may throw.

@@ -28,6 +28,7 @@ import Foreign.Ptr (Ptr)
 import Foreign.Storable (peekByteOff, peekElemOff, pokeByteOff, pokeElemOff)
 import System.IO.Error (ioeSetErrorString)
 import Weft.Internal.Backend.Readiness.Poller
+import Weft.Internal.Data.Conditional
 import Weft.Internal.Os.Sys (Result)
 import Weft.Internal.Os.Sys qualified as Sys
 
@@ -95,12 +96,7 @@ onSet name check wait look = do
         pollerIsShared = False,
         pollerClock = Sys.monotonicNow,
         pollerWatch = \number key _ interest -> case check number interest of
-          0 -> do
-            s <- readIORef ref
-            size <- getSizeofMutablePrimArray (setIndex s)
-            -- Any number at all must not make the index large.
-            r <- if fromIntegral number < size then pure 0 else Sys.readyNow number 0
-            if r == Sys.badDescriptor then pure r else 0 <$ watchIn ref number key interest
+          0 -> watchIn ref number key interest
           refusal -> pure refusal,
         pollerRemove = removeFrom ref,
         pollerLook = \events capacity -> ask look events capacity 0,
@@ -108,15 +104,24 @@ onSet name check wait look = do
         pollerFree = readIORef ref >>= \s -> free (setEntries s) >> free (setKeys s)
       }
 
-indexOf :: WatchSet -> CInt -> IO Int
-indexOf s number = do
-  size <- getSizeofMutablePrimArray (setIndex s)
-  if number >= 0 && fromIntegral number < size then fromIntegral <$> readPrimArray (setIndex s) (fromIntegral number) else pure 0
+-- | Has the index room for the number?
+reaches :: WatchSet -> CInt -> IO Bool
+reaches s number = (fromIntegral number <) <$> getSizeofMutablePrimArray (setIndex s)
 
-watchIn :: IORef WatchSet -> CInt -> Key -> Interest -> IO ()
-watchIn ref number (Key key) (Interest bits) = do
-  events <- fromIntegral <$> Sys.pollEvents bits
+indexOf :: WatchSet -> CInt -> IO Int
+indexOf s number =
+  ifM ((number >= 0 &&) <$> reaches s number) (fromIntegral <$> readPrimArray (setIndex s) (fromIntegral number)) (pure 0)
+
+-- | Any number at all must not make the index large: one beyond it has to be open.
+watchIn :: IORef WatchSet -> CInt -> Key -> Interest -> IO Result
+watchIn ref number key interest = do
   known <- readIORef ref
+  allowed <- ifM (reaches known number) (pure True) (Sys.isOpen number)
+  if allowed then 0 <$ putIn ref known number key interest else pure Sys.badDescriptor
+
+putIn :: IORef WatchSet -> WatchSet -> CInt -> Key -> Interest -> IO ()
+putIn ref known number (Key key) (Interest bits) = do
+  events <- fromIntegral <$> Sys.pollEvents bits
   found <- indexOf known number
   s <- if found /= 0 then pure known else growIndex number known >>= growEntries
   writeIORef ref s
@@ -159,16 +164,13 @@ growEntries s
     bigger = 2 * setCapacity s
 
 growIndex :: CInt -> WatchSet -> IO WatchSet
-growIndex number s = do
+growIndex number s = ifM (reaches s number) (pure s) do
   size <- getSizeofMutablePrimArray (setIndex s)
-  if fromIntegral number < size
-    then pure s
-    else do
-      let bigger = max (fromIntegral number + 1) (2 * size)
-      index <- newPrimArray bigger
-      setPrimArray index size (bigger - size) 0
-      copyMutablePrimArray index 0 (setIndex s) 0 size
-      pure s {setIndex = index}
+  let bigger = max (fromIntegral number + 1) (2 * size)
+  index <- newPrimArray bigger
+  setPrimArray index size (bigger - size) 0
+  copyMutablePrimArray index 0 (setIndex s) 0 size
+  pure s {setIndex = index}
 
 -- | @kqueue@, level-triggered: a wait costs time for what is ready. It refuses 'toSeePeerClose' alone with @EOPNOTSUPP@;
 -- in what it reports 'peerClosed' is told. It is there where the system has it, and elsewhere in a

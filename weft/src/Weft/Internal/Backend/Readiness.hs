@@ -245,11 +245,8 @@ awaitForeign src direction number op done
   | otherwise =
       existingSlot (sourceTable src) number >>= \case
         Just slot -> waitIn slot
-        Nothing -> do
-          -- Any number at all must not make the table large. (What it says of data counts urgent data, which epoll does
-          -- not tell.)
-          r <- Sys.readyNow number 0
-          if r == Sys.badDescriptor then pure r else slotAt (sourceTable src) number >>= waitIn
+        -- Any number at all must not make the table large.
+        Nothing -> ifM (Sys.isOpen number) (slotAt (sourceTable src) number >>= waitIn) (pure Sys.badDescriptor)
   where
     waitIn slot = do
       occupied <- isOccupied slot

@@ -19,6 +19,7 @@ module Weft.Internal.Core.Cancel
     interruption,
     orInterrupted,
     orClosing,
+    endsWithRun,
 
     -- * For schedulers
     notCondemned,
@@ -198,11 +199,15 @@ orClosing home tcb resume
   | not (isNobody (tcbIdentity tcb)) = (tcb,) <$> orInterrupted tcb resume
   | otherwise = do
       closing <- readIORef (homeClosing home)
-      if not closing || stateMasking (tcbState tcb) == MaskedUninterruptible
-        then pure (tcb, resume)
-        else do
+      if closing && endsWithRun tcb
+        then do
           own <- closingIdentity home
           pure (tcb {tcbIdentity = own}, oneShot (\_ -> Throw (toException Cancelled)))
+        else pure (tcb, resume)
+
+-- | Does the end of a run interrupt what this thread waits for, which no cancellation can reach?
+endsWithRun :: Tcb -> Bool
+endsWithRun tcb = isNobody (tcbIdentity tcb) && stateMasking (tcbState tcb) /= MaskedUninterruptible
 
 -- | An identity for a thread that was cancelled because its run is closing.
 closingIdentity :: Home -> IO Identity

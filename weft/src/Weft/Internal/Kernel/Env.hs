@@ -231,8 +231,8 @@ closeDescriptor env d wait k = do
             void (Timers.insert (envTimers env) (moment + 100_000) (Alarm finish))
           finishNow = do
             _ <- Sys.close (descriptorNumber d)
-            starved <- Slots.foldM (\found key (Starved _ again _) -> pure ((key, again) : found)) [] (envStarved env)
-            for_ starved $ \(key, again) -> retryStarved env key (pure again)
+            starved <- Slots.foldM (\found key _ -> pure (key : found)) [] (envStarved env)
+            for_ starved $ \key -> retryStarved env key (const pure)
             writeIORef closed True
             whenM (readIORef awaited) $ hostReady host Completed (waitTcb wait) k
           -- Runs on this worker, so the count needs no atomic step.
@@ -252,12 +252,12 @@ closeDescriptor env d wait k = do
 -- | An accept that waits for a free descriptor: its thread, how it goes on, and what stops its alarm.
 data Starved = Starved !Tcb !Resume !(IORef (IO ()))
 
--- | Have a starved accept go on, if it has not yet.
-retryStarved :: Env -> SlotKey -> IO Resume -> IO ()
-retryStarved env key resume =
-  Slots.take (envStarved env) key >>= mapM_ \(Starved tcb _ stop) -> do
+-- | Have a starved accept go on, as the function says, if it has not yet.
+retryStarved :: Env -> SlotKey -> (Tcb -> Resume -> IO Resume) -> IO ()
+retryStarved env key how =
+  Slots.take (envStarved env) key >>= mapM_ \(Starved tcb again stop) -> do
     join (readIORef stop)
-    resume >>= hostReady (envHost env) Accepted tcb
+    how tcb again >>= hostReady (envHost env) Accepted tcb
 
 -- | The next node for a result: the continuation, or the error that it encodes.
 failing :: String -> Maybe FilePath -> (Int -> Trace) -> Int -> Trace

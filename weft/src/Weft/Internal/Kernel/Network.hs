@@ -151,9 +151,9 @@ starve env tcb again = do
   stop <- newIORef (pure ())
   key <- Slots.insert (envStarved env) (Starved tcb again stop)
   now <- monotonicNow
-  timer <- Timers.insert (envTimers env) (now + 250_000_000) (Alarm (retryStarved env key (pure again)))
+  timer <- Timers.insert (envTimers env) (now + 250_000_000) (Alarm (retryStarved env key (const pure)))
   writeIORef stop (void (Timers.cancel (envTimers env) timer))
-  interruptible tcb $ retryStarved env key (orInterrupted tcb again)
+  interruptible tcb $ retryStarved env key orInterrupted
 
 connectSocket :: Env -> Socket -> SockAddr -> Maybe Instant -> Answering ()
 connectSocket env s address limit wait k = do

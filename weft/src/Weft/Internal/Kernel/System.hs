@@ -248,13 +248,12 @@ isQuiet env = do
 
 interruptAnonymous :: Env -> IO ()
 interruptAnonymous env = do
-  pendingTokens (envBackend env) (anonymous . waitTcb) >>= mapM_ (cancel (envBackend env))
+  pendingTokens (envBackend env) (endsWithRun . waitTcb) >>= mapM_ (cancel (envBackend env))
   sleepers <- Timers.foldKeysM sleeper [] (envTimers env)
   mapM_ rouse sleepers
   where
-    anonymous tcb = isNobody (tcbIdentity tcb) && stateMasking (tcbState tcb) /= MaskedUninterruptible
     sleeper found key = \case
-      WakeThread tcb resume | anonymous tcb -> pure ((key, tcb, resume) : found)
+      WakeThread tcb resume | endsWithRun tcb -> pure ((key, tcb, resume) : found)
       _ -> pure found
     rouse (key, tcb, resume) = do
       early <- Timers.cancel (envTimers env) key

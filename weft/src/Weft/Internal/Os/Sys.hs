@@ -30,6 +30,7 @@ module Weft.Internal.Os.Sys
     writeStream,
     sendFile,
     readyNow,
+    isOpen,
     awaitReady,
     givesAll,
 
@@ -160,6 +161,10 @@ foreign import ccall unsafe "weft_sendfile"
 -- | 0 when what the readiness bits name would not block now, 'wouldBlock' when it would.
 foreign import ccall unsafe "weft_ready_now"
   readyNow :: CInt -> Int -> IO Result
+
+-- | Is it the number of an open file? (It must not be negative.)
+isOpen :: CInt -> IO Bool
+isOpen number = (/= badDescriptor) <$> readyNow number 0
 
 -- | Wait until what the readiness bits name would not block. A @safe@ call.
 foreign import ccall safe "weft_await_ready"

@@ -30,6 +30,7 @@ import Foreign.C.Types (CInt)
 import System.Posix.Types (Fd (..))
 import Weft.Internal.Backend.Manager.State
 import Weft.Internal.Backend.Readiness.Poller
+import Weft.Internal.Data.Conditional
 import Weft.Internal.Os.Sys (Result)
 import Weft.Internal.Os.Sys qualified as Sys
 
@@ -92,9 +93,7 @@ register m (Fd number) interest lifetime callback = mask_ do
   registration <- Registration m number interest lifetime callback <$> newIORef True
   now <- maySettle m
   -- Else the poller would say so later, in an event.
-  unless now do
-    r <- Sys.readyNow number (interestBits interest)
-    when (r == Sys.badDescriptor) $ throwResult r
+  unless now $ unlessM (Sys.isOpen number) (throwResult Sys.badDescriptor)
   r <- changeSlot m number \known -> do
     refuseWhenFree m "register"
     slot <- maybe ((\serial -> WatchSlot serial Untold []) <$> newSerial m) pure known
