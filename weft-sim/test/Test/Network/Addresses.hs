@@ -4,7 +4,7 @@
 -- Description : Which addresses are reached, and which are refused
 module Test.Network.Addresses (tests) where
 
-import Control.Monad (forM, forM_, replicateM, replicateM_)
+import Control.Monad (forM, forM_, replicateM, replicateM_, void)
 import Data.ByteString qualified as ByteString
 import Data.IORef
 import Data.List (isInfixOf, nub)
@@ -315,22 +315,20 @@ starved = do
   pure ()
 
 starvedOfFile :: Assertion
-starvedOfFile = do
-  _ <- inWorld calm {descriptorLimit = 2} 1 $ \rig -> do
-    b <- machine rig "b"
-    l <- residingAt b (listenAt 80 16)
-    file <- residingAt b (openFile "/tmp/f" ReadWrite)
-    client <- dial b 80
-    server <- spawnAt b (timeout (seconds 1) (fst <$> accept l))
-    pause 100
-    t <- now
-    residingAt b (closeFile file)
-    accepted <- server >>= maybe (liftIO (assertFailure "it goes on waiting")) pure
-    t' <- now
-    holds "at once" (since t t' < milliseconds 1)
-    closeSocket client
-    residingAt b (mapM_ closeSocket [l, accepted])
-  pure ()
+starvedOfFile = void . inWorld calm {descriptorLimit = 2} 1 $ \rig -> do
+  b <- machine rig "b"
+  l <- residingAt b (listenAt 80 16)
+  file <- residingAt b (openFile "/tmp/f" ReadWrite)
+  client <- dial b 80
+  server <- spawnAt b (timeout (seconds 1) (fst <$> accept l))
+  pause 100
+  t <- now
+  residingAt b (closeFile file)
+  accepted <- server >>= maybe (liftIO (assertFailure "it goes on waiting")) pure
+  t' <- now
+  holds "at once" (since t t' < milliseconds 1)
+  closeSocket client
+  residingAt b (mapM_ closeSocket [l, accepted])
 
 oftenStarved :: Assertion
 oftenStarved = do

@@ -56,7 +56,7 @@ scanHead cells statusCell lengthCell bare p from to
       found <- memchr (p `plusPtr` i) 0x0a (fromIntegral (to - i))
       if found == nullPtr then pure incomplete else upTo (found `minusPtr` p) i size
 
-    -- The same, up to the end of this line at first.
+    -- The rest of the head, given where the line ends whose part, or beginning, is at hand.
     upTo !end !i !size = do
       w <- byte i
       if

@@ -48,7 +48,7 @@ thinned :: Notes -> Notes
 thinned (Notes known _ times) = Notes known (length left) (IntMap.fromDistinctAscList left)
   where
     now = maybe 0 snd (IntMap.lookupMax times)
-    -- Only if the times have no order does thinning leave so many: drop the older half.
+    -- Thinning leaves 'most' only of times that have no order: then the older half goes.
     left = (\notes -> if length notes < most then notes else drop (most `div` 2) notes) (thin (IntMap.toAscList times))
     thin = \case
       kept : note : following : rest
