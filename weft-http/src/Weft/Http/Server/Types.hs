@@ -101,17 +101,18 @@ data Sent = Sent
 -- (but @Connection: close@ ends the connection); a handler may replace @Date@ and @Server@.
 data Response = Response
   { responseStatus :: !Status,
-    responseFields :: [Field],
+    responseFields :: ![Field],
     responseBody :: !Body,
     -- | The bytes of this response on a persistent HTTP/1.1 connection, if the handler has them
     -- ('Weft.Http.Server.Render.renderWhole'), sent as they are. With a 'FileBody': of its head.
     responseRendered :: !(Maybe Rendered)
   }
 
--- | The bytes of a response, for this very list of fields, none of which asks to close.
+-- | The bytes of a response, for this very list of fields, none of which asks to close. Which list it is
+-- tells its address: evaluated here as in the response, or a collection that happens to come would decide.
 data Rendered = Rendered
   { renderedBytes :: !ByteString,
-    renderedFields :: [Field]
+    renderedFields :: ![Field]
   }
 
 -- | The content of a response.
