@@ -295,6 +295,6 @@ parts =
       back <- roughLink 6
       pure
         device
-          { deviceRead = deviceRead device >>= fmap concat . mapM (linkFate back),
-            deviceSend = linkFate there >=> mapM_ (deviceSend device)
+          { deviceRead = deviceRead device >>= fmap concat . mapM (linkDelivers back),
+            deviceSend = linkDelivers there >=> mapM_ (deviceSend device)
           }

@@ -112,8 +112,8 @@ broken o i t segments =
   ]
   where
     board = tcbScoreboard t
-    amount :: Fate -> Word32
-    amount fate = sum [rangeLength (pieceRange p) | p <- foldr (:) [] (boardPieces board), pieceFate p == fate]
+    amount :: PieceStatus -> Word32
+    amount status = sum [rangeLength (pieceRange p) | p <- foldr (:) [] (boardPieces board), pieceStatus p == status]
     isReset = \case Arrived s -> segmentFlags s `has` rst; _ -> False
 
 -- | The handshake's end.

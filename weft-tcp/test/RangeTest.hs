@@ -157,7 +157,7 @@ tests =
                 newest = maximum (-1 : S.toList (given spans))
                 (_, found) = detect 100 window s
                 lost i = S.notMember i (given spans) && i < newest && fromIntegral i + fromIntegral (rackRtt s) + window <= 100
-                those = members o [pieceRange p | p <- toList (boardPieces found), pieceFate p == Lost]
+                those = members o [pieceRange p | p <- toList (boardPieces found), pieceStatus p == Lost]
              in cover 20 (not (S.null those)) "lost" (those === S.filter lost everything .&&. boardLost found === size those),
           testProperty "sent again, it is on the way" $ \o spans x ->
             let s = sentAgain 200 (range o x) (loseAll (board o spans))
@@ -198,13 +198,13 @@ tests =
       counterexample (show s) $
         renewed (boardPieces s) s === s
           .&&. conjoin [detect now w s === plainly now w s | w <- [0, 7]]
-          .&&. firstLost s === listToMaybe [pieceRange p | p <- toList (boardPieces s), pieceFate p == Lost]
+          .&&. firstLost s === listToMaybe [pieceRange p | p <- toList (boardPieces s), pieceStatus p == Lost]
     -- RFC 8985, section 6.2, step 5, over all pieces.
     plainly now w s
       | rackTime s < 0 = (Nothing, s)
-      | otherwise = (if null waits then Nothing else Just (maximum waits), renewed (fmap (\p -> if sooner p && remaining p <= 0 then p {pieceFate = Lost} else p) (boardPieces s)) s)
+      | otherwise = (if null waits then Nothing else Just (maximum waits), renewed (fmap (\p -> if sooner p && remaining p <= 0 then p {pieceStatus = Lost} else p) (boardPieces s)) s)
       where
-        sooner p = pieceFate p == Outstanding && (pieceTime p < rackTime s || pieceTime p == rackTime s && rangeEnd (pieceRange p) `before` rackEnd s)
+        sooner p = pieceStatus p == Outstanding && (pieceTime p < rackTime s || pieceTime p == rackTime s && rangeEnd (pieceRange p) `before` rackEnd s)
         remaining p = pieceTime p + fromIntegral (rackRtt s) + w - now
         waits = [remaining p | p <- toList (boardPieces s), sooner p, remaining p > 0]
     -- A window of segments of which some are lost: each that arrives reports what arrived before it without a

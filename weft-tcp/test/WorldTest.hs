@@ -36,7 +36,7 @@ tests =
               x : _ -> x
               [] -> error "not found"
         -- One packet that is lost is enough for it.
-        length [() | Sent _ _ _ _ fate <- wrongLog small, not (null fate)] @?= 1
+        length [() | Sent _ _ _ _ what <- wrongLog small, not (null what)] @?= 1
         (sideBytes (planA plan) + sideBytes (planB plan) <= 1) @?= True,
       testCase "and printed as a script" $ do
         let text = firstReport lazy

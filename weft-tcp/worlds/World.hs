@@ -305,7 +305,7 @@ runWorld mistake plan = go (0 :: Int) world
         (flips, w2) = roll 1000 w1
         (bit, w3) = roll 1000000 w2
         (twice, w4) = roll 1000 w3
-        saying fate = logged (Sent (wNow w0) s number g fate)
+        saying what = logged (Sent (wNow w0) s number g what)
         lost v = saying "lost" v {wLost = wLost v + 1}
         through = max (wNow w0) busy + linkByte link * (40 + fromIntegral (segmentLength g))
         idle = if segmentSpan g == 0 then wIdle w0 + 1 else 0
@@ -366,7 +366,7 @@ check now x before' t segments = do
     readSince at = sum (map snd (takeWhile ((>= at) . fst) (endReads x)))
     board = tcbScoreboard t
     pieces = boardPieces board
-    total fate = sum [rangeLength (pieceRange p) | p <- toList pieces, pieceFate p == fate]
+    total status = sum [rangeLength (pieceRange p) | p <- toList pieces, pieceStatus p == status]
     must what holds' = unless holds' (Left what)
     emitted g = do
       must "outside of the peer's window" (segmentSpan g == 0 || segmentFlags g `has` syn || segmentEnd g `upTo` windowEdge t || segmentSeq g == sndUna t && segmentSpan g <= 1)

@@ -33,7 +33,7 @@ import Test.Operator qualified
 import Test.Park qualified
 import Test.Pool qualified
 import Test.Readiness qualified
-import Test.Roll qualified
+import Test.Registry qualified
 import Test.Scheduling qualified
 import Test.Scheduling.Workers qualified
 import Test.Slots qualified
@@ -80,7 +80,7 @@ everything = do
         Test.Foreign.tests,
         Test.Transactions.tests,
         Test.Attempts.tests,
-        Test.Roll.tests,
+        Test.Registry.tests,
         Test.Slots.tests,
         Test.Timers.tests,
         Test.Uring.tests,

@@ -26,7 +26,7 @@ shrunk mistake = go
     kind = takeWhile (`notElem` ['0' .. '9']) . drop 1 . dropWhile (/= ':') . (':' :) . wrongWhat
 
 sparing :: Plan -> Wrong -> [Plan]
-sparing plan wrong = [plan {planSpared = IntSet.insert n (planSpared plan)} | Sent _ _ n _ fate <- reverse (wrongLog wrong), not (null fate)]
+sparing plan wrong = [plan {planSpared = IntSet.insert n (planSpared plan)} | Sent _ _ n _ what <- reverse (wrongLog wrong), not (null what)]
 
 simpler :: Plan -> [Plan]
 simpler p =

@@ -38,7 +38,7 @@ import Weft.Internal.Core.Primitive (Behaviour (..), behaviourOf)
 import Weft.Internal.Core.SystemCall (SystemCall)
 import Weft.Internal.Core.Trace
 import Weft.Internal.Data.Cell (newCell)
-import Weft.Internal.Run.Door (Door (..), newDoors)
+import Weft.Internal.Run.Handle (WorkerHandle (..), newHandles)
 
 -- | Run a thread and all that it forks until all have ended. The result says which threads an
 -- exception ended, and which exception, in the order in which it happened.
@@ -110,7 +110,7 @@ identify n = Identity n <$> newCell Ended
 -- | A worker on which nothing can be left to do.
 nowhere :: IO Home
 nowhere = do
-  home <- doorHome . (`indexArray` 0) <$> newDoors fifo (\_ -> noWorker) 1
+  home <- handleHome . (`indexArray` 0) <$> newHandles fifo (\_ -> noWorker) 1
   pure home {homePost = \_ -> noWorker, homeReady = \_ _ _ -> noWorker, homeStart = \_ _ -> noWorker}
 
 noWorker :: a

@@ -43,7 +43,7 @@ import Weft.Internal.Core.Guests (engage, expect)
 import Weft.Internal.Core.Interrupt
 import Weft.Internal.Core.SystemCall
 import Weft.Internal.Core.Trace
-import Weft.Internal.Os.AtEnd (closeDoor, forget, openDoor, register)
+import Weft.Internal.Os.AtEnd (addOutsider, forget, register, removeOutsider)
 import Weft.Internal.Os.Masked (pendAgain, uninterruptiblyMasked)
 import Weft.Internal.Sync (andFinally, immediate)
 
@@ -74,14 +74,14 @@ withRunner :: (Runner -> Thread a) -> Thread a
 withRunner use = do
   (runner, end) <- internal $ \home _ -> do
     runner <- Runner home <$> newIORef (Open 0 IntMap.empty)
-    openDoor (homeAtEnd home)
+    addOutsider (homeAtEnd home)
     -- The run may end first: then this has no finally, and is dropped.
     end <- register (homeAtEnd home) (shut runner)
     pure (runner, end)
   andFinally (use runner) . immediate (Uses []) $ \home -> do
     forget (homeAtEnd home) end
     shut runner
-    closeDoor (homeAtEnd home)
+    removeOutsider (homeAtEnd home)
 
 -- | From now on calls fail, and so do those that are under way. Once.
 shut :: Runner -> IO ()

@@ -26,7 +26,7 @@ import Test.Tasty.QuickCheck (Positive (..), Property, ioProperty, testProperty,
 import Weft
 import Weft.Dump
 import Weft.Internal.Core.SystemCall (Ends (..), Reason (..))
-import Weft.Internal.Data.Births (bornBefore, copyBirths, newBirths, noteBirths)
+import Weft.Internal.Data.CreationTimes (copyCreationTimes, createdBefore, newCreationTimes, noteCreationTimes)
 import Weft.Kernel (suspend, suspendWith)
 import Weft.Pipe
 import Weft.Policy
@@ -48,7 +48,7 @@ tests =
       ]
       <> [ testCase "the age of a thread that was forked on another worker" agesAbroad,
            testCase "what a thread is stuck in outside Weft" saysReasons,
-           testProperty "an age is known to an eighth, however many births there were" agesKnown,
+           testProperty "an age is known to an eighth, however many threads were created" agesKnown,
            testCase "a label cannot break the lines" labelsAreTame,
            testCase "the signal prints to standard error" signalled,
            testCase "a ready queue that cannot be visited fails the dump, not the run" unvisitable
@@ -150,19 +150,19 @@ saysReasons = do
   hasLine text ["\"evaluates\"", "blocked on an MVar of GHC's, for "]
   hasLine text ["\"waits for it\"", "blocked on a value that another thread evaluates, for "]
 
--- | A server that is busy for days: births in every slice, as the gaps say, of ten
+-- | A server that is busy for days: threads are created in every slice, as the gaps say, of ten
 -- microseconds to ten seconds. The age may be too small by an eighth of it, and by the time from
 -- one note to the next.
 agesKnown :: [Positive Int] -> Property
 agesKnown gaps = ioProperty $ do
-  births <- newBirths
+  created <- newCreationTimes
   let steps = zip [1 ..] (scanl1 (+) (take 20_000 (cycle (1_000_000 : map gap gaps))))
       gap (Positive n) = 10_000 * 10 ^ (n `mod` 7)
       longest = maximum (1_000_000 : map gap gaps)
-  forM_ steps $ \(number, time) -> noteBirths births (number + 1) time
-  notes <- copyBirths births
+  forM_ steps $ \(number, time) -> noteCreationTimes created (number + 1) time
+  notes <- copyCreationTimes created
   let end = snd (last steps)
-      wrong = [(number, age, known) | (number, time) <- steps, let age = end - time, let known = maybe 0 (end -) (bornBefore notes number), known > age || 8 * (age - known - longest) > age]
+      wrong = [(number, age, known) | (number, time) <- steps, let age = end - time, let known = maybe 0 (end -) (createdBefore notes number), known > age || 8 * (age - known - longest) > age]
   pure (take 3 wrong === [])
 
 whileStuck :: Config -> IO ()

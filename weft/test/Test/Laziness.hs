@@ -25,7 +25,7 @@ import Weft.Internal.Core.Scheduler hiding (Uncaught)
 import Weft.Internal.Core.SystemCall (SystemCall (Now, WorkerCount))
 import Weft.Internal.Core.Trace (newTcb, nobody, rootContext, toTrace)
 import Weft.Internal.Os.Control (carrierFor, newWords)
-import Weft.Internal.Run.Door (Door (..), newDoors)
+import Weft.Internal.Run.Handle (WorkerHandle (..), newHandles)
 import Weft.Semaphore (acquire, newSemaphore, release, tryAcquire)
 import Weft.Time (now)
 import Weft.Trace
@@ -128,11 +128,11 @@ answers = do
 driven :: [Positive Int] -> Property
 driven slices = ioProperty $ do
   reached <- newIORef 0
-  door <- (`indexArray` 0) <$> newDoors fifo (\_ -> pure ()) 1
+  worker <- (`indexArray` 0) <$> newHandles fifo (\_ -> pure ()) 1
   control <- newWords 1 0
   let noCalls = AnswerCall (\_ _ _ -> fail "no call was expected")
   carrier <- carrierFor control 1 0 0 0
-  scheduler <- newScheduler (doorQueue door) carrier (doorHome door) 1000 noCalls (\_ _ -> pure ()) (\_ -> pure ())
+  scheduler <- newScheduler (handleQueue worker) carrier (handleHome worker) 1000 noCalls (\_ _ -> pure ()) (\_ -> pure ())
   startThread scheduler (newTcb nobody rootContext) (\_ -> toTrace (counting reached))
   before <- readIORef reached
   results <- newIORef []

@@ -9,9 +9,9 @@ module Weft.Cli.Succession
     newSuccession,
     successionTcp,
     release,
-    Door,
-    openDoor,
-    closeDoor,
+    SuccessorSocket,
+    listenForSuccessors,
+    endListening,
     withSuccessors,
     hello,
   )
@@ -121,8 +121,8 @@ takeFromPredecessor stop one = case successionPredecessor one of
           | otherwise -> (r :) <$> receiving s
 
 -- | Listen beside the path, where nobody asks yet. Throws an 'IOError'.
-openDoor :: Succession -> Thread Door
-openDoor one = do
+listenForSuccessors :: Succession -> Thread SuccessorSocket
+listenForSuccessors one = do
   s <- openSocket AF_UNIX Stream
   flip onException (closeSocket s) $ do
     removed beside
@@ -130,16 +130,16 @@ openDoor one = do
     -- Anyone who can connect gets the device.
     liftIO (setFileMode beside 0o600)
     listen s 4
-  pure (Door one s)
+  pure (SuccessorSocket one s)
   where
     beside = besideOf one
 
--- | A socket for successors.
-data Door = Door !Succession !Socket
+-- | Where successors connect.
+data SuccessorSocket = SuccessorSocket !Succession !Socket
 
 -- | Nobody will ask there.
-closeDoor :: Door -> Thread ()
-closeDoor (Door one s) = closeSocket s >> removed (besideOf one)
+endListening :: SuccessorSocket -> Thread ()
+endListening (SuccessorSocket one s) = closeSocket s >> removed (besideOf one)
 
 besideOf :: Succession -> FilePath
 besideOf one = successionPath one <> ".new"
@@ -150,14 +150,14 @@ removed path = void (try @_ @IOException (liftIO (removeLink path)))
 -- | Wait for processes that want to take the place of this one, until one has. They ask at the path
 -- from now on. Given how connections are let go of, and how to go on when that was in vain, in
 -- turns.
-withSuccessors :: Door -> (String -> Thread ()) -> Thread () -> Thread () -> Thread ()
-withSuccessors (Door one door) say letGo goOn = do
+withSuccessors :: SuccessorSocket -> (String -> Thread ()) -> Thread () -> Thread () -> Thread ()
+withSuccessors (SuccessorSocket one listener) say letGo goOn = do
   liftIO (rename (besideOf one) (successionPath one))
-  (waiting `onException` removed (successionPath one)) `finally` closeSocket door
+  (waiting `onException` removed (successionPath one)) `finally` closeSocket listener
   where
     waiting = do
       taken <-
-        (accept door >>= \(client, _) -> withSocket (pure client) conversing) `catch` \e -> do
+        (accept listener >>= \(client, _) -> withSocket (pure client) conversing) `catch` \e -> do
           say ("not replaced by a new process: " <> ioe_description (e :: IOException))
           False <$ sleep (milliseconds 200)
       unless taken waiting

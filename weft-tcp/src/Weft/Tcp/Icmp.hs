@@ -25,7 +25,7 @@ import Weft.Tcp.Packet (Address (..), protocolIcmp6, pseudoHeader)
 import Weft.Tcp.Segment (Ports, peekPorts)
 import Weft.Tcp.Sequence (Seq)
 
--- | The fate of a packet.
+-- | What happened to a packet.
 data Trouble
   = -- | It could not be delivered; the code says why, by the family's own numbers.
     Unreachable !Word8

@@ -96,7 +96,7 @@ data Link = Link
   { -- | The most packets that wait to be read; further ones are lost.
     linkQueue :: !Int,
     -- | The packets that arrive in the place of each.
-    linkFate :: !(ByteString -> IO [ByteString])
+    linkDelivers :: !(ByteString -> IO [ByteString])
   }
 
 -- | Every packet arrives, in order, as long as no more than 10,000 wait.
@@ -151,4 +151,4 @@ newPair mtu there back = do
   b <- newInbox
   pure (readingFrom a "pair-a" mtu (over there b), readingFrom b "pair-b" mtu (over back a))
   where
-    over link inbox packet = linkFate link packet >>= mapM_ (putPacket (linkQueue link) inbox)
+    over link inbox packet = linkDelivers link packet >>= mapM_ (putPacket (linkQueue link) inbox)

@@ -28,7 +28,7 @@ import Weft.Internal.Core.SystemCall (Ends (..), Reason (..), SystemCall (Receiv
 import Weft.Internal.Core.Trace (internal)
 import Weft.Internal.Core.Trace qualified as Trace
 import Weft.Internal.Observe.Dump
-import Weft.Internal.Run.Door (Lost (..))
+import Weft.Internal.Run.Handle (Lost (..))
 import Weft.Internal.Run.Watch (stillAway)
 import Weft.Kernel (Outcome (..), deliver, suspend, suspendWith)
 import Weft.MVar qualified

@@ -50,7 +50,7 @@ serving config succession = do
   signals <- openSignals [sigTERM, sigINT, sigHUP]
   notifier <- openNotifier reportToStderr
   -- What is wrong with the path is to be known before anything moves.
-  door <- traverse openDoor succession
+  successors <- traverse listenForSuccessors succession
   (descriptors, files) <- liftIO (shareOfDescriptors conf)
   sites@(Sites directories _ _) <- openSites files config
   accessLog <- traverse openLog (logAccess (configLog config))
@@ -73,7 +73,7 @@ serving config succession = do
             writeIORef failure (Just (e :: IOException))
             raiseSignal sigTERM
   -- No connection moves for a process that is to stop already.
-  adopted <- (join <$> traverse (takeFromPredecessor (awaitStop signals (pure ()))) succession) `onException` for_ door closeDoor
+  adopted <- (join <$> traverse (takeFromPredecessor (awaitStop signals (pure ()))) succession) `onException` for_ successors endListening
   let welcoming = do
         mapM_ (welcome server) listening
         for_ admin (\a -> welcome (adminServer a) (adminListener a))
@@ -101,7 +101,7 @@ serving config succession = do
       closing = do
         for_ accessLog closeAccessLog
         for_ directories (closeStatic . snd)
-  replaced <- maybe (Left <$> stopped) (\(one, d) -> race stopped (withSuccessors d say (letGo one) goOn)) ((,) <$> succession <*> door)
+  replaced <- maybe (Left <$> stopped) (\(one, d) -> race stopped (withSuccessors d say (letGo one) goOn)) ((,) <$> succession <*> successors)
   case replaced of
     Right () -> do
       say "another process has taken over"

@@ -21,7 +21,7 @@ import Weft.Internal.Core.Scheduler
 import Weft.Internal.Core.Trace
 import Weft.Internal.Data.Time (Duration (..))
 import Weft.Internal.Kernel (Kernel)
-import Weft.Internal.Os.AtEnd (openDoors, runAll)
+import Weft.Internal.Os.AtEnd (outsiders, runAll)
 import Weft.Internal.Run.Ending
 import Weft.Sim.Internal.Config
 import Weft.Sim.Internal.Driver.Recording
@@ -108,7 +108,7 @@ loop d workers ending result = turn False
 
     -- Only a message from outside can come now.
     awaitOutside = do
-      open <- openDoors (homeAtEnd (indexArray (workerHomes workers) 0))
+      open <- outsiders (homeAtEnd (indexArray (workerHomes workers) 0))
       if open <= 0
         then pure Deadlock
         else

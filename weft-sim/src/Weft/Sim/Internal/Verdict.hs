@@ -21,7 +21,7 @@ import Data.IntMap.Strict qualified as IntMap
 import Data.List (intercalate, nub)
 import Data.Maybe (fromMaybe)
 import Data.Text qualified as Text
-import Weft.Internal.Core.Trace (AccessKind (..), Label, labelBehind)
+import Weft.Internal.Core.Trace (AccessKind (..), Label, labelSuffix)
 import Weft.Internal.Os.Report (exceptionText)
 import Weft.Sim.Internal.Choices
 import Weft.Sim.Internal.Config
@@ -90,7 +90,7 @@ flawless r = outcome <|> uncaught <|> racing <|> left
       _ -> Nothing
 
 threadText :: Int -> Label -> String
-threadText n label = "thread " <> show n <> labelBehind label
+threadText n label = "thread " <> show n <> labelSuffix label
 
 -- | Nothing is wrong in this sense, and the value of the main thread is right: 'Nothing', or what
 -- is wrong with it.

@@ -90,7 +90,7 @@ segmentPredicted now s t
 sentOnce :: Scoreboard -> Maybe Instant
 sentOnce b = case boardPieces b of
   p S.:<| S.Empty
-    | pieceFate p == Outstanding && not (pieceAgain p || boardReordered b) && isNothing (boardProbe b) && isNothing (boardSearch b) -> Just (pieceTime p)
+    | pieceStatus p == Outstanding && not (pieceAgain p || boardReordered b) && isNothing (boardProbe b) && isNothing (boardSearch b) -> Just (pieceTime p)
   _ -> Nothing
 
 -- All is acknowledged, after this round trip.

@@ -4,7 +4,7 @@
 -- Description : Outstanding bytes, and their known state
 --
 -- The sender's book of what it sent and what was not acknowledged: ranges in order without gaps,
--- each with the time of its last transmission and its fate. It serves selective acknowledgements
+-- each with the time of its last transmission and its status. It serves selective acknowledgements
 -- (RFC 2018), counts what is on the way (the pipe of RFC 6675), and finds losses by time
 -- (RACK, RFC 8985). While nothing is outstanding all connections without a search share one empty book.
 --
@@ -13,7 +13,7 @@
 module Weft.Tcp.Internal.Scoreboard
   ( Scoreboard (..),
     Piece (..),
-    Fate (..),
+    PieceStatus (..),
     emptyScoreboard,
     mostPieces,
     sackedRanges,
@@ -55,7 +55,7 @@ import Weft.Tcp.Internal.PathMtu (Search)
 import Weft.Tcp.Sequence
 
 -- | The known state of a piece.
-data Fate
+data PieceStatus
   = -- | It is on the way, as far as is known.
     Outstanding
   | -- | The peer says that it arrived.
@@ -64,12 +64,12 @@ data Fate
     Lost
   deriving stock (Eq, Show)
 
--- | A range that shares one fate.
+-- | A range that shares one status.
 data Piece = Piece
   { pieceRange :: {-# UNPACK #-} !Range,
     -- | When it was last sent.
     pieceTime :: {-# UNPACK #-} !Int64,
-    pieceFate :: !Fate,
+    pieceStatus :: !PieceStatus,
     -- | Was it ever sent again?
     pieceAgain :: !Bool,
     -- | The length of its segments, the last of which may be shorter, and how much of the first was
@@ -132,7 +132,7 @@ mostPieces = 8192
 
 -- | The ranges that arrived out of turn, in order.
 sackedRanges :: Scoreboard -> [Range]
-sackedRanges b = joined [pieceRange p | p <- Foldable.toList (boardPieces b), pieceFate p == Sacked]
+sackedRanges b = joined [pieceRange p | p <- Foldable.toList (boardPieces b), pieceStatus p == Sacked]
   where
     joined (Range x y : Range y' z : rest) | y == y' = joined (Range x z : rest)
     joined (r : rest) = r : joined rest
@@ -156,11 +156,11 @@ lastSegment b = case viewr (boardPieces b) of
 
 -- The sums and the two orders, without a piece and with it.
 leave, enter :: Scoreboard -> Piece -> Scoreboard
-leave b p = case pieceFate p of
+leave b p = case pieceStatus p of
   Outstanding -> b {boardQueue = Set.delete (sentOf p) (boardQueue b)}
   Sacked -> b {boardSacked = boardSacked b - rangeLength (pieceRange p)}
   Lost -> b {boardLost = boardLost b - rangeLength (pieceRange p), boardLosses = Set.delete (placeOf p) (boardLosses b)}
-enter b p = case pieceFate p of
+enter b p = case pieceStatus p of
   Outstanding -> b {boardQueue = Set.insert (sentOf p) (boardQueue b)}
   Sacked -> b {boardSacked = boardSacked b + rangeLength (pieceRange p)}
   Lost -> b {boardLost = boardLost b + rangeLength (pieceRange p), boardLosses = Set.insert (placeOf p) (boardLosses b)}
@@ -184,7 +184,7 @@ sentNew :: Int64 -> Range -> Scoreboard -> Scoreboard
 sentNew now r b = case viewr (boardPieces b) of
   rest :> p
     | pieceTime p == now,
-      pieceFate p == Outstanding,
+      pieceStatus p == Outstanding,
       not (pieceAgain p),
       -- All segments before the last are of one length.
       (pieceLead p + rangeLength (pieceRange p)) `rem` pieceSize p == 0,
@@ -197,7 +197,7 @@ sentNew now r b = case viewr (boardPieces b) of
 -- | A segment was sent again: after all that is known to have arrived, also by a clock that shows the same time.
 sentAgain :: Int64 -> Range -> Scoreboard -> Scoreboard
 sentAgain now r b = flip (change r) b $ \p ->
-  if pieceFate p == Sacked then p else Piece (pieceRange p) (max now (rackTime b + 1)) Outstanding True (rangeLength (pieceRange p)) 0
+  if pieceStatus p == Sacked then p else Piece (pieceRange p) (max now (rackTime b + 1)) Outstanding True (rangeLength (pieceRange p)) 0
 
 -- How many pieces end at a number or before it.
 place :: Seq -> S.Seq Piece -> Int
@@ -263,7 +263,7 @@ data Told = Told {toldBoard :: !Scoreboard, toldNews :: !Heard}
 -- before is one of the first transmission, not of the second.
 arrives :: Int64 -> Word32 -> Told -> Piece -> Told
 arrives now shortest (Told b h) p
-  | pieceFate p == Sacked = Told b h
+  | pieceStatus p == Sacked = Told b h
   | otherwise =
       Told
         (if newest then b' {rackTime = pieceTime p, rackEnd = end, rackRtt = fromIntegral rtt} else b')
@@ -315,17 +315,17 @@ mark now shortest r0 told@(Told b _)
   where
     pieces = boardPieces b
     (front, old, back) = around r pieces
-    news = [part r p | p <- old, pieceFate p /= Sacked]
+    news = [part r p | p <- old, pieceStatus p /= Sacked]
     Told b' h' = Foldable.foldl' (arrives now shortest) told news
-    (left, right) = outside r (filter ((/= Sacked) . pieceFate) old)
+    (left, right) = outside r (filter ((/= Sacked) . pieceStatus) old)
     (front', before') = case viewr front of
-      rest :> p | pieceFate p == Sacked, null left -> (rest, [p])
+      rest :> p | pieceStatus p == Sacked, null left -> (rest, [p])
       _ -> (front, [])
     (back', after') = case viewl back of
-      p :< rest | pieceFate p == Sacked, null right -> (rest, [p])
+      p :< rest | pieceStatus p == Sacked, null right -> (rest, [p])
       _ -> (back, [])
     new = left ++ [foldl1 join (before' ++ map here old ++ after')] ++ right
-    here p = if pieceFate p == Sacked then p else (part r p) {pieceFate = Sacked}
+    here p = if pieceStatus p == Sacked then p else (part r p) {pieceStatus = Sacked}
     join p q =
       p
         { pieceRange = Range (rangeStart (pieceRange p)) (rangeEnd (pieceRange q)),
@@ -335,7 +335,7 @@ mark now shortest r0 told@(Told b _)
     -- Moved to where segments begin and end.
     r = Range (whole (rangeStart r0) up) (whole (rangeEnd r0) down)
     whole at f = case S.lookup (place at pieces) pieces of
-      Just p | Range s e <- pieceRange p, s `before` at, pieceFate p /= Sacked -> f s e p (pieceLead p + distance s at)
+      Just p | Range s e <- pieceRange p, s `before` at, pieceStatus p /= Sacked -> f s e p (pieceLead p + distance s at)
       _ -> at
     up s e p n = earlier e (s `advance` ((n + pieceSize p - 1) `quot` pieceSize p * pieceSize p - pieceLead p))
     down s _ p n = let at = n `quot` pieceSize p * pieceSize p in s `advance` (at - min at (pieceLead p))
@@ -364,14 +364,14 @@ detect now window b
       Just (Sent at _) | at > due -> Just (at - due)
       _ -> Nothing
     lose x (Sent _ (Place at)) = case S.lookup i (boardPieces x) of
-      Just p | p' <- p {pieceFate = Lost} -> (enter (leave x p) p') {boardPieces = S.update i p' (boardPieces x)}
+      Just p | p' <- p {pieceStatus = Lost} -> (enter (leave x p) p') {boardPieces = S.update i p' (boardPieces x)}
       Nothing -> x
       where
         i = place at (boardPieces x)
 
--- All pieces of some fates have another one.
-turned :: (Fate -> Bool) -> Fate -> Scoreboard -> Scoreboard
-turned those fate b = renewed ((\p -> if those (pieceFate p) then p {pieceFate = fate} else p) <$> boardPieces b) b
+-- All pieces of some statuses have another one.
+turned :: (PieceStatus -> Bool) -> PieceStatus -> Scoreboard -> Scoreboard
+turned those status b = renewed ((\p -> if those (pieceStatus p) then p {pieceStatus = status} else p) <$> boardPieces b) b
 
 -- | Everything that is not known to have arrived is lost (RFC 6298, section 5.4; RFC 8985, 6.3).
 loseAll :: Scoreboard -> Scoreboard
@@ -381,10 +381,10 @@ loseAll b = (turned (/= Sacked) Lost b) {boardProbe = Nothing}
 loseHead :: Scoreboard -> Scoreboard
 loseHead b = case viewl (boardPieces b) of
   p :< _
-    | pieceFate p == Outstanding ->
+    | pieceStatus p == Outstanding ->
         let Range s e = pieceRange p
             first = Range s (earlier e (s `advance` (pieceSize p - pieceLead p)))
-         in change first (\x -> x {pieceFate = Lost}) b
+         in change first (\x -> x {pieceStatus = Lost}) b
   _ -> b
 
 -- | Nothing was lost after all.
@@ -396,5 +396,5 @@ loseNone b
 -- | The peer dropped what it said it had (RFC 2018, section 8): the first piece is one of those.
 renege :: Scoreboard -> Scoreboard
 renege b = case viewl (boardPieces b) of
-  p :< _ | pieceFate p == Sacked -> turned (== Sacked) Outstanding b
+  p :< _ | pieceStatus p == Sacked -> turned (== Sacked) Outstanding b
   _ -> b

@@ -302,11 +302,11 @@ scoreboardForm =
         Piece
           <$> field pieceRange rangeForm
           <*> field pieceTime time
-          <*> field pieceFate fate
+          <*> field pieceStatus status
           <*> field pieceAgain flag
           <*> field pieceSize number32
           <*> field pieceLead number32
-    fate =
+    status =
       tagged
         [ Variant (\f -> if f == Outstanding then Just () else Nothing) (const Outstanding) (pure ()),
           Variant (\f -> if f == Sacked then Just () else Nothing) (const Sacked) (pure ()),

@@ -27,7 +27,7 @@ module Weft.Internal.Core.Cancel
     cancelledNow,
     newIdentity,
     closingIdentity,
-    endFate,
+    markEnded,
     hasWaited,
     moveTo,
 
@@ -242,8 +242,8 @@ newIdentity :: Home -> Int -> IO Identity
 newIdentity home number = case homeGoing home of
   SharedStatus going -> Identity number <$> newCell going
 
-endFate :: Identity -> IO ()
-endFate identity = unless (isNobody identity) (writeCell (identityStatus identity) Ended)
+markEnded :: Identity -> IO ()
+markEnded identity = unless (isNobody identity) (writeCell (identityStatus identity) Ended)
 
 -- | Has this ready thread waited at this home interruptibly? (One without a number was never parked.)
 hasWaited :: Identity -> IO Bool

@@ -2,7 +2,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- | A worker, and the place of a thread that waits for others, as a thread's operations may use them. A home
--- is made by "Weft.Internal.Run.Door" and by simulations; places are for "Weft.Internal.Core.Park".
+-- is made by "Weft.Internal.Run.Handle" and by simulations; places are for "Weft.Internal.Core.Park".
 module Weft.Internal.Core.Home
   ( Home (..),
     Why (..),
@@ -30,10 +30,10 @@ import Weft.Internal.Core.Retries (BackOff, Retries)
 import Weft.Internal.Core.SystemCall (SystemCall)
 import Weft.Internal.Core.Tcb
 import {-# SOURCE #-} Weft.Internal.Core.Trace (Trace)
-import Weft.Internal.Data.Births (Births)
 import Weft.Internal.Data.Cell (Cell)
 import Weft.Internal.Data.Counters (Counters)
-import Weft.Internal.Data.Roll (Roll)
+import Weft.Internal.Data.CreationTimes (CreationTimes)
+import Weft.Internal.Data.Registry (LiveRegistry)
 import Weft.Internal.Os.AtEnd (AtEnd)
 
 -- | A worker, as seen by a thread that lives there.
@@ -56,11 +56,11 @@ data Home = Home
     -- | The status of its threads that are not cancelled, shared.
     homeGoing :: SharedStatus,
     -- | Its parked threads ("Weft.Internal.Core.Park"). On the worker only.
-    homeParked :: !(Roll (Parked Any Any)),
+    homeParked :: !(LiveRegistry (Parked Any Any)),
     -- | The kernel's clock when it last looked, in nanoseconds.
     homeClock :: !(PrimVar RealWorld Int),
     -- | When its threads were numbered.
-    homeBirths :: !Births,
+    homeCreationTimes :: !CreationTimes,
     -- | Of its transactions that conflict with those of others.
     homeBackOff :: !BackOff,
     -- | Its transactions that wait with it; in a simulation, those of all homes. On the worker only.

@@ -50,13 +50,13 @@ import Weft.Internal.Core.Cancel
 import Weft.Internal.Core.SystemCall hiding (Waiter)
 import Weft.Internal.Core.Trace
 import Weft.Internal.Data.Cell
-import Weft.Internal.Data.Roll qualified as Roll
+import Weft.Internal.Data.Registry qualified as Registry
 
 -- Note [Where a parked thread is]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
 -- A parked thread is known only by its place ('ParkedThread'), which is in three lists: that of
--- the object it waits for, where the answer finds it; the roll of its home
--- ("Weft.Internal.Data.Roll"), for dumps, the look for deadlocks and the end of the run; and the
+-- the object it waits for, where the answer finds it; the registry of its home
+-- ("Weft.Internal.Data.Registry"), for dumps, the look for deadlocks and the end of the run; and the
 -- thread's 'Status', where a cancellation finds it. The invariant:
 --
 --   A place is occupied until one write empties it, and the OS thread that has made this write
@@ -64,7 +64,7 @@ import Weft.Internal.Data.Roll qualified as Roll
 --
 -- Nothing else ends a wait, and each list drops the empty places that it meets. The ways to empty one:
 --
---   answer        by a worker: empty, uncounted in the roll, ready; for a thread of another
+--   answer        by a worker: empty, uncounted in the registry, ready; for a thread of another
 --                 worker a message does the last two
 --   withdraw      by a cancellation, on the home: empty, removed from what it waited for,
 --                 uncounted, ready
@@ -114,17 +114,17 @@ takePlace :: Home -> Tcb -> BlockedOn -> o -> (a -> Trace) -> IO (ParkedThread o
 takePlace !home !tcb blockedOn o k = do
   since <- readPrimVar (homeClock home)
   place <- newCell (Occupied home tcb blockedOn since o k)
-  Roll.enter (homeParked home) (unsafeCoerce place) (makeRoomAt home)
+  Registry.enter (homeParked home) (unsafeCoerce place) (makeRoomAt home)
   pure (ParkedThread place)
 {-# NOINLINE takePlace #-}
 
 -- | The wait is over and its place vacant. On the thread's home.
 departed :: Home -> IO ()
-departed home = Roll.leave (homeParked home) (tidyAt home)
+departed home = Registry.leave (homeParked home) (tidyAt home)
 
 makeRoomAt, tidyAt :: Home -> IO ()
-makeRoomAt home = Roll.makeRoom isOccupied (homeParked home)
-tidyAt home = Roll.tidy isOccupied (homeParked home)
+makeRoomAt home = Registry.makeRoom isOccupied (homeParked home)
+tidyAt home = Registry.tidy isOccupied (homeParked home)
 {-# NOINLINE makeRoomAt #-}
 {-# NOINLINE tidyAt #-}
 
@@ -268,7 +268,7 @@ answerHere :: Why -> ParkedThread () Resume -> Resume -> IO ()
 answerHere why place resume = claimAtomically place >>= \claimed -> arrive why claimed resume
 
 visitParked :: Home -> (Wait -> r -> IO r) -> r -> IO r
-visitParked home f start = Roll.foldRoll visit start (homeParked home)
+visitParked home f start = Registry.foldRegistry visit start (homeParked home)
   where
     visit r = \case
       Occupied _ tcb (BlockedOn _ request) since _ _ -> f (Wait tcb request since) r
@@ -277,8 +277,8 @@ visitParked home f start = Roll.foldRoll visit start (homeParked home)
 
 -- | From any OS thread, where it may be slightly old.
 parkedCount :: Home -> IO Int
-parkedCount = Roll.living . homeParked
+parkedCount = Registry.living . homeParked
 
 -- | How many times a thread of this home has been parked, or made ready again. On the worker only.
 parkings :: Home -> IO Int
-parkings = Roll.changes . homeParked
+parkings = Registry.changes . homeParked

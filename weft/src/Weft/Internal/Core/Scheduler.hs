@@ -251,7 +251,7 @@ goesOnAs s !tcb trace fuel = become (schedulerHere s) tcb >> enterUser (lineOf s
 ended :: Scheduler -> Tcb -> IO ()
 ended !s !tcb = do
   _ <- bump s ThreadsEnded 1
-  endFate (tcbIdentity tcb)
+  markEnded (tcbIdentity tcb)
   next s
 {-# NOINLINE ended #-}
 

@@ -22,7 +22,7 @@ module Weft.Internal.Core.Tcb
     rootContext,
     Label,
     labelText,
-    labelBehind,
+    labelSuffix,
     Priority,
     Locals,
     limitScope,
@@ -138,8 +138,8 @@ labelText :: Label -> Text
 labelText = Text.decodeUtf8With Text.lenientDecode . ShortByteString.fromShort
 
 -- | The label in parentheses, to follow the thread's name; empty without a label.
-labelBehind :: Label -> String
-labelBehind label
+labelSuffix :: Label -> String
+labelSuffix label
   | ShortByteString.null label = ""
   | otherwise = " (" <> Text.unpack (labelText label) <> ")"
 

@@ -44,7 +44,7 @@ import System.Mem.Weak (deRefWeak)
 import System.Timeout (timeout)
 import Weft.Internal.Core.SystemCall
 import Weft.Internal.Core.Trace
-import Weft.Internal.Data.Births
+import Weft.Internal.Data.CreationTimes
 import Weft.Internal.Data.Time (Instant (..))
 import Weft.Internal.Kernel.Peer (withPeer)
 import Weft.Internal.Os.Sys (monotonicNow)
@@ -116,12 +116,12 @@ snapshot :: [Home] -> IO Snapshot
 snapshot homes = do
   found <- ask homes $ \home -> do
     entries <- homeVisit home (\seen known -> (: known) <$> entryOf home seen) []
-    (entries,) <$> copyBirths (homeBirths home)
+    (entries,) <$> copyCreationTimes (homeCreationTimes home)
   -- A worker that does not answer can be looked at only from outside.
   unheard <- concat <$> mapM heldEntries [home | (home, (_, Nothing)) <- zip homes found]
   now <- fromIntegral <$> monotonicNow
-  let notes = IntMap.fromList [(worker, births) | (worker, Just (_, births)) <- found]
-      -- A thread that has waited has lived, and a note of its birth may be from later.
+  let notes = IntMap.fromList [(worker, created) | (worker, Just (_, created)) <- found]
+      -- A thread that has waited has lived, and a note of its creation may be from later.
       aged e = e {entryAge = max (stateTime now (entryState e)) <$> ageAt now notes (length homes) (entryNumber e)}
   pure
     Snapshot
@@ -130,12 +130,12 @@ snapshot homes = do
         snapshotMissing = [worker | (worker, Nothing) <- found]
       }
 
--- | The age of the thread with this number. The notes of its birth are with the worker that gave
+-- | The age of the thread with this number. The notes of its creation are with the worker that gave
 -- the number, not with its home: worker w gives w + 1 modulo their number.
 ageAt :: Int -> IntMap Notes -> Int -> Int -> Maybe Int
 ageAt now notes workers n
   | n <= 0 = Nothing
-  | otherwise = (\births -> maybe 0 (now -) (bornBefore births n)) <$> IntMap.lookup ((n - 1) `mod` workers) notes
+  | otherwise = (\created -> maybe 0 (now -) (createdBefore created n)) <$> IntMap.lookup ((n - 1) `mod` workers) notes
 
 -- | Have every worker answer a question, between two slices, and wait for a second at
 -- most. What a question raises (a user's ready queue cannot be visited) is raised here.

@@ -1,6 +1,6 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | Actions for the end of a run, and the doors into it: a caller outside that waits for something in the run
+-- | Actions for the end of a run, and the callers outside of it: one that waits for something in the run
 -- learns here when it is over ("Weft.Outside", "Weft.STM"). From any OS thread.
 module Weft.Internal.Os.AtEnd
   ( AtEnd,
@@ -8,9 +8,9 @@ module Weft.Internal.Os.AtEnd
     register,
     forget,
     runAll,
-    openDoor,
-    closeDoor,
-    openDoors,
+    addOutsider,
+    removeOutsider,
+    outsiders,
   )
 where
 
@@ -52,10 +52,10 @@ runAll (AtEnd ref _) =
     Over -> pure ()
 
 -- | Code outside the run may make a thread of the run go on: threads that all wait for each other are
--- no deadlock. Taken back by 'closeDoor'.
-openDoor, closeDoor :: AtEnd -> IO ()
-openDoor (AtEnd _ doors) = atomicModifyIORef' doors (\n -> (n + 1, ()))
-closeDoor (AtEnd _ doors) = atomicModifyIORef' doors (\n -> (n - 1, ()))
+-- no deadlock. Taken back by 'removeOutsider'.
+addOutsider, removeOutsider :: AtEnd -> IO ()
+addOutsider (AtEnd _ count) = atomicModifyIORef' count (\n -> (n + 1, ()))
+removeOutsider (AtEnd _ count) = atomicModifyIORef' count (\n -> (n - 1, ()))
 
-openDoors :: AtEnd -> IO Int
-openDoors (AtEnd _ doors) = readIORef doors
+outsiders :: AtEnd -> IO Int
+outsiders (AtEnd _ count) = readIORef count

@@ -1,6 +1,6 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
--- | Starting and stopping the workers of a program. Owns a run: makes the doors, starts one worker
+-- | Starting and stopping the workers of a program. Owns a run: makes the handles, starts one worker
 -- for each capability on a bound OS thread, runs the main thread on the first, then stops the workers
 -- and releases what their kernels hold. Called from ordinary 'IO'.
 module Weft.Internal.Run.Runtime (Settings (..), OnDeadlock (..), defaultSettings, runWith) where
@@ -29,8 +29,8 @@ import Weft.Internal.Os.Descriptor (mostWorkers)
 import Weft.Internal.Os.Masked (receivePending, unmasked)
 import Weft.Internal.Os.Monitor
 import Weft.Internal.Os.Report
-import Weft.Internal.Run.Door
 import Weft.Internal.Run.Ending
+import Weft.Internal.Run.Handle
 import Weft.Internal.Run.Watch
 import Weft.Internal.Run.Worker
 
@@ -115,7 +115,7 @@ defaultSettings kernel =
       settingEndSignals = [sigTERM, sigHUP],
       settingTrace = Nothing,
       settingUncaught = \thread label e ->
-        reportToStderr (show thread <> labelBehind label <> " ended by an exception: " <> exceptionText e),
+        reportToStderr (show thread <> labelSuffix label <> " ended by an exception: " <> exceptionText e),
       settingReport = reportToStderr
     }
 
@@ -132,7 +132,7 @@ runWith settings main' = do
   let count = max 1 (min mostWorkers (fromMaybe capabilities (settingWorkers settings)))
       others = max 0 (settingCarriers settings)
   raiseCapabilities count
-  doors <- newDoors (settingPolicy settings) (quietly . settingReport settings) count
+  handles <- newHandles (settingPolicy settings) (quietly . settingReport settings) count
   result <- newEmptyMVar
   stopped <- newIORef False
   lastLook <- newIORef (-1)
@@ -141,9 +141,9 @@ runWith settings main' = do
   opened <- arrayFromList <$> replicateM count newEmptyMVar
   -- Filled when the worker has stopped.
   done <- arrayFromList <$> replicateM count newEmptyMVar
-  ending <- newEnding count (map workerScheduler <$> startedWorkers doors)
+  ending <- newEnding count (map workerScheduler <$> startedWorkers handles)
   let finish = void . tryPutMVar result
-      homes = map doorHome (toList doors)
+      homes = map handleHome (toList handles)
       first = toTrace (main' >>= effect . finish . Right)
       firstTrace = Catch (\_ -> first) (\e -> Effect (Done <$ finish (Left e)))
       -- Carry a worker for as long as it is ours; the last carrier stops it. Masked: Note
@@ -166,12 +166,12 @@ runWith settings main' = do
       noneLeft errno = void . forkIO . void . try @SomeException $ reportLimit (settingReport settings) homes (count + others) errno
       -- On a thread of its own: the monitor, which calls this, has workers to watch.
       allAsleep = void . forkIO . void . try @SomeException . unmasked $ do
-        running <- startedWorkers doors
+        running <- startedWorkers handles
         lookForDeadlock lastLook homes running $ \text -> do
           quietly (settingReport settings text)
           when (settingDeadlock settings == RaiseDeadlock) $ finish (Left (toException Deadlock))
       takeOver i owner = uninterruptibleMask_ $ do
-        found <- readIORef (doorWorker (indexArray doors i))
+        found <- readIORef (handleWorker (indexArray handles i))
         for_ found $ \worker ->
           try (carrierFor shared count others i owner >>= (`adoptWorker` worker)) >>= \case
             Right heir -> carrying i heir
@@ -194,7 +194,7 @@ runWith settings main' = do
       workerSettingsFor recorder monitor kernel index =
         WorkerSettings
           { workerIndex = index,
-            workerDoors = doors,
+            workerHandles = handles,
             workerSlice = max 1 (settingSlice settings),
             workerFuel = settingFuel settings,
             workerStop = readIORef stopped,
@@ -209,9 +209,9 @@ runWith settings main' = do
       -- Every thread is cancelled, and ends. An asynchronous exception (a further one,
       -- if one has ended the run) cuts the waiting short.
       close monitor restore = do
-        mapM_ (\door -> writeIORef (homeClosing (doorHome door)) True) doors
+        mapM_ (\h -> writeIORef (homeClosing (handleHome h)) True) handles
         monitorEnding monitor endReserve
-        traverse_ openUp doors
+        traverse_ wakeWorker handles
         living <- countLiving ending
         ended <- if living == 0 then pure (Just ()) else restore (timeout (wholeMicroseconds (settingGrace settings)) (readMVar (endingQuiet ending)))
         when (isNothing ended) $ do
@@ -223,9 +223,9 @@ runWith settings main' = do
       stop monitor = uninterruptibleMask_ $ do
         writeIORef stopped True
         monitorEnding monitor count
-        traverse_ openUp doors
+        traverse_ wakeWorker handles
         traverse_ readMVar done
-  withEndSignals (settingEndSignals settings) . withTimeline (settingTrace settings) count (quietly . settingReport settings) (readCounters doors) $ \recorder ->
+  withEndSignals (settingEndSignals settings) . withTimeline (settingTrace settings) count (quietly . settingReport settings) (readCounters handles) $ \recorder ->
     withDumpSignal (settingDumpSignal settings) homes . bracket (openKernel (settingKernel settings) count) closeKernel $ \kernel ->
       withMonitor count others shared inherit $ \monitor -> mask $ \restore -> do
         -- Starting an OS thread waits for it, which an asynchronous exception could
@@ -233,7 +233,7 @@ runWith settings main' = do
         started <- try (uninterruptibleMask_ (mapM_ (start recorder monitor kernel) [0 .. count - 1]) >> restore (readMVar result))
         closed <- try (close monitor restore)
         stop monitor
-        AtEnd.runAll (homeAtEnd (doorHome (indexArray doors 0)))
+        AtEnd.runAll (homeAtEnd (handleHome (indexArray handles 0)))
         outcome <- case (started, closed) of
           (Right outcome, Right ()) -> pure outcome
           (Left e, _) -> throwIO (e :: SomeException)

@@ -31,9 +31,9 @@ import Weft.Internal.Core.Trace
 import Weft.Internal.Data.Conditional
 import Weft.Internal.Data.Time (Duration (..), wholeMicroseconds)
 import Weft.Internal.Observe.Dump
-import Weft.Internal.Os.AtEnd (openDoors)
+import Weft.Internal.Os.AtEnd (outsiders)
 import Weft.Internal.Os.Report (writeStderr)
-import Weft.Internal.Run.Door
+import Weft.Internal.Run.Handle
 
 -- | Called when all workers have slept for a while. First a look from outside; only if nothing speaks
 -- against a deadlock are the workers asked for their threads, and not again before a thread has run: the
@@ -43,8 +43,8 @@ lookForDeadlock lastLook homes workers report = do
   looks <- mapM seemsStuck workers
   dispatched <- dispatches
   before <- readIORef lastLook
-  -- An open door may still make a thread go on.
-  open <- sum <$> mapM (openDoors . homeAtEnd) (take 1 homes)
+  -- Code outside of the run may still make a thread go on.
+  open <- sum <$> mapM (outsiders . homeAtEnd) (take 1 homes)
   when (open == 0 && all fst looks && any ((> 0) . snd) looks && dispatched /= before) $ do
     writeIORef lastLook dispatched
     whenM (seemDeadlocked homes) $ do
@@ -67,7 +67,7 @@ watchStall report limit lost = void . forkIO $ do
     report $
       concat
         [ show (ThreadId (tcbIdentity tcb)),
-          labelBehind (tcbLabel tcb),
+          labelSuffix (tcbLabel tcb),
           " has held worker ",
           show (lostWorker lost),
           " for more than ",

@@ -1,7 +1,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- | A worker: one loop that alternates between running ready threads and polling the kernel, sleeps when
--- there is nothing to do, and shares work. On the carrier that owns it; all other code uses its 'Door'.
+-- there is nothing to do, and shares work. On the carrier that owns it; all other code uses its 'WorkerHandle'.
 module Weft.Internal.Run.Worker
   ( startWorker,
     adoptWorker,
@@ -26,16 +26,16 @@ import Weft.Internal.Core.Policy
 import Weft.Internal.Core.Retries
 import Weft.Internal.Core.Scheduler
 import Weft.Internal.Core.Trace
-import Weft.Internal.Data.Births
 import Weft.Internal.Data.Conditional
+import Weft.Internal.Data.CreationTimes
 import Weft.Internal.Data.Inbox
 import Weft.Internal.Kernel
 import Weft.Internal.Observe.Timeline.Recorder (recordTakeover, recordedPolls, recordedSlice)
 import Weft.Internal.Os.Control
 import Weft.Internal.Os.Report (exceptionText)
 import Weft.Internal.Os.Sys (monotonicNow)
-import Weft.Internal.Run.Door
 import Weft.Internal.Run.Ending
+import Weft.Internal.Run.Handle
 
 -- | Why a carrier has left its worker.
 data Ended
@@ -48,14 +48,14 @@ data Ended
 -- | Make a worker. On its first carrier.
 startWorker :: WorkerSettings -> Carrier -> IO Worker
 startWorker settings carrier = do
-  let door = indexArray (workerDoors settings) (workerIndex settings)
-      home = doorHome door
+  let own = indexArray (workerHandles settings) (workerIndex settings)
+      home = handleHome own
   kernel <-
     maybe id recordedPolls (workerRecorder settings) <$> startKernel (workerKernel settings) (Host home)
-  writeIORef (doorWake door) (instanceWake kernel)
+  writeIORef (handleWake own) (instanceWake kernel)
   scheduler <-
     newScheduler
-      (doorQueue door)
+      (handleQueue own)
       carrier
       home
       (workerFuel settings)
@@ -64,7 +64,7 @@ startWorker settings carrier = do
       (homeReport home . stray)
   nowAwake settings carrier
   let worker = Worker settings kernel scheduler
-  worker <$ writeIORef (doorWorker door) (Just worker)
+  worker <$ writeIORef (handleWorker own) (Just worker)
 
 -- | Said of an exception that was thrown at a worker.
 stray :: SomeException -> String
@@ -83,7 +83,7 @@ adoptWorker carrier worker = do
   tally scheduler Takeovers 1
   for_ (workerRecorder settings) (`recordTakeover` stuck)
   let heir = worker {workerScheduler = scheduler}
-  writeIORef (doorWorker (doorOf worker)) (Just heir)
+  writeIORef (handleWorker (handleOf worker)) (Just heir)
   instanceAdopt (workerInstance worker)
   workerTakenOver settings $
     Lost
@@ -101,7 +101,7 @@ adoptWorker carrier worker = do
 stopWorker :: Worker -> IO ()
 stopWorker worker = do
   setAwake (schedulerCarrier (workerScheduler worker)) False
-  writeIORef (doorWake (doorOf worker)) (pure ())
+  writeIORef (handleWake (handleOf worker)) (pure ())
   instanceStop (workerInstance worker)
 
 -- | Be the worker's carrier. One turn is a slice of ready threads, the inbox, and a poll, which does not
@@ -116,7 +116,7 @@ carry worker = case workerRecorder (workerSettings worker) of
 carryBy :: (Scheduler -> Int -> IO Bool) -> Worker -> IO Ended
 carryBy slice worker@(Worker settings kernel scheduler) = foundBefore False False >>= look
   where
-    door = doorOf worker
+    own = handleOf worker
     carrier = schedulerCarrier scheduler
     foundBefore quiet computing = Before quiet computing <$> readCounter scheduler Dispatches <*> parkings home
     turn quiet computing = do
@@ -126,10 +126,10 @@ carryBy slice worker@(Worker settings kernel scheduler) = foundBefore False Fals
       ifM (slice scheduler (workerSlice settings)) (look before) (pure TakenOver)
     home = schedulerHome scheduler
     look !before = do
-      drain (doorInbox door)
+      drain (handleInbox own)
       lookAgain (homeRetries home)
       next <- readCounter scheduler NextNumber
-      readPrimVar (homeClock home) >>= noteBirths (homeBirths home) next
+      readPrimVar (homeClock home) >>= noteCreationTimes (homeCreationTimes home) next
       whenM (readIORef (homeClosing home)) (endThreads (workerEnding settings) scheduler kernel)
       ready <- readyCount scheduler
       stop <- workerStop settings
@@ -152,19 +152,19 @@ carryBy slice worker@(Worker settings kernel scheduler) = foundBefore False Fals
       tally scheduler Polls 1
       found <- instancePoll kernel mayBlock
       found <$ when found (tally scheduler Fruitful 1)
-    several = sizeofArray (workerDoors settings) > 1
+    several = sizeofArray (workerHandles settings) > 1
     -- Threads of GHC's that run for threads of this worker would else begin when it sleeps:
     -- each would wake it with its first word, and wait for the capability again.
     letGuestsRun = whenM (takeExpected (homeGuests home)) Ghc.yield
     -- Note [No lost wake-up] in "Weft.Internal.Data.Inbox"
     sleep = do
       letGuestsRun
-      whenM (trySleep (doorInbox door)) $ do
+      whenM (trySleep (handleInbox own)) $ do
         setAwake carrier False
         tally scheduler Sleeps 1
         _ <- ask True
         nowAwake settings carrier
-        whenM (awake (doorInbox door)) (tally scheduler WakeUps 1)
+        whenM (awake (handleInbox own)) (tally scheduler WakeUps 1)
 
 -- | Say that the worker is awake, and wake the monitor if that sleeps, as it does when no worker is.
 nowAwake :: WorkerSettings -> Carrier -> IO ()
@@ -212,15 +212,15 @@ shareWork settings scheduler !before !ready
   | ready <= surplus = pure False
   | otherwise = go 0
   where
-    doors = workerDoors settings
+    handles = workerHandles settings
     home = schedulerHome scheduler
     surplus = 4
     go i
-      | i >= sizeofArray doors = pure False
+      | i >= sizeofArray handles = pure False
       | i == workerIndex settings = go (i + 1)
       | otherwise = do
-          let there = indexArray doors i
-          ifM (isAsleep (doorInbox there)) (offer there) (go (i + 1))
+          let there = indexArray handles i
+          ifM (isAsleep (handleInbox there)) (offer there) (go (i + 1))
     offer there = do
       slice <- (-) <$> (fromIntegral <$> monotonicNow) <*> readPrimVar (homeClock home)
       dispatches <- subtract (beforeDispatches before) <$> readCounter scheduler Dispatches
@@ -232,6 +232,6 @@ shareWork settings scheduler !before !ready
     give there may = do
       moved <- takeSome (schedulerQueue scheduler) (min 256 (ready `div` 2)) (may . tcbIdentity)
       unless (null moved) $ do
-        for_ moved (\(Ready tcb _) -> moveTo (doorHome there) (tcbIdentity tcb))
+        for_ moved (\(Ready tcb _) -> moveTo (handleHome there) (tcbIdentity tcb))
         tally scheduler Shared (length moved)
-        homePost (doorHome there) (for_ moved (\(Ready tcb resume) -> push (doorQueue there) Started tcb resume))
+        homePost (handleHome there) (for_ moved (\(Ready tcb resume) -> push (handleQueue there) Started tcb resume))

@@ -120,7 +120,7 @@ data ChildFailed = ChildFailed
   }
 
 instance Show ChildFailed where
-  show (ChildFailed t l e) = show t <> labelBehind l <> " failed: " <> exceptionText e
+  show (ChildFailed t l e) = show t <> labelSuffix l <> " failed: " <> exceptionText e
 
 instance Exception ChildFailed
 

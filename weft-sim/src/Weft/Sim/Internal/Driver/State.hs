@@ -37,7 +37,7 @@ import Data.Primitive.PrimArray
 import Data.Primitive.PrimVar
 import Data.Sequence (Seq)
 import Data.Sequence qualified as Seq
-import Weft.Internal.Core.Cancel (endFate)
+import Weft.Internal.Core.Cancel (markEnded)
 import Weft.Internal.Core.Retries (Retries, newRetries)
 import Weft.Internal.Core.Scheduler
 import Weft.Internal.Core.Trace
@@ -240,4 +240,4 @@ bury d workers w tcb = do
     writeIORef (driverDead d) (IntSet.insert (tcbNumber tcb) dead)
     threadDropped (indexArray (workerSchedulers workers) w)
     for_ (driverDetector d) (`ended` tcbNumber tcb)
-    endFate (tcbIdentity tcb)
+    markEnded (tcbIdentity tcb)

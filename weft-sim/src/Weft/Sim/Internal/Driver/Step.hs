@@ -206,7 +206,7 @@ slice d scheduler tcb trace tired = case driverAudit d of
     audited (tell . ((named <> ", step " <> show step <> ": ") <>)) act
   _ -> act
   where
-    named = "thread " <> show (tcbNumber tcb) <> labelBehind (tcbLabel tcb)
+    named = "thread " <> show (tcbNumber tcb) <> labelSuffix (tcbLabel tcb)
     act = runReady (if tired then scheduler {schedulerFuelEnd = Preempts} else scheduler) tcb trace
 {-# OPAQUE slice #-}
 
@@ -268,7 +268,7 @@ carryOut d workers i entry when' way = do
   said <- moment d (ByThread (tcbNumber tcb) (tcbLabel tcb)) (strikeWhat way <> when')
   struck i said
   note (driverWorld d) $
-    "fault: thread " <> show (tcbNumber tcb) <> labelBehind (tcbLabel tcb) <> " " <> momentText said
+    "fault: thread " <> show (tcbNumber tcb) <> labelSuffix (tcbLabel tcb) <> " " <> momentText said
   writeIORef (driverActor d) TheWorldItself
   strikeNow way >>= mapM_ (toItsEnd (8 :: Int))
   where

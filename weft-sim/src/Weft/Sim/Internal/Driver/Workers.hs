@@ -24,9 +24,9 @@ import Weft.Internal.Core.Policy
 import Weft.Internal.Core.Retries (newBackOff)
 import Weft.Internal.Core.Scheduler hiding (Counter (Uncaught))
 import Weft.Internal.Core.Trace
-import Weft.Internal.Data.Births (newBirths)
 import Weft.Internal.Data.Counters (Counters (..))
-import Weft.Internal.Data.Roll (newRoll)
+import Weft.Internal.Data.CreationTimes (newCreationTimes)
+import Weft.Internal.Data.Registry (newRegistry)
 import Weft.Internal.Kernel
 import Weft.Internal.Os.AtEnd (newAtEnd)
 import Weft.Internal.Os.Control (carrierFor, newWords)
@@ -55,9 +55,9 @@ newWorkers d kernel = do
   where
     count = driverWorkerCount d
     newHome closing end numbers homes index = do
-      parked <- newRoll
+      parked <- newRegistry
       time <- newPrimVar 0
-      births <- newBirths
+      created <- newCreationTimes
       backOff <- newBackOff
       guests <- newGuests
       pure
@@ -73,7 +73,7 @@ newWorkers d kernel = do
             homeGoing = goingAt (indexArray homes index),
             homeParked = parked,
             homeClock = time,
-            homeBirths = births,
+            homeCreationTimes = created,
             homeBackOff = backOff,
             homeRetries = driverRetries d,
             homeVisit = \f start -> whenStarted start $ \w -> visitWorker d w index f start,

@@ -4,13 +4,13 @@
 -- | When threads were numbered, nearly. Numbers are given in order, so it is enough to note now and
 -- then which came next at what time. One worker owns the notes. When they are many, those go that
 -- their neighbours imply within an eighth of their age, so every age is known with that accuracy.
-module Weft.Internal.Data.Births
-  ( Births,
-    newBirths,
-    noteBirths,
+module Weft.Internal.Data.CreationTimes
+  ( CreationTimes,
+    newCreationTimes,
+    noteCreationTimes,
     Notes,
-    copyBirths,
-    bornBefore,
+    copyCreationTimes,
+    createdBefore,
   )
 where
 
@@ -20,7 +20,7 @@ import Data.IntMap.Strict (IntMap)
 import Data.IntMap.Strict qualified as IntMap
 import Data.Primitive.MutVar
 
-newtype Births = Births (MutVar RealWorld Notes)
+newtype CreationTimes = CreationTimes (MutVar RealWorld Notes)
 
 -- | The number that came next at the last note, how many notes there are, and their times by that number.
 data Notes = Notes !Int !Int !(IntMap Int)
@@ -29,12 +29,12 @@ data Notes = Notes !Int !Int !(IntMap Int)
 most :: Int
 most = 1024
 
-newBirths :: IO Births
-newBirths = Births <$> newMutVar (Notes 0 0 IntMap.empty)
+newCreationTimes :: IO CreationTimes
+newCreationTimes = CreationTimes <$> newMutVar (Notes 0 0 IntMap.empty)
 
 -- | Note that this number comes next at this time, unless it did at the last note.
-noteBirths :: Births -> Int -> Int -> IO ()
-noteBirths (Births ref) next now = do
+noteCreationTimes :: CreationTimes -> Int -> Int -> IO ()
+noteCreationTimes (CreationTimes ref) next now = do
   before@(Notes known _ _) <- readMutVar ref
   when (known /= next) $ do
     let Notes _ count times = if full before then thinned before else before
@@ -57,9 +57,9 @@ thinned (Notes known _ times) = Notes known (length left) (IntMap.fromDistinctAs
       few -> few
 
 -- | The notes as they are now. On the worker only.
-copyBirths :: Births -> IO Notes
-copyBirths (Births ref) = readMutVar ref
+copyCreationTimes :: CreationTimes -> IO Notes
+copyCreationTimes (CreationTimes ref) = readMutVar ref
 
--- | The time of the first note after the birth of this thread; 'Nothing' if it is younger.
-bornBefore :: Notes -> Int -> Maybe Int
-bornBefore (Notes _ _ times) number = snd <$> IntMap.lookupGT number times
+-- | The time of the first note after the creation of this thread; 'Nothing' if it is younger.
+createdBefore :: Notes -> Int -> Maybe Int
+createdBefore (Notes _ _ times) number = snd <$> IntMap.lookupGT number times

@@ -2,14 +2,14 @@
 
 -- | How the rest of the program reaches a worker, before it has started and whatever carrier it has: its
 -- messages, its counters, its threads, whether it is stuck.
-module Weft.Internal.Run.Door
-  ( Door (..),
-    newDoors,
-    openUp,
+module Weft.Internal.Run.Handle
+  ( WorkerHandle (..),
+    newHandles,
+    wakeWorker,
     WorkerSettings (..),
     Worker (..),
     Lost (..),
-    doorOf,
+    handleOf,
     startedWorkers,
     readCounters,
     seemsStuck,
@@ -33,10 +33,10 @@ import Weft.Internal.Core.Retries (newBackOff, newRetries)
 import Weft.Internal.Core.Ring (pushRing)
 import Weft.Internal.Core.Scheduler
 import Weft.Internal.Core.Trace
-import Weft.Internal.Data.Births
 import Weft.Internal.Data.Counters
+import Weft.Internal.Data.CreationTimes
 import Weft.Internal.Data.Inbox
-import Weft.Internal.Data.Roll (newRoll)
+import Weft.Internal.Data.Registry (newRegistry)
 import Weft.Internal.Kernel
 import Weft.Internal.Observe.Timeline.Recorder (Recorder)
 import Weft.Internal.Os.AtEnd (newAtEnd)
@@ -50,41 +50,41 @@ import Weft.Internal.Run.Ending
 --
 --   Home       all of the run, as long as it lasts: what threads, kernels and other workers
 --              may ask of the worker. A kernel has it as its 'Host'.
---   Door       this room, as long as the run: what the functions of the home work on
+--   WorkerHandle       this room, as long as the run: what the functions of the home work on
 --   Worker     a carrier, as long as it has the worker: its scheduler, the kernel, the settings
 --   Scheduler  the same, without the kernel, which the room of the scheduler does not know
 --   Carrier    the carrier and the monitor: the words that they share
 --   Instance   the kernel, from its start on this worker to its end; called by the carrier
 --   Env        the system kernel alone: what its parts share on this worker
 --
--- A simulation has homes, schedulers, carriers and instances of its own, but no doors and workers.
+-- A simulation has homes, schedulers, carriers and instances of its own, but neither handles nor workers.
 
 -- | How the rest of the program reaches a worker, from any OS thread: Note [The records of a worker].
-data Door = Door
-  { doorInbox :: !Inbox,
+data WorkerHandle = WorkerHandle
+  { handleInbox :: !Inbox,
     -- | Set when the worker's kernel has started.
-    doorWake :: !(IORef (IO ())),
+    handleWake :: !(IORef (IO ())),
     -- | The worker as its threads see it.
-    doorHome :: !Home,
+    handleHome :: !Home,
     -- | Set when the worker has started.
-    doorWorker :: !(IORef (Maybe Worker)),
+    handleWorker :: !(IORef (Maybe Worker)),
     -- | To be touched on the worker only; here so that a posted action can.
-    doorQueue :: !ReadyQueue
+    handleQueue :: !ReadyQueue
   }
 
--- | The doors of this many workers, which have not started. The action tells the operator something.
-newDoors :: Policy -> (String -> IO ()) -> Int -> IO (Array Door)
-newDoors policy report count = do
+-- | The handles of this many workers, which have not started. The action tells the operator something.
+newHandles :: Policy -> (String -> IO ()) -> Int -> IO (Array WorkerHandle)
+newHandles policy report count = do
   closing <- newIORef False
   end <- newAtEnd
   numbers <- newPrimVar 0
-  mfix $ \doors -> fmap arrayFromList . forM [0 .. count - 1] $ \index -> do
+  mfix $ \handles -> fmap arrayFromList . forM [0 .. count - 1] $ \index -> do
     inbox <- newInbox
     wake <- newIORef (pure ())
     queue <- newReadyQueue policy
-    parked <- newRoll
+    parked <- newRegistry
     clock <- newPrimVar 0
-    births <- newBirths
+    created <- newCreationTimes
     backOff <- newBackOff
     retries <- newRetries True
     guests <- newGuests
@@ -102,19 +102,19 @@ newDoors policy report count = do
               homeGoing = goingAt home,
               homeParked = parked,
               homeClock = clock,
-              homeBirths = births,
+              homeCreationTimes = created,
               homeBackOff = backOff,
               homeRetries = retries,
               homeVisit = \f start -> readIORef started >>= maybe (pure start) (\worker -> visitThreads worker f start),
               homeHeld = readIORef started >>= maybe (pure []) heldThreads,
               homeClosing = closing,
-              homeCounters = readCounters doors,
+              homeCounters = readCounters handles,
               homeAtEnd = end,
               homeGuests = guests,
               homeReport = report,
-              homePeers = doorHome <$> doors
+              homePeers = handleHome <$> handles
             }
-    pure (Door inbox wake home started queue)
+    pure (WorkerHandle inbox wake home started queue)
 
 -- | 'push' as a function of the other three: a partial application is slow to call.
 pushTo :: ReadyQueue -> Why -> Tcb -> Resume -> IO ()
@@ -123,9 +123,9 @@ pushTo = \case
   PolicyQueue q -> \why tcb resume -> enqueue q why (Ready tcb resume)
 
 -- | From any OS thread.
-readCounters :: Array Door -> IO Counters
-readCounters doors = do
-  workers <- mapM (readIORef . doorWorker) (toList doors)
+readCounters :: Array WorkerHandle -> IO Counters
+readCounters handles = do
+  workers <- mapM (readIORef . handleWorker) (toList handles)
   each <- mapM (maybe (pure mempty) (\w -> workerCounters (workerScheduler w) (workerInstance w))) workers
   (carriers, gauges) <- case catMaybes workers of
     [] -> pure (0, mempty)
@@ -133,13 +133,13 @@ readCounters doors = do
   pure (Counters each carriers gauges)
 
 -- | Make the worker look around, even if it sleeps.
-openUp :: Door -> IO ()
-openUp door = homePost (doorHome door) (pure ())
+wakeWorker :: WorkerHandle -> IO ()
+wakeWorker h = homePost (handleHome h) (pure ())
 
 data WorkerSettings = WorkerSettings
   { workerIndex :: !Int,
     -- | Of all workers, by index.
-    workerDoors :: !(Array Door),
+    workerHandles :: !(Array WorkerHandle),
     -- | Threads dispatched between two polls.
     workerSlice :: !Int,
     -- | Nodes of one trace run between two dispatches.
@@ -172,8 +172,8 @@ data Lost = Lost
     lostAway :: !(IORef (IntMap Away))
   }
 
-doorOf :: Worker -> Door
-doorOf (Worker settings _ _) = indexArray (workerDoors settings) (workerIndex settings)
+handleOf :: Worker -> WorkerHandle
+handleOf (Worker settings _ _) = indexArray (workerHandles settings) (workerIndex settings)
 
 -- | Is nothing outside to make a thread of this worker ready? How many wait? May be a little old.
 seemsStuck :: Worker -> IO (Bool, Int)
@@ -205,9 +205,9 @@ heldThreads (Worker _ _ scheduler) = do
   where
     carrier = schedulerCarrier scheduler
 
--- | The workers of these doors that have started. From any OS thread.
-startedWorkers :: Array Door -> IO [Worker]
-startedWorkers doors = catMaybes <$> mapM (readIORef . doorWorker) (toList doors)
+-- | The workers of these handles that have started. From any OS thread.
+startedWorkers :: Array WorkerHandle -> IO [Worker]
+startedWorkers handles = catMaybes <$> mapM (readIORef . handleWorker) (toList handles)
 
 workerCounters :: Scheduler -> Instance -> IO WorkerCounters
 workerCounters s kernel =

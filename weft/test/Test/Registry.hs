@@ -1,12 +1,12 @@
 {-# LANGUAGE UnliftedDatatypes #-}
 
 -- |
--- Description : The roll of waiters, against a set
+-- Description : The registry of waiters, against a set
 --
 -- Random sequences of beginnings and ends, in which those that begin together end together
 -- or not, compared after every step with what should last; and that what is over is
 -- forgotten.
-module Test.Roll (tests) where
+module Test.Registry (tests) where
 
 import Control.Monad (foldM, forM_, replicateM, unless)
 import Data.List (sort)
@@ -18,12 +18,12 @@ import Test.Tasty (TestTree, testGroup)
 import Test.Tasty.HUnit (testCase, (@?=))
 import Test.Tasty.QuickCheck
 import Weft.Internal.Data.Cell
-import Weft.Internal.Data.Roll
+import Weft.Internal.Data.Registry
 
 tests :: TestTree
 tests =
   testGroup
-    "Roll"
+    "Registry"
     [ testProperty "lists what lasts, each once, and little else" propModel,
       testCase "a burst is forgotten when it is over" unitBurst
     ]
@@ -63,27 +63,27 @@ lasts = \case
 -- | The entries that last, and the next number.
 data State = State !(Map Int (Cell Content)) !Int
 
-begin :: Roll Content -> State -> IO State
-begin roll (State live n) = do
+begin :: LiveRegistry Content -> State -> IO State
+begin registry (State live n) = do
   var <- newCell (Lasts n)
-  enter roll var (makeRoom lasts roll)
+  enter registry var (makeRoom lasts registry)
   pure (State (Map.insert n var live) (n + 1))
 
-end :: Roll Content -> State -> Int -> IO State
-end roll (State live n) k = do
-  forM_ (Map.lookup k live) $ \var -> writeCell var Over >> leave roll (tidy lasts roll)
+end :: LiveRegistry Content -> State -> Int -> IO State
+end registry (State live n) k = do
+  forM_ (Map.lookup k live) $ \var -> writeCell var Over >> leave registry (tidy lasts registry)
   pure (State (Map.delete k live) n)
 
-perform :: Roll Content -> State -> Command -> IO State
-perform roll state = \case
-  Begin n -> foldM (\s _ -> begin roll s) state (replicate n ())
-  End from by -> let State live _ = state in foldM (end roll) state [k | (i, k) <- zip [0 ..] (Map.keys live), i >= from, (i - from) `mod` by == 0]
-  Pass n -> foldM (\s _ -> begin roll s >>= \s'@(State _ next) -> end roll s' (next - 1)) state (replicate n ())
+perform :: LiveRegistry Content -> State -> Command -> IO State
+perform registry state = \case
+  Begin n -> foldM (\s _ -> begin registry s) state (replicate n ())
+  End from by -> let State live _ = state in foldM (end registry) state [k | (i, k) <- zip [0 ..] (Map.keys live), i >= from, (i - from) `mod` by == 0]
+  Pass n -> foldM (\s _ -> begin registry s >>= \s'@(State _ next) -> end registry s' (next - 1)) state (replicate n ())
   Collect -> state <$ performMinorGC
 
--- | The entries of the roll in its order, and their number.
-contents :: Roll Content -> IO ([Int], Int)
-contents = foldRoll visit ([], 0)
+-- | The entries of the registry in its order, and their number.
+contents :: LiveRegistry Content -> IO ([Int], Int)
+contents = foldRegistry visit ([], 0)
   where
     visit (found, n) = \case
       Lasts k -> pure (k : found, n + 1)
@@ -91,11 +91,11 @@ contents = foldRoll visit ([], 0)
 
 propModel :: [Command] -> Property
 propModel commands = ioProperty $ do
-  roll <- newRoll
+  registry <- newRegistry
   let check state@(State live next) = do
-        (found, n) <- contents roll
-        counted <- living roll
-        changed <- changes roll
+        (found, n) <- contents registry
+        counted <- living registry
+        changed <- changes registry
         pure $
           counterexample (show (Map.size live, n, counted)) $
             sort found === Map.keys live
@@ -104,7 +104,7 @@ propModel commands = ioProperty $ do
               .&&. property (n <= 4 * Map.size live + 6 * 64)
               .&&. seq state True
       go (state, ok) command = do
-        state' <- perform roll state command
+        state' <- perform registry state command
         result <- check state'
         pure (state', ok .&&. result)
   (State live _, result) <- foldM go (State Map.empty 0, property True) commands
@@ -112,11 +112,11 @@ propModel commands = ioProperty $ do
 
 unitBurst :: IO ()
 unitBurst = do
-  roll <- newRoll
+  registry <- newRegistry
   vars <- replicateM 10_000 $ do
     var <- newCell (Lasts 0)
-    var <$ enter roll var (makeRoom lasts roll)
-  forM_ vars $ \var -> writeCell var Over >> leave roll (tidy lasts roll)
-  (found, n) <- contents roll
+    var <$ enter registry var (makeRoom lasts registry)
+  forM_ vars $ \var -> writeCell var Over >> leave registry (tidy lasts registry)
+  (found, n) <- contents registry
   unless (n < 512) (n @?= 0)
   found @?= []

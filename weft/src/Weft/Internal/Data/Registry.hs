@@ -5,8 +5,8 @@
 
 -- | A list of variables that each say whether they are live (a thread that waits, "Weft.Internal.Core.Park").
 -- One enters when it becomes live, and need not be found when it dies: the list is swept now and then. One
--- worker owns a roll, and one OS thread at a time uses it: Note [The roll].
-module Weft.Internal.Data.Roll (Roll, newRoll, enter, makeRoom, leave, tidy, living, changes, foldRoll) where
+-- worker owns a registry, and one OS thread at a time uses it: Note [The registry].
+module Weft.Internal.Data.Registry (LiveRegistry, newRegistry, enter, makeRoom, leave, tidy, living, changes, foldRegistry) where
 
 import Control.Monad (when)
 import Control.Monad.Primitive (RealWorld)
@@ -20,8 +20,8 @@ import GHC.IO (IO (..))
 import Unsafe.Coerce (unsafeCoerce)
 import Weft.Internal.Data.Cell
 
--- Note [The roll]
--- ~~~~~~~~~~~~~~~
+-- Note [The registry]
+-- ~~~~~~~~~~~~~~~~~~~
 -- Most waits are short, and few end in the order in which they began. A table with a slot for
 -- each costs as much at the end of a wait as at its beginning; here the end is a subtraction. The
 -- variable says whether it is live, as it must anyhow, so that only one thread ends the wait.
@@ -35,17 +35,17 @@ import Weft.Internal.Data.Cell
 -- entries as live ones: amortized constant time for each. They are frozen, so that the collector looks at
 -- them again only when they hold something younger (as in "Weft.Internal.Data.Slots").
 --
--- Invariants: whatever is live is in the roll exactly once. The entries are at most four times as many as the
+-- Invariants: whatever is live is in the registry exactly once. The entries are at most four times as many as the
 -- live ones, and six pages more. A dead entry retains nothing but itself, because its variable was emptied.
 
-type Roll :: UnliftedType -> Type
-data Roll a = Roll
+type LiveRegistry :: UnliftedType -> Type
+data LiveRegistry a = LiveRegistry
   { -- | How many are in the open page, how many last, how many are in full pages, the number of
     -- live entries below which the full pages are swept, how many have left the open page.
-    _rollInts :: {-# UNPACK #-} !(MutablePrimArray RealWorld Int),
+    _registryInts :: {-# UNPACK #-} !(MutablePrimArray RealWorld Int),
     -- | Its elements are primitive variables, and are read at that type.
-    _rollOpen :: {-# UNPACK #-} !(SmallMutableArray RealWorld Any),
-    _rollFull :: {-# UNPACK #-} !(MutVar RealWorld [Page])
+    _registryOpen :: {-# UNPACK #-} !(SmallMutableArray RealWorld Any),
+    _registryFull :: {-# UNPACK #-} !(MutVar RealWorld [Page])
   }
 
 newtype Page = Page (SmallArray Any)
@@ -64,11 +64,11 @@ perPage = 64
 spare :: Int
 spare = 4 * perPage
 
-newRoll :: forall (a :: UnliftedType). IO (Roll a)
-newRoll = do
+newRegistry :: forall (a :: UnliftedType). IO (LiveRegistry a)
+newRegistry = do
   ints <- newPrimArray 5
   setPrimArray ints 0 5 0
-  Roll ints <$> newSmallArray perPage nothing <*> newMutVar []
+  LiveRegistry ints <$> newSmallArray perPage nothing <*> newMutVar []
 
 -- | Fills the unused slots of a page; never read.
 nothing :: Any
@@ -76,8 +76,8 @@ nothing = unsafeCoerce ()
 {-# NOINLINE nothing #-}
 
 -- | Add a variable. The action calls 'makeRoom'.
-enter :: forall (a :: UnliftedType). Roll a -> Cell a -> IO () -> IO ()
-enter (Roll ints open _) var full = do
+enter :: forall (a :: UnliftedType). LiveRegistry a -> Cell a -> IO () -> IO ()
+enter (LiveRegistry ints open _) var full = do
   n <- readPrimArray ints filled
   put open n var
   writePrimArray ints filled (n + 1)
@@ -87,8 +87,8 @@ enter (Roll ints open _) var full = do
 {-# INLINE enter #-}
 
 -- | One variable is dead, and says so already. The action calls 'tidy'.
-leave :: forall (a :: UnliftedType). Roll a -> IO () -> IO ()
-leave (Roll ints _ _) few = do
+leave :: forall (a :: UnliftedType). LiveRegistry a -> IO () -> IO ()
+leave (LiveRegistry ints _ _) few = do
   l <- readPrimArray ints lasting
   writePrimArray ints lasting (l - 1)
   limit <- readPrimArray ints threshold
@@ -96,12 +96,12 @@ leave (Roll ints _ _) few = do
 {-# INLINE leave #-}
 
 -- | The number of live entries. From any OS thread, where it may be slightly old.
-living :: forall (a :: UnliftedType). Roll a -> IO Int
-living (Roll ints _ _) = readPrimArray ints lasting
+living :: forall (a :: UnliftedType). LiveRegistry a -> IO Int
+living (LiveRegistry ints _ _) = readPrimArray ints lasting
 
 -- | How many times an entry has begun or ended so far.
-changes :: forall (a :: UnliftedType). Roll a -> IO Int
-changes (Roll ints _ _) = do
+changes :: forall (a :: UnliftedType). LiveRegistry a -> IO Int
+changes (LiveRegistry ints _ _) = do
   entered <- (+) <$> readPrimArray ints past <*> readPrimArray ints filled
   l <- readPrimArray ints lasting
   pure (2 * entered - l)
@@ -116,8 +116,8 @@ ofVariables :: forall (a :: UnliftedType). SmallMutableArray# RealWorld Any -> S
 ofVariables = unsafeCoerce#
 
 -- | The open page is full: keep its live entries.
-makeRoom :: forall (a :: UnliftedType). (a -> Bool) -> Roll a -> IO ()
-makeRoom lasts roll@(Roll ints open full) = do
+makeRoom :: forall (a :: UnliftedType). (a -> Bool) -> LiveRegistry a -> IO ()
+makeRoom lasts registry@(LiveRegistry ints open full) = do
   kept <- sift lasts open
   if 2 * kept <= perPage
     then continueAt kept
@@ -127,9 +127,9 @@ makeRoom lasts roll@(Roll ints open full) = do
       continueAt 0
       more <- (+ kept) <$> readPrimArray ints inFull
       writePrimArray ints inFull more
-      setThreshold roll
+      setThreshold registry
       l <- readPrimArray ints lasting
-      when (more > 2 * l + spare) (tidy lasts roll)
+      when (more > 2 * l + spare) (tidy lasts registry)
   where
     continueAt n = do
       writePrimArray ints filled n
@@ -138,8 +138,8 @@ makeRoom lasts roll@(Roll ints open full) = do
 {-# INLINE makeRoom #-}
 
 -- | Sweep the full pages when only a quarter of their entries is live.
-setThreshold :: forall (a :: UnliftedType). Roll a -> IO ()
-setThreshold (Roll ints _ _) = do
+setThreshold :: forall (a :: UnliftedType). LiveRegistry a -> IO ()
+setThreshold (LiveRegistry ints _ _) = do
   n <- readPrimArray ints inFull
   writePrimArray ints threshold (if n <= spare then -1 else n `div` 4)
 
@@ -156,15 +156,15 @@ sift lasts page = go 0 0
 {-# INLINE sift #-}
 
 -- | Remove the dead entries from the full pages.
-tidy :: forall (a :: UnliftedType). (a -> Bool) -> Roll a -> IO ()
-tidy lasts roll@(Roll ints _ full) = do
+tidy :: forall (a :: UnliftedType). (a -> Bool) -> LiveRegistry a -> IO ()
+tidy lasts registry@(LiveRegistry ints _ full) = do
   pages <- readMutVar full
   scratch <- newSmallArray perPage nothing
   (fuller, kept) <- foldlM (again scratch) ([], 0) pages
   left <- if kept == 0 then pure fuller else (: fuller) . Page <$> freezeSmallArray scratch 0 kept
   writeMutVar full left
   writePrimArray ints inFull (perPage * length fuller + kept)
-  setThreshold roll
+  setThreshold registry
   where
     again scratch start page = go 0 start
       where
@@ -183,8 +183,8 @@ tidy lasts roll@(Roll ints _ full) = do
 {-# INLINE tidy #-}
 
 -- | Fold over all variables, dead ones included.
-foldRoll :: forall (a :: UnliftedType) r. (r -> a -> IO r) -> r -> Roll a -> IO r
-foldRoll f start (Roll ints open full) = do
+foldRegistry :: forall (a :: UnliftedType) r. (r -> a -> IO r) -> r -> LiveRegistry a -> IO r
+foldRegistry f start (LiveRegistry ints open full) = do
   n <- readPrimArray ints filled
   pages <- readMutVar full
   foldlM frozen start pages >>= \r -> foldlM (\r' i -> get open i >>= visit r') r [0 .. n - 1]
