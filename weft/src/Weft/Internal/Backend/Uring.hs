@@ -113,7 +113,6 @@ uringBackend u =
 foldPending :: Uring w -> r -> (r -> SlotKey -> Pending w -> IO r) -> IO r
 foldPending u z f =
   Slots.foldM (\acc key p -> isWaiting key p >>= \waits -> if waits then f acc key p else pure acc) z (table u)
-{-# INLINE foldPending #-}
 
 uringRing :: Uring w -> Ring
 uringRing = ring
@@ -164,12 +163,10 @@ tryFirst u d op = case op of
         r <- attempt op
         when (r > 0 && r < n) $ Descriptors.setFlag hint True (descriptors u) d
         pure r
-{-# INLINE tryFirst #-}
 
 -- | Remember what the result of a transfer that waited says about the next one.
 learn :: Uring w -> Operation -> Int -> IO ()
 learn u op r = withHint op (pure ()) $ \d hint n -> Descriptors.setFlag hint (r > 0 && r < n) (descriptors u) d
-{-# INLINE learn #-}
 
 -- | The descriptor of a transfer, what may be remembered about it, and its length.
 withHint :: Operation -> r -> (Descriptor -> Descriptors.Flag -> Int -> r) -> r
@@ -179,7 +176,6 @@ withHint op none f = case op of
   Send d _ n -> f d Descriptors.Filled n
   WriteStream d _ n -> f d Descriptors.Filled n
   _ -> none
-{-# INLINE withHint #-}
 
 queueOperation :: Uring w -> SlotKey -> Stage -> Operation -> IO ()
 queueOperation u key s op =

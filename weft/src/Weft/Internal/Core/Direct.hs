@@ -123,7 +123,6 @@ beginning = primitive act False Begins
       tcb <- currentTcb here
       let !masking = stateMasking (tcbState tcb)
       pure (Run (Enter (segment masking)))
-{-# NOINLINE beginning #-}
 
 -- | The masking state in which an operation is awaited, and what its exceptions go to.
 data Awaited = Awaited !MaskingState (SomeException -> Trace)
@@ -136,7 +135,6 @@ awaits = primitive act False (Masks ())
       Tcb identity state <- currentTcb here
       become here (Tcb identity state {stateFrames = HandlerFrame handler (stateMasking state) (stateFrames state), stateMasking = masking})
       pure (Got ())
-{-# NOINLINE awaits #-}
 
 -- | Leave that frame and go on, with nothing in between, with the 'Enter' that the action results in.
 reenters :: Primitive (IO Trace) Void
@@ -146,7 +144,6 @@ reenters = primitive act False Resumes
       Tcb identity state <- currentTcb here
       become here (Tcb identity (leaveFrame state))
       Run <$> segment
-{-# NOINLINE reenters #-}
 
 -- | Yield where a direct thread is unmasked, whatever its block says: a cancellation goes to the function.
 yields :: Primitive (SomeException -> Trace) ()
@@ -157,7 +154,6 @@ yields = primitive act False Yields
       takeInterruption tcb >>= \case
         Just e -> pure (Instead (handler e))
         Nothing -> Later <$ homeReady (hereHome here) Yielded tcb k
-{-# NOINLINE yields #-}
 
 begin :: MaskingState -> IO Trace -> Unentered -> IO Trace
 begin masking io = case masking of
@@ -166,7 +162,6 @@ begin masking io = case masking of
   MaskedUninterruptible -> entering uninterruptiblyMasked
   where
     entering within = enter (\begun s -> unIO (within (IO begun >> io)) s) (\s -> (# s, () #))
-{-# OPAQUE begin #-}
 
 -- | Run a segment: enter a continuation, whose await does this. Called masked, with the node
 -- in the 'Unentered'. See Note [Continuations are held or entered].
@@ -175,7 +170,6 @@ enter k answer (MutVar unentered) = IO (unmaskAsyncExceptions# (\s -> case tag o
   where
     -- Allocates nothing.
     begun s = case writeMutVar# unentered Parked s of s1 -> answer s1
-{-# OPAQUE enter #-}
 
 -- | Perform an operation of a 'Thread' inside 'direct', in GHC's current masking state: suspend this
 -- thread until it is done, and continue with its result, or raise its exception.
@@ -201,13 +195,11 @@ awaitOr instead operation = IO $ \s -> case isCurrentThreadBound# s of
 -- | 'await' where GHC's thread is no carrier: an action of 'hosted', or a simulation.
 awaitOffCarrier :: Thread a -> IO a
 awaitOffCarrier operation = awaitBy (suspending operation (elsewhere ExceptionPending operation)) (unsuspended operation)
-{-# OPAQUE awaitOffCarrier #-}
 
 -- | Suspend with this capture; the handler is asked what to do where that fails.
 awaitBy :: (State# RealWorld -> (# State# RealWorld, IO a #)) -> (SomeException -> State# RealWorld -> (# State# RealWorld, IO a #)) -> IO a
 awaitBy capture handler = IO $ \s -> case catch# capture handler s of
   (# s1, IO answer #) -> answer s1
-{-# INLINE awaitBy #-}
 
 -- | End the segment with a node that performs the operation; the alternative is for a pending exception.
 suspending :: Thread a -> IO a -> State# RealWorld -> (# State# RealWorld, IO a #)
@@ -219,7 +211,6 @@ suspending (Thread m) firm s = case getMaskingState# s of
        in case masking of
             Unmasked -> captureUnmasked (keep var node) s2
             _ -> captureMasked (keep var node) (interrupted masking (await (Thread m)) firm) s2
-{-# INLINE suspending #-}
 
 -- | The node that awaits, given where the rest of the segment will be stored. Opaque: see 'keep'.
 awaiting :: MaskingState -> ((a -> Trace) -> Trace) -> Once a -> Trace
@@ -287,7 +278,6 @@ resume (Once var) answer = IO $ \s -> case readMutVar# var s of
 -- | Replaces a continuation that was taken. Entered like one.
 taken :: Rest b
 taken answer s = case answer s of (# s1, _ #) -> unIO (throwIO ResumedTwice) s1
-{-# OPAQUE taken #-}
 
 -- | No segment is around the await: perform it here, if this is an action of 'hosted'.
 unsuspended :: Thread a -> SomeException -> State# RealWorld -> (# State# RealWorld, IO a #)
@@ -329,4 +319,3 @@ cannotSuspend :: SomeException -> State# RealWorld -> (# State# RealWorld, a #)
 cannotSuspend e = unIO $ case fromException e of
   Just NoMatchingContinuationPrompt -> throwIO NothingToSuspend
   Nothing -> throwIO e
-{-# OPAQUE cannotSuspend #-}

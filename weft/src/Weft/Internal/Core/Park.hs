@@ -125,7 +125,6 @@ departed home = Registry.leave (homeParked home) (tidyAt home)
 makeRoomAt, tidyAt :: Home -> IO ()
 makeRoomAt home = Registry.makeRoom isOccupied (homeParked home)
 tidyAt home = Registry.tidy isOccupied (homeParked home)
-{-# NOINLINE makeRoomAt #-}
 {-# NOINLINE tidyAt #-}
 
 isOccupied :: Parked o a -> Bool
@@ -153,7 +152,6 @@ withdraw tcb waiter takeBack =
     claimed -> do
       takeBack
       orInterrupted tcb (\_ -> Throw (toException Cancelled)) >>= arrive Woken claimed
-{-# OPAQUE withdraw #-}
 
 forgotten :: Home -> Tcb -> ParkedThread o a -> (Home -> IO ()) -> IO ()
 forgotten home tcb waiter forget = withdraw tcb waiter (forget home)
@@ -205,7 +203,6 @@ claimWhole here whole use =
   claim here whole >>= \case
     WaitOver -> pure WaitOver
     Claimed home tcb k -> pure (Claimed home tcb (\a -> k (oneShot (\_ -> use a))))
-{-# OPAQUE claimWhole #-}
 
 -- On the thread's home.
 arrive :: Why -> Claimed a -> Resume -> IO ()
@@ -213,7 +210,6 @@ arrive _ WaitOver _ = pure ()
 arrive why (Claimed home tcb _) resume = do
   departed home
   homeReady home why tcb resume
-{-# OPAQUE arrive #-}
 
 -- | Let the thread continue. On any worker.
 letGo :: Home -> Claimed a -> Resume -> IO ()

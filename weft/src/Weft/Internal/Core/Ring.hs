@@ -119,7 +119,6 @@ extend (ReadyRing ints chunks) full = do
   writeChunk chunks tailChunk next
   -- The spare is the tail chunk now, which is kept anyhow: nothing is retained.
   writeChunk chunks spareChunk next
-{-# NOINLINE extend #-}
 
 -- | Take the thread at the front, or call the first continuation if there is none.
 popRing :: ReadyRing -> IO r -> (Tcb -> Resume -> IO r) -> IO r
@@ -149,7 +148,6 @@ advance (ReadyRing ints chunks) empty = do
   writeSmallArray empty linkSlot nothing
   writeChunk chunks spareChunk empty
   writePrimArray ints spares 1
-{-# NOINLINE advance #-}
 
 sizeRing :: ReadyRing -> IO Int
 sizeRing (ReadyRing ints _) = do

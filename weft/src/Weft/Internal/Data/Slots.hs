@@ -186,7 +186,6 @@ whenLive s key@(SlotKey k) stale act = do
       st <- readMutVar (store s)
       mark <- readByteArray (marks st) slot
       if mark == k then act st slot else pure stale
-{-# INLINE whenLive #-}
 
 member :: Slots a -> SlotKey -> IO Bool
 member s key = whenLive s key False (\_ _ -> pure True)
@@ -250,7 +249,6 @@ extend s = do
     setRegister s rChunks (chunk + 1)
   setRegister s rUsed (slot + 1)
   pure slot
-{-# NOINLINE extend #-}
 
 -- | A quarter more room: the unused part stays below a fifth.
 grow :: Slots a -> Store a -> IO (Store a)

@@ -63,7 +63,6 @@ alter number change = case bucketOf cells number of
           Waits 0 [] -> IntMap.delete key known
           _ -> IntMap.insert key cell known
      in IO go
-{-# INLINE alter #-}
 
 -- | Put a wait in. False, and it is not in: the number is being closed.
 enter :: CInt -> ForeignWait -> IO Bool

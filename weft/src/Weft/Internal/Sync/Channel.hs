@@ -119,7 +119,6 @@ sendAct c = \here a k -> look (channelState c) $ \seen -> \case
     | n < channelRoom c ->
         ifM (swapFor (hereHome here) (channelState c) seen (Holding (n + 1) front (a : back))) (pure (Got ())) (sendLater c here a k)
   _ -> sendLater c here a k
-{-# INLINE sendAct #-}
 
 sendLater :: Channel a -> Here -> a -> Resume -> IO (Tried ())
 sendLater c@Channel {channelState = var} here a k =
@@ -137,7 +136,6 @@ queueToSend Channel {channelState = var, channelRoom = room} home waiter joined 
   Holding n front back | n >= room -> ifM (swapFor home var seen (Crowded n front back (enqueue waiter emptyQueue))) joined changed
   Crowded n front back senders -> ifM (swapFor home var seen (Crowded n front back (enqueue waiter senders))) joined changed
   _ -> changed
-{-# INLINE queueToSend #-}
 
 leaveCrowded :: MutVar RealWorld (ChannelState a) -> Home -> IO ()
 leaveCrowded var here = leave
@@ -186,7 +184,6 @@ receiveAct c = \here _ k -> look (channelState c) $ \seen -> \case
   Holding n (a : front) back ->
     ifM (swapFor (hereHome here) (channelState c) seen (Holding (n - 1) front back)) (pure (Got (Just a))) (receiveLater c here k)
   _ -> receiveLater c here k
-{-# INLINE receiveAct #-}
 
 receiveLater :: Channel a -> Here -> (Maybe a -> Trace) -> IO (Tried (Maybe a))
 receiveLater c@Channel {channelState = var} here k =

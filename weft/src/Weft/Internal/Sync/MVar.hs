@@ -232,7 +232,6 @@ putLater var blockedOn here a k = putNow var home a park (pure (Got ()))
         unlessM (swapCell home var seen (if isEmpty left then Full b else Crowded b left)) settle
       Busy -> relax >> settle
       _ -> pure ()
-{-# OPAQUE putLater #-}
 
 -- | Put the value if there is room; what to do if there is none, and if there was.
 putNow :: Cell (MVarState a) -> Home -> a -> IO r -> IO r -> IO r
@@ -246,7 +245,6 @@ putNow var here a full done = again
       One waiter -> ifM (swapCell here var seen Empty &&^ answer here waiter a) done again
       Hungry _ _ -> ifM (serve var here a) done again
       Busy -> relax >> again
-{-# INLINE putNow #-}
 
 -- | To all readers, and to the first taker or, if there is none, to the variable. False: try again.
 serve :: Cell (MVarState a) -> Home -> a -> IO Bool
@@ -261,7 +259,6 @@ serve var here a = lookCell var $ \seen -> \case
   _ -> pure False
   where
     withReaders seen new readers after = swapCell here var seen new &&^ (wakeAll here a readers >> after)
-{-# OPAQUE serve #-}
 
 -- | Read the value and leave it there; wait for one while there is none. Comes before
 -- all takes that wait. Cancellable while it waits.
@@ -278,7 +275,6 @@ queueToRead var home waiter joined changed = lookCell var $ \seen -> \case
   One taker -> ifM (swapCell home var seen (Hungry (enqueue waiter emptyQueue) (enqueue taker emptyQueue))) joined changed
   Hungry readers takers -> ifM (swapCell home var seen (Hungry (enqueue waiter readers) takers)) joined changed
   _ -> changed
-{-# INLINE queueToRead #-}
 
 -- | To read the value, as 'readMVar' does.
 onRead :: MVar a -> Choice a
@@ -296,7 +292,6 @@ readNow var none use = again
         One _ -> none
         Hungry _ _ -> none
         Busy -> relax >> again
-{-# INLINE readNow #-}
 
 -- | Take the value and put another. Other threads may come in between.
 swapMVar :: MVar a -> a -> Thread a

@@ -160,7 +160,6 @@ moveIn src slot d = do
         vacateSlot slot
       occupySlot slot (descriptorSerial d)
       pure True
-{-# NOINLINE moveIn #-}
 
 -- Note [Tokens]
 -- ~~~~~~~~~~~~~

@@ -244,7 +244,6 @@ wakeDirection src slot direction news = do
       Writing -> writeFlag slot direction news >> wakeWaiters src slot direction 0
     else -- By invariant (1) no operation waits. A hang-up stays when it was there.
       0 <$ when (flag < news) (writeFlag slot direction news)
-{-# INLINE wakeDirection #-}
 
 -- | Try those that wait to read, the standing one first.
 wakeReaders :: Source w -> Slot w -> Readiness -> IO Int
@@ -269,7 +268,6 @@ standingRead src slot news room done r
       others <- othersWait slot
       complete done r
       if others then wakeWaiters src slot Reading 1 else pure 1
-{-# NOINLINE standingRead #-}
 
 -- | 'wakeSlot' where nothing but the standing waiter waits ('standsAlone'), and there is something to read: what
 -- nearly all events of a server are about.

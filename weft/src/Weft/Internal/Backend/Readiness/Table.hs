@@ -185,7 +185,6 @@ flagByte :: Direction -> Int
 flagByte = \case
   Reading -> 5
   Writing -> 8
-{-# INLINE flagByte #-}
 
 readFlag :: Slot w -> Direction -> IO Readiness
 readFlag s d = byteAt s (flagByte d) >>= \b -> pure (readinessOf b)
@@ -327,7 +326,6 @@ foldQueue f queue acc = case queue of
   Internal.Seq Internal.EmptyT -> pure acc
   Internal.Seq (Internal.Single (Internal.Elem w)) -> f w acc
   _ -> foldlM (flip f) acc queue
-{-# INLINE foldQueue #-}
 
 -- | See Note [A table the collector does not see].
 newtype Table w = Table (IORef (SmallArray (Chunk w)))
@@ -376,7 +374,6 @@ addChunk (Table ref) number = do
   writeSmallArray bigger high chunk
   unsafeFreezeSmallArray bigger >>= writeIORef ref
   indexSmallArrayM chunk (n .&. (chunkSize - 1))
-{-# NOINLINE addChunk #-}
 
 newSlot :: IO (Slot w)
 newSlot = do

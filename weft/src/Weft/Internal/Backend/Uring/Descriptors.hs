@@ -91,7 +91,6 @@ entry (Descriptors v) d act = do
 -- | The 64-bit word of the watch of an entry.
 watchWord :: Int -> Int
 watchWord base = (base + 4) `quot` 2
-{-# INLINE watchWord #-}
 
 enlarge :: MutVar RealWorld DescriptorTable -> Int -> IO (MutableByteArray RealWorld)
 enlarge v number = do
@@ -101,7 +100,6 @@ enlarge v number = do
   copyMutableByteArray m' 0 m 0 size
   writeMutVar v t
   pure m'
-{-# NOINLINE enlarge #-}
 
 retain :: Descriptors -> Descriptor -> IO ()
 retain ds d = entry ds d $ \m base -> do

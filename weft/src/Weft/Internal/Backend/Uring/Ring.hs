@@ -196,7 +196,6 @@ operationData (SlotKey k) = fromIntegral k `shiftL` 3
 
 watchData :: SlotKey -> Word64
 watchData key = operationData key .|. 3
-{-# INLINE watchData #-}
 
 operationKey :: Word64 -> SlotKey
 operationKey w = SlotKey (fromIntegral (w `shiftR` 3))
@@ -204,12 +203,10 @@ operationKey w = SlotKey (fromIntegral (w `shiftR` 3))
 
 queue :: (Ptr RawRing -> IO CInt) -> Ring -> IO Bool
 queue f r = (/= 0) <$> with r f
-{-# INLINE queue #-}
 
 -- | Lengths are 32 bits wide, and the kernel never does more than this at once.
 clamp :: Int -> Word32
 clamp n = fromIntegral (max 0 (min 0x7ffff000 n))
-{-# INLINE clamp #-}
 
 -- | The requests of @weft_uring.h@, in its order. It says what their arguments mean.
 data Request

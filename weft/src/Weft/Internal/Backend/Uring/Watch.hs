@@ -84,11 +84,9 @@ newWatch d = do
 
 byteAt :: Watch -> Int -> IO Word8
 byteAt = readByteArray . watchBytes
-{-# INLINE byteAt #-}
 
 setByte :: Watch -> Int -> Word8 -> IO ()
 setByte = writeByteArray . watchBytes
-{-# INLINE setByte #-}
 
 readNews :: Watch -> IO Readiness
 readNews w = readinessOf <$> byteAt w 0
@@ -96,7 +94,6 @@ readNews w = readinessOf <$> byteAt w 0
 
 writeNews :: Watch -> Readiness -> IO ()
 writeNews w = setByte w 0 . readinessByte
-{-# INLINE writeNews #-}
 
 -- | There are news. An end stays, when it was seen before.
 tell :: Watch -> Readiness -> IO ()
@@ -154,7 +151,6 @@ waiting w =
 
 keyOf :: Watch -> IO Int
 keyOf w = readByteArray (watchBytes w) 2
-{-# INLINE keyOf #-}
 
 -- | Does the operation with this key wait?
 waitsFor :: Watch -> SlotKey -> IO Bool

@@ -68,7 +68,6 @@ performerHere = mask_ (IO (catch# asking (\_ s -> (# s, Nothing #))))
 -- | Fails where there is no such prompt, and with nothing else: it is masked.
 asking :: State# RealWorld -> (# State# RealWorld, Maybe Performer #)
 asking s = case hostTag of HostTag t -> control0# t (\k s1 -> (# s1, Asks k #)) s
-{-# OPAQUE asking #-}
 
 -- | An @await@ was called where it cannot suspend. The program is wrong: change it, rather than handle this.
 data CannotSuspend

@@ -77,7 +77,6 @@ inherit s (Tcb identity state) scope = do
     context = stateContext state
     -- A context that is equal and not the same only costs a new block.
     same a b = isTrue# (reallyUnsafePtrEquality# a b)
-{-# OPAQUE inherit #-}
 
 -- | The state of a child with options; without any, the very state given: inlined, or returned in
 -- parts, it would be built again for every child. That of the last child if its options were the same.
