@@ -27,7 +27,6 @@ firstAttempt = \case
     r <- Sys.connect (number d) address size
     pure if r == Sys.inProgress then Sys.wouldBlock else r
   other -> attempt other
-{-# INLINE firstAttempt #-}
 
 -- | Try again after an event. The flag: what it announced is not used yet, so one that only waits need
 -- not ask.
@@ -56,7 +55,6 @@ attempt = \case
       then pure pagesMissing
       else sendResident d file offset (min n resident)
   _ -> pure Sys.wouldBlock
-{-# INLINE attempt #-}
 
 -- | @sendfile@ of bytes known to be in the page cache.
 sendResident :: Descriptor -> Descriptor -> Int64 -> Int -> IO Result
@@ -84,4 +82,3 @@ provesExhausted op r = case op of
   ReadStream _ _ n -> r > 0 && r < n
   WriteStream _ _ n -> r >= 0 && r < n
   _ -> False
-{-# INLINE provesExhausted #-}

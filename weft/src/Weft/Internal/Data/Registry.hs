@@ -153,7 +153,6 @@ sift lasts page = go 0 0
       | otherwise = do
           var <- get page i
           readCell var $ \a -> if lasts a then put page kept var >> go (i + 1) (kept + 1) else go (i + 1) kept
-{-# INLINE sift #-}
 
 -- | Remove the dead entries from the full pages.
 tidy :: forall (a :: UnliftedType). (a -> Bool) -> LiveRegistry a -> IO ()

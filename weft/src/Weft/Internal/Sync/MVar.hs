@@ -120,7 +120,6 @@ takeAct var blockedOn forget = \here _ k -> do
                 writeCell var (One waiter)
                 untilForgotten home tcb waiter forget
     _ -> takeLater var blockedOn here k
-{-# INLINE takeAct #-}
 
 takeLater :: Cell (MVarState a) -> BlockedOn -> Here -> (a -> Trace) -> IO (Tried a)
 takeLater var blockedOn here k = takeNow var home park (pure . Got)
@@ -129,7 +128,6 @@ takeLater var blockedOn here k = takeNow var home park (pure . Got)
     park = currentTcb here >>= \tcb -> waitFor home tcb blockedOn () k queueUp
     join waiter = takeNow var home (queueUp waiter) (\a -> pure () <$ answer home waiter a)
     queueUp waiter = queueToTake var home waiter (pure (leaveHungry var home)) (join waiter)
-{-# OPAQUE takeLater #-}
 
 -- | Join those that wait to take; what to do when that is done, and if the state has changed.
 queueToTake :: Cell (MVarState a) -> Home -> ParkedThread () a -> IO r -> IO r -> IO r
@@ -138,7 +136,6 @@ queueToTake var home waiter joined changed = lookCell var $ \seen -> \case
   One other -> ifM (swapCell home var seen (Hungry emptyQueue (enqueue waiter (enqueue other emptyQueue)))) joined changed
   Hungry readers takers -> ifM (swapCell home var seen (Hungry readers (enqueue waiter takers))) joined changed
   _ -> changed
-{-# INLINE queueToTake #-}
 
 -- | To take the value, as 'takeMVar' does.
 onTake :: MVar a -> Choice a
@@ -156,7 +153,6 @@ takeNow var here none use = again
       Hungry _ _ -> none
       Crowded a putters -> ifM (swapCell here var seen Busy) (refill var here putters >> use a) again
       Busy -> relax >> again
-{-# INLINE takeNow #-}
 
 -- | The variable is ours (Busy) and empty: the first putter that still waits puts.
 refill :: Cell (MVarState a) -> Home -> WaitQueue a () -> IO ()
@@ -169,7 +165,6 @@ refill var here putters = dequeue putters (writeCell var Empty) $ \waiter rest -
       if delivered
         then writeCell var (if isEmpty rest then Full a else Crowded a rest)
         else refill var here rest
-{-# OPAQUE refill #-}
 
 leaveHungry :: Cell (MVarState a) -> Home -> IO ()
 leaveHungry var here = settle
@@ -214,7 +209,6 @@ putAct var blockedOn = \here a k -> do
               pure (Got ())
             _ -> putLater var blockedOn here a k
     _ -> putLater var blockedOn here a k
-{-# INLINE putAct #-}
 
 putLater :: Cell (MVarState a) -> BlockedOn -> Here -> a -> Resume -> IO (Tried ())
 putLater var blockedOn here a k = putNow var home a park (pure (Got ()))

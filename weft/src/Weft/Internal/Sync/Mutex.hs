@@ -118,7 +118,6 @@ lockAct m = \here _ k -> do
     else do
       found <- swapWord home (mutexWord m) 0 (ownWord tcb)
       if found == 0 then pure (Got ()) else lockLater m found home tcb k
-{-# INLINE lockAct #-}
 
 -- | The word of a mutex that this thread holds and no other waits for. Without a number it holds none.
 ownWord :: Tcb -> Int
@@ -139,7 +138,6 @@ lockLater m found home tcb k
       change home (mutexQueue m) (pure . enqueue waiter)
       announce m home
       pure (leaveQueue home (mutexQueue m))
-{-# OPAQUE lockLater #-}
 
 -- | Hold the mutex if it is free: true. Never waits; false also if this thread holds it.
 tryLock :: Mutex -> Thread Bool
@@ -163,14 +161,12 @@ unlockAct m = \here _ _ -> do
   let home = hereHome here
   found <- swapWord home (mutexWord m) (ownWord tcb) 0
   if found == ownWord tcb then pure (Got ()) else unlockLater m tcb found home
-{-# INLINE unlockAct #-}
 
 unlockLater :: Mutex -> Tcb -> Int -> Home -> IO (Tried ())
 unlockLater m tcb found home
   | not (isOwn tcb found) = pure (Instead (throwTrace (NotHeld (show m))))
   | homeAlone home = Got () <$ handOverAlone m home
   | otherwise = Got () <$ handOver m home
-{-# OPAQUE unlockLater #-}
 
 -- | Does the thread with this number hold the mutex?
 heldBy :: Mutex -> Int -> IO Bool

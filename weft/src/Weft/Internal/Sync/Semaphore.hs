@@ -80,7 +80,6 @@ acquireAct s = \here n k -> look (semaphoreState s) $ \seen (SemaphoreState free
   if free >= n && n >= 0 && isEmpty queue
     then ifM (swapFor (hereHome here) (semaphoreState s) seen (SemaphoreState (free - n) queue)) (pure (Got ())) (acquireLater s n here k)
     else acquireLater s n here k
-{-# INLINE acquireAct #-}
 
 acquireLater :: Semaphore -> Int -> Here -> Resume -> IO (Tried ())
 acquireLater s@Semaphore {semaphoreState = state} n here k
@@ -115,7 +114,6 @@ releaseAct s = \here n _ -> look (semaphoreState s) $ \seen (SemaphoreState free
   if isEmpty queue
     then ifM (swapFor (hereHome here) (semaphoreState s) seen (SemaphoreState (free + n) queue)) (pure (Got ())) (releaseLater s n (hereHome here))
     else releaseLater s n (hereHome here)
-{-# INLINE releaseAct #-}
 
 releaseLater :: Semaphore -> Int -> Home -> IO (Tried ())
 releaseLater s n home = Got () <$ (give s n home >> settle s home)

@@ -90,7 +90,6 @@ submitStream src slot direction number op done = do
             started <- bringIn src key op done
             pure $! if started then pending (streamToken key number direction) else Sys.canceled
         | otherwise -> r <$ noteTransfer src slot direction flag op r
-{-# INLINE submitStream #-}
 
 -- | To connect is to begin something, whatever is known about the stream.
 mustBegin :: Operation -> Bool
@@ -231,7 +230,6 @@ mostInVain = 8
 -- | Do the bits say that there is something to read, and nothing else but that there may be room to write?
 isReadable :: Int -> Bool
 isReadable bits = bits .&. (Sys.invalidBit + Sys.writeHangupBit + Sys.readHangupBit + Sys.readableBit) == Sys.readableBit
-{-# INLINE isReadable #-}
 
 -- | An event of one direction. Mostly it is of one without a waiter: a peer that sends to us
 -- makes room for what we send, too.

@@ -152,7 +152,6 @@ holds s serial = do
   occupied <- isOccupied s
   present <- slotSerial s
   pure (occupied && present == serial)
-{-# INLINE holds #-}
 
 -- | Let a descriptor in: everything is as for a new one. The caller has seen to the waiters of the last one.
 occupySlot :: Slot w -> Word32 -> IO ()
@@ -188,11 +187,9 @@ flagByte = \case
 
 readFlag :: Slot w -> Direction -> IO Readiness
 readFlag s d = byteAt s (flagByte d) >>= \b -> pure (readinessOf b)
-{-# INLINE readFlag #-}
 
 writeFlag :: Slot w -> Direction -> Readiness -> IO ()
 writeFlag s d = setByteAt s (flagByte d) . readinessByte
-{-# INLINE writeFlag #-}
 
 waitersOf :: Slot w -> Direction -> IORef (Seq (StreamWaiter w))
 waitersOf s = \case
@@ -210,7 +207,6 @@ writeWaiters s d !waiters = case d of
     found <- byteAt s readersByte
     setByteAt s readersByte (if null waiters then found .&. 1 else found .|. 2)
   Writing -> writeIORef (slotWriters s) waiters
-{-# INLINE writeWaiters #-}
 
 readersByte :: Int
 readersByte = 6
@@ -231,7 +227,6 @@ standing s = do
           room <- readByteArray (slotBytes s) 4
           pure (Standing (intPtrToPtr (IntPtr address)) room w)
         Nothing -> pure NotStanding
-{-# INLINE standing #-}
 
 othersWait :: Slot w -> IO Bool
 othersWait s = (> 1) <$> byteAt s readersByte
@@ -244,7 +239,6 @@ standsAlone s serial = do
   writing <- byteAt s (flagByte Writing)
   -- Occupied, reading is blocked, the standing waiter, RegisteredGivesAll; writing is not blocked.
   pure (found == (0x0201_0001_0000_0000 .|. fromIntegral serial :: Word64) && writing /= 0)
-{-# INLINE standsAlone #-}
 
 -- | The standing waiter waits no more.
 nowDone :: Slot w -> IO ()
@@ -318,7 +312,6 @@ foldSlotWaiters f s acc = do
     Standing _ _ w -> f Reading w acc
     NotStanding -> pure acc
   foldQueue (f Reading) readers before >>= foldQueue (f Writing) writers
-{-# INLINE foldSlotWaiters #-}
 
 -- | By its constructors: the views of a sequence allocate.
 foldQueue :: (a -> r -> IO r) -> Seq a -> r -> IO r
@@ -346,7 +339,6 @@ slotAt table number =
   existingSlot table number >>= \case
     Just slot -> pure slot
     Nothing -> addChunk table number
-{-# INLINE slotAt #-}
 
 existingSlot :: Table w -> CInt -> IO (Maybe (Slot w))
 existingSlot (Table ref) number = do
@@ -360,7 +352,6 @@ existingSlot (Table ref) number = do
         then pure Nothing
         else Just <$> indexSmallArrayM chunk (n .&. (chunkSize - 1))
     else pure Nothing
-{-# INLINE existingSlot #-}
 
 addChunk :: Table w -> CInt -> IO (Slot w)
 addChunk (Table ref) number = do
@@ -393,4 +384,3 @@ foldSlots f z (Table ref) = readIORef ref >>= each (flip (each f)) z
         go !i !acc
           | i == sizeofSmallArray xs = pure acc
           | otherwise = indexSmallArrayM xs i >>= \x -> g x acc >>= go (i + 1)
-{-# INLINE foldSlots #-}
