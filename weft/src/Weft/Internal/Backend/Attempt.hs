@@ -55,6 +55,7 @@ attempt = \case
       then pure pagesMissing
       else sendResident d file offset (min n resident)
   _ -> pure Sys.wouldBlock
+{-# INLINE attempt #-}
 
 -- | @sendfile@ of bytes known to be in the page cache.
 sendResident :: Descriptor -> Descriptor -> Int64 -> Int -> IO Result

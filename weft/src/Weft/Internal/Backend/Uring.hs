@@ -113,6 +113,7 @@ uringBackend u =
 foldPending :: Uring w -> r -> (r -> SlotKey -> Pending w -> IO r) -> IO r
 foldPending u z f =
   Slots.foldM (\acc key p -> isWaiting key p >>= \waits -> if waits then f acc key p else pure acc) z (table u)
+{-# INLINE foldPending #-}
 
 uringRing :: Uring w -> Ring
 uringRing = ring

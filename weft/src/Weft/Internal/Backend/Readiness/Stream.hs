@@ -90,6 +90,7 @@ submitStream src slot direction number op done = do
             started <- bringIn src key op done
             pure $! if started then pending (streamToken key number direction) else Sys.canceled
         | otherwise -> r <$ noteTransfer src slot direction flag op r
+{-# INLINE submitStream #-}
 
 -- | To connect is to begin something, whatever is known about the stream.
 mustBegin :: Operation -> Bool

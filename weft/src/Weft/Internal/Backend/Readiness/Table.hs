@@ -312,6 +312,7 @@ foldSlotWaiters f s acc = do
     Standing _ _ w -> f Reading w acc
     NotStanding -> pure acc
   foldQueue (f Reading) readers before >>= foldQueue (f Writing) writers
+{-# INLINE foldSlotWaiters #-}
 
 -- | By its constructors: the views of a sequence allocate.
 foldQueue :: (a -> r -> IO r) -> Seq a -> r -> IO r
@@ -319,6 +320,7 @@ foldQueue f queue acc = case queue of
   Internal.Seq Internal.EmptyT -> pure acc
   Internal.Seq (Internal.Single (Internal.Elem w)) -> f w acc
   _ -> foldlM (flip f) acc queue
+{-# INLINE foldQueue #-}
 
 -- | See Note [A table the collector does not see].
 newtype Table w = Table (IORef (SmallArray (Chunk w)))
@@ -384,3 +386,4 @@ foldSlots f z (Table ref) = readIORef ref >>= each (flip (each f)) z
         go !i !acc
           | i == sizeofSmallArray xs = pure acc
           | otherwise = indexSmallArrayM xs i >>= \x -> g x acc >>= go (i + 1)
+{-# INLINE foldSlots #-}
