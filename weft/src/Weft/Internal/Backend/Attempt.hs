@@ -27,6 +27,7 @@ firstAttempt = \case
     r <- Sys.connect (number d) address size
     pure if r == Sys.inProgress then Sys.wouldBlock else r
   other -> attempt other
+{-# INLINE firstAttempt #-}
 
 -- | Try again after an event. The flag: what it announced is not used yet, so one that only waits need
 -- not ask.
@@ -83,3 +84,4 @@ provesExhausted op r = case op of
   ReadStream _ _ n -> r > 0 && r < n
   WriteStream _ _ n -> r >= 0 && r < n
   _ -> False
+{-# INLINE provesExhausted #-}

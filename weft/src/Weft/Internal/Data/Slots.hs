@@ -186,6 +186,7 @@ whenLive s key@(SlotKey k) stale act = do
       st <- readMutVar (store s)
       mark <- readByteArray (marks st) slot
       if mark == k then act st slot else pure stale
+{-# INLINE whenLive #-}
 
 member :: Slots a -> SlotKey -> IO Bool
 member s key = whenLive s key False (\_ _ -> pure True)

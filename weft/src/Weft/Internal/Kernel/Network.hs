@@ -74,6 +74,7 @@ atOnce :: String -> IO CInt -> (CInt -> IO a) -> Answering a
 atOnce what action finish _ k = do
   r <- action
   if r < 0 then pure (failing what Nothing (const Done) (fromIntegral r)) else finish r >>= \a -> pure (k a)
+{-# INLINE atOnce #-}
 
 done :: CInt -> IO ()
 done _ = pure ()

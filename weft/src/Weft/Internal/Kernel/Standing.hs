@@ -24,8 +24,8 @@ import Weft.Internal.Kernel
 import Weft.Internal.Kernel.Env
 import Weft.Internal.Kernel.Network (noRoom)
 
--- | Answer a standing receive. Nearly always the control block itself is the same; another function looks
--- closer. 'receiveAnew' is opaque, so that what it needs is not read before, nor the intake taken apart.
+-- | Answer a standing receive. Nearly always the control block itself is the same; other functions look
+-- closer. They are opaque, so that what they need is not read before, nor the intake taken apart.
 receiveStanding :: Env -> Tcb -> SystemCall Arrival -> Intake -> (Arrival -> Trace) -> IO Trace
 receiveStanding env !tcb request !intake k =
   readMutVar (intakeKept intake) >>= \case
@@ -42,6 +42,7 @@ receiveLooking :: Env -> Tcb -> SystemCall Arrival -> Intake -> (Arrival -> Trac
 receiveLooking env !tcb request !intake k !thread status !place
   | sameThread thread tcb = receiveAgain env tcb request intake k status place
   | otherwise = receiveAnew env tcb request intake k
+{-# OPAQUE receiveLooking #-}
 
 -- | The thread and its continuation are those of the waiter that is kept.
 receiveAgain :: Env -> Tcb -> SystemCall Arrival -> Intake -> (Arrival -> Trace) -> Status -> Place -> IO Trace
@@ -59,6 +60,7 @@ receiveAgain env !tcb request !intake k status !place = do
       countPending env 1
       pure Parked
     else receiveAnew env tcb request intake k
+{-# INLINE receiveAgain #-}
 
 -- | Answer it as any other receive, and keep the wait for the next time.
 receiveAnew :: Env -> Tcb -> SystemCall Arrival -> Intake -> (Arrival -> Trace) -> IO Trace

@@ -121,6 +121,7 @@ deliverAll src =
       [] -> pure count
       Complete _ done r : rest -> complete done r >> go (count + 1) rest
       Finish action : rest -> action >> go count rest
+{-# INLINE deliverAll #-}
 
 -- | Find a descriptor's slot, and move in if it is new here.
 withSlot :: Source w -> Descriptor -> (Slot w -> IO Answer) -> IO Answer
@@ -159,6 +160,7 @@ moveIn src slot d = do
         vacateSlot slot
       occupySlot slot (descriptorSerial d)
       pure True
+{-# NOINLINE moveIn #-}
 
 -- Note [Tokens]
 -- ~~~~~~~~~~~~~
@@ -174,6 +176,7 @@ moveIn src slot d = do
 streamToken :: Int -> CInt -> Direction -> Token
 streamToken key number direction =
   Token ((key `shiftL` 33) .|. (fromIntegral number `shiftL` 2) .|. fromEnum (direction == Writing))
+{-# INLINE streamToken #-}
 
 -- | The token of an operation that is the pool's from the start.
 jobToken :: Int -> Token

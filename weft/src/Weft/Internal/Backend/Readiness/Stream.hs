@@ -231,6 +231,7 @@ mostInVain = 8
 -- | Do the bits say that there is something to read, and nothing else but that there may be room to write?
 isReadable :: Int -> Bool
 isReadable bits = bits .&. (Sys.invalidBit + Sys.writeHangupBit + Sys.readHangupBit + Sys.readableBit) == Sys.readableBit
+{-# INLINE isReadable #-}
 
 -- | An event of one direction. Mostly it is of one without a waiter: a peer that sends to us
 -- makes room for what we send, too.
@@ -243,6 +244,7 @@ wakeDirection src slot direction news = do
       Writing -> writeFlag slot direction news >> wakeWaiters src slot direction 0
     else -- By invariant (1) no operation waits. A hang-up stays when it was there.
       0 <$ when (flag < news) (writeFlag slot direction news)
+{-# INLINE wakeDirection #-}
 
 -- | Try those that wait to read, the standing one first.
 wakeReaders :: Source w -> Slot w -> Readiness -> IO Int
@@ -267,6 +269,7 @@ standingRead src slot news room done r
       others <- othersWait slot
       complete done r
       if others then wakeWaiters src slot Reading 1 else pure 1
+{-# NOINLINE standingRead #-}
 
 -- | 'wakeSlot' where nothing but the standing waiter waits ('standsAlone'), and there is something to read: what
 -- nearly all events of a server are about.

@@ -184,12 +184,15 @@ flagByte :: Direction -> Int
 flagByte = \case
   Reading -> 5
   Writing -> 8
+{-# INLINE flagByte #-}
 
 readFlag :: Slot w -> Direction -> IO Readiness
 readFlag s d = byteAt s (flagByte d) >>= \b -> pure (readinessOf b)
+{-# INLINE readFlag #-}
 
 writeFlag :: Slot w -> Direction -> Readiness -> IO ()
 writeFlag s d = setByteAt s (flagByte d) . readinessByte
+{-# INLINE writeFlag #-}
 
 waitersOf :: Slot w -> Direction -> IORef (Seq (StreamWaiter w))
 waitersOf s = \case
@@ -207,6 +210,7 @@ writeWaiters s d !waiters = case d of
     found <- byteAt s readersByte
     setByteAt s readersByte (if null waiters then found .&. 1 else found .|. 2)
   Writing -> writeIORef (slotWriters s) waiters
+{-# INLINE writeWaiters #-}
 
 readersByte :: Int
 readersByte = 6
@@ -227,6 +231,7 @@ standing s = do
           room <- readByteArray (slotBytes s) 4
           pure (Standing (intPtrToPtr (IntPtr address)) room w)
         Nothing -> pure NotStanding
+{-# INLINE standing #-}
 
 othersWait :: Slot w -> IO Bool
 othersWait s = (> 1) <$> byteAt s readersByte
@@ -239,6 +244,7 @@ standsAlone s serial = do
   writing <- byteAt s (flagByte Writing)
   -- Occupied, reading is blocked, the standing waiter, RegisteredGivesAll; writing is not blocked.
   pure (found == (0x0201_0001_0000_0000 .|. fromIntegral serial :: Word64) && writing /= 0)
+{-# INLINE standsAlone #-}
 
 -- | The standing waiter waits no more.
 nowDone :: Slot w -> IO ()
@@ -341,6 +347,7 @@ slotAt table number =
   existingSlot table number >>= \case
     Just slot -> pure slot
     Nothing -> addChunk table number
+{-# INLINE slotAt #-}
 
 existingSlot :: Table w -> CInt -> IO (Maybe (Slot w))
 existingSlot (Table ref) number = do
@@ -354,6 +361,7 @@ existingSlot (Table ref) number = do
         then pure Nothing
         else Just <$> indexSmallArrayM chunk (n .&. (chunkSize - 1))
     else pure Nothing
+{-# INLINE existingSlot #-}
 
 addChunk :: Table w -> CInt -> IO (Slot w)
 addChunk (Table ref) number = do
