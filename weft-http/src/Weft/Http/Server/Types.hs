@@ -108,8 +108,9 @@ data Response = Response
     responseRendered :: !(Maybe Rendered)
   }
 
--- | The bytes of a response, for this very list of fields, none of which asks to close. Which list it is
--- tells its address: evaluated here as in the response, or a collection that happens to come would decide.
+-- | The bytes of a response, for this very list of fields, none of which asks to close. The server knows the
+-- list by its address, so it is evaluated here and in the response: of a thunk and its value the addresses
+-- differ until a collection.
 data Rendered = Rendered
   { renderedBytes :: !ByteString,
     renderedFields :: ![Field]
