@@ -9,6 +9,7 @@ import Control.Concurrent qualified as Ghc
 import Control.Exception qualified as Exception
 import Control.Monad
 import Data.ByteString.Char8 qualified as BC
+import Data.Text qualified as Text
 import GHC.Clock (getMonotonicTimeNSec)
 import Network.Socket qualified as N
 import Network.Socket.ByteString qualified as NB
@@ -17,6 +18,7 @@ import Test.Tasty
 import Test.Tasty.HUnit
 import Weft
 import Weft.Conformance.Check (eCANCELED)
+import Weft.Dump (dumpThreads)
 import Weft.Counters
 import Weft.Internal.Core.Trace (Home (..), internal)
 import Weft.Socket
@@ -60,6 +62,8 @@ moving backend end = do
       (places, n) <- sleeps (1 - there) requests
       liftIO (places @?= replicate requests there)
       pure n
+    -- It answers before it waits again, and a receive that begins after the close fails in another way.
+    untilReceiving
     case end of
       Closes -> closeSocket s
       Cancels -> cancel t
@@ -80,6 +84,12 @@ moving backend end = do
   assertBool ("the former worker slept " <> show spurious <> " times in " <> show requests <> " requests") (all (< requests `div` 4) spurious)
   where
     requests = 200
+
+-- | Wait until a thread waits for what it receives. The status of one that has waited before does not say it.
+untilReceiving :: Thread ()
+untilReceiving = do
+  text <- dumpThreads
+  unless (Text.pack "receive up to" `Text.isInfixOf` text) untilReceiving
 
 -- | Run an action on a thread of GHC's.
 outside :: IO a -> Thread a

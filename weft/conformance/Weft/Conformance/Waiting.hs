@@ -73,7 +73,7 @@ spawnOn worker body = do
     try body >>= settle gate . either (\e -> Failed (toException (e :: SomeException))) Answered
   pure (waitGate gate)
 
--- | Does this thread wait in a call that may be interrupted, or has it ended? Looked
+-- | Does a thread that has not waited before wait in a call that may be interrupted, or has it ended? Looked
 -- at from outside, so the answer may be old; but a wait that no thread ends stays.
 waitsOrEnded :: ThreadId -> IO Bool
 waitsOrEnded = hasStatus $ \case
