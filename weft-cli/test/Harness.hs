@@ -11,6 +11,7 @@ module Harness
     withSite,
     backends,
     portIn,
+    withFreePort,
     runWeft,
     serverErrors,
     stopWith,
@@ -109,6 +110,14 @@ withSite use = withSystemTempDirectory "weft-cli" $ \scratch -> do
 -- | Five million bytes in which every place is recognisable.
 large :: ByteString
 large = B.concat [C.pack (take 10 (show n <> "..........")) | n <- [0 .. 499999 :: Int]]
+
+-- | A port on which nothing listens but what the body starts: a socket that is bound and does not listen
+-- keeps it from others that ask for any port, and not from one that reuses addresses.
+withFreePort :: (Int -> IO a) -> IO a
+withFreePort use = bracket (socket AF_INET Stream defaultProtocol) close $ \s -> do
+  setSocketOption s ReuseAddr 1
+  bind s (SockAddrInet 0 (tupleToHostAddress (127, 0, 0, 1)))
+  socketPort s >>= use . fromIntegral
 
 -- | A server with these options, on a site of its own.
 withServer :: [String] -> (Server -> IO a) -> IO a

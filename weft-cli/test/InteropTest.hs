@@ -16,7 +16,7 @@ import Weft.Test.Skipping (skipped)
 
 tests :: TestTree
 tests =
-  localOption (mkTimeout 240_000_000) . withResource (newMVar ()) (const (pure ())) $ \turn ->
+  localOption (mkTimeout 900_000_000) . withResource (newMVar ()) (const (pure ())) $ \turn ->
     testGroup "real clients" $
       [testCase ("a conversation cut at every byte, " <> backend) (checks turn ["--backend", backend, "split"]) | backend <- backends]
         <> [ testCase "curl" (checks turn ["curl"]),

@@ -116,12 +116,12 @@ outOfDescriptors server = do
   said <- serverErrors server
   assertBool said (length (lines said) < 10)
 
--- | A body that does not come ends its connection after a second at least. The first one only
--- lets the server come to rest.
+-- | A body that does not come ends its connection after a second at least. The first ones only
+-- let the server come to rest: a connection does within three ticks.
 costsNothing :: Server -> IO ()
 costsNothing server = bracket (replicateM 1000 (connectTo server)) (mapM_ closeClient) $ \clients -> do
   forM_ clients $ \client -> say client (request "GET" "/hello.txt" []) >> hear client
-  slowBody server
+  replicateM_ 3 (slowBody server)
   used <- timeUsedBy server (slowBody server)
   assertBool ("processor time of some idle seconds: " <> show used <> " ms") (used < 100)
 

@@ -151,7 +151,7 @@ inNamespace commands' = withSite $ \site -> do
     preamble =
       [ "set -eEx; trap 'kill $(jobs -p) 2>/dev/null; cat $d/one $d/two $d/three $d/said' ERR; d=$(dirname $0); [ -d $d/site ] || ln -s $0 $d/site",
         "device=tun0; new() { : > $d/$1; }",
-        "serve() { new $1; weft serve --tcp $device,10.9.0.2/24 --handover $d/handover --workers 1 $d/site >> $d/$1 2>&1 & }",
+        "serve() { new $1; weft serve --tcp $device,10.9.0.2/24 --handover $d/handover --head-timeout 600 --workers 1 $d/site >> $d/$1 2>&1 & }",
         -- Until it says this, or has ended.
         "ready() { tail -n +1 --pid=${!1} -f $d/$1 | grep -q \"${2:-serving}\"; }",
         "ask() { printf 'GET / HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n' >&$1; }",

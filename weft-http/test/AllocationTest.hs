@@ -54,7 +54,8 @@ cached change fields bound = withSystemTempDirectory "weft-http" $ \path -> do
   B.writeFile (path </> "index.html.br") "packed"
   clock <- newIORef (Tick 1_700_000_000 (formatDate (HttpTime 1_700_000_000)) 0)
   each <- newIORef 0
-  run $ do
+  -- One OS thread: each has a counter of its own.
+  runWith defaultSettings {settingWorkers = Just 1, settingCarriers = 0} $ do
     static <- openStatic (change (defaultStaticSettings (C.pack path)))
     let answer = staticHandler static clock
         measured request = do

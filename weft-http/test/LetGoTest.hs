@@ -127,7 +127,7 @@ heldUp reading expected = do
       sendAll slow (get "/slow")
       wait (slowBegun events)
       stopAccepting
-      over <- timeout (seconds 20) $ withScope $ \scope -> do
+      over <- timeout (seconds 55) $ withScope $ \scope -> do
         handing <- forkIn scope (handOver server (\socket -> True <$ (closeSocket socket >> liftIO (atomicModifyIORef' taken (\n -> (n + 1, ()))))))
         sleep (milliseconds 50)
         sendAll reader (get "/large")

@@ -114,7 +114,8 @@ interruptedInLayer = do
       (first <>) <$> toEnd client
 
 drainingWhileHandled :: IO ByteString
-drainingWhileHandled = run $ do
+-- Not taken over: the handler must not answer before 'drain' has made its first step.
+drainingWhileHandled = runWith defaultSettings {settingCarriers = 0} $ do
   begin <- liftIO (newIORef (pure ()))
   server <- newServer defaultServerSettings $ \_ _ -> do
     join (liftIO (readIORef begin))

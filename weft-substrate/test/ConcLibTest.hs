@@ -17,6 +17,8 @@ import System.Mem.Weak (deRefWeak)
 import System.Posix.IO.ByteString (closeFd, createPipe, fdRead, fdWrite)
 import Test.Tasty
 import Test.Tasty.HUnit
+import Weft.ConcLib.Internal.MVar (waitersForMVar)
+import Weft.ConcLib.Internal.Semaphore (waitersForQSemN)
 import Weft.ConcLib.MP hiding (forkFinally, forkIO, forkIOWithUnmask, killThread, myThreadId, outside, throwTo, yield)
 import Weft.ConcLib.MP qualified as MP
 import Weft.ConcLib.OS qualified as OS
@@ -66,15 +68,14 @@ semaphores Library {..} = do
   s <- newQSemN 0
   got <- newChan
   ended <- newIORef False
-  ready <- newEmptyMVar
-  let taker name n = forkFinally (putMVar ready () >> waitQSemN s n) ((writeIORef ended True >>) . writeChan got . either (\(_ :: SomeException) -> name <> " killed") (const name)) <* (takeMVar ready >> replicateM_ 3 yield)
-  first <- taker "first" 5
-  _ <- taker "second" 2
-  _ <- taker "third" 1
+  let taker k name n = forkFinally (waitQSemN s n) ((writeIORef ended True >>) . writeChan got . either (\(_ :: SomeException) -> name <> " killed") (const name)) <* untilTrue yield ((== k) <$> waitersForQSemN s)
+  first <- taker 1 "first" 5
+  _ <- taker 2 "second" 2
+  _ <- taker 3 "third" 1
   signalQSemN s 3
   replicateM_ 3 yield
   -- The first waits for more, and the others for the first.
-  when isStack (readIORef ended >>= (@?= False))
+  readIORef ended >>= (@?= False)
   throwTo first ThreadKilled
   told <- replicateM 3 (readChan got)
   sort told @?= ["first killed", "second", "third"]
@@ -107,15 +108,14 @@ fair Library {..} = do
   m <- newEmptyMVar
   out <- newChan
   forM_ [1 .. 3 :: Int] $ \i -> do
-    started <- newEmptyMVar
-    _ <- forkIO (putMVar started () >> takeMVar m >>= \x -> writeChan out (i, x :: Char))
-    takeMVar started
-    -- It waits soon after: a value that was put before that would be taken by the first.
-    waiting m
-  -- Each takes in its turn. With threads of the operating system a yield does not say who waits first.
-  forM_ (zip [1 ..] "xyz") $ \(i, c) -> putMVar m c >> readChan out >>= \(j, x) -> (if isStack then j else i, x) @?= (i, c)
-  where
-    waiting _ = replicateM_ 5 yield
+    _ <- forkIO (takeMVar m >>= \x -> writeChan out (i, x :: Char))
+    untilTrue yield ((== i) <$> waitersForMVar m)
+  -- Each takes in its turn.
+  forM_ (zip [1 ..] "xyz") $ \(i, c) -> putMVar m c >> readChan out >>= (@?= (i, c))
+
+-- | Yield until this is true.
+untilTrue :: IO () -> IO Bool -> IO ()
+untilTrue yielding condition = condition >>= \met -> unless met (yielding >> untilTrue yielding condition)
 
 reading :: Library t -> Assertion
 reading Library {..} = do

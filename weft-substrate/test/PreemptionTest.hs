@@ -195,17 +195,20 @@ interruptedRun = do
   a <- GHC.newEmptyMVar
   b <- GHC.newEmptyMVar
   other <- GHC.newEmptyMVar
+  there <- GHC.newEmptyMVar
   go <- GHC.newEmptyMVar
   ended <- GHC.newEmptyMVar
   let part caller mine its = do
         _ <- GHC.putMVar mine () >> GHC.takeMVar its
         here <- GHC.myThreadId
-        if here == caller then takeMVar never else GHC.putMVar other here >> GHC.takeMVar go >> forever MP.yield
+        if here == caller then GHC.putMVar there () >> takeMVar never else GHC.putMVar other here >> GHC.takeMVar go >> forever MP.yield
   caller <- GHC.forkOS $ do
     me <- GHC.myThreadId
     r <- try (withConcLib 2 (MP.forkIO (part me a b) >> MP.forkIO (part me b a) >> takeMVar never))
     GHC.putMVar ended (either (\(ErrorCall e) -> e) (\() -> "ended") r)
   hec <- GHC.takeMVar other
+  -- Not the wait before.
+  GHC.takeMVar there
   becomes caller (ThreadBlocked BlockedOnMVar)
   GHC.throwTo caller (ErrorCall "enough")
   GHC.takeMVar ended >>= (@?= "enough")

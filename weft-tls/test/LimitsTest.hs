@@ -16,6 +16,7 @@ import Weft.Socket
 import Weft.Test.Loopback (connected)
 import Weft.Test.Message (statuses)
 import Weft.Test.Waiting (eventually, eventuallyThread)
+import Weft.Time (now, since)
 import Weft.Tls
 import World
 
@@ -37,14 +38,17 @@ tests w =
           shutdown socket ShutdownSend
           transportToEnd transport >>= liftIO . (@?= ""),
       testCase "a client that is late, and sends parts of a record, is not interrupted" $ do
-        slow <- newIORef False
+        since' <- newIORef Nothing
         stopped <- newIORef False
+        -- In parts for longer than the server waits if nothing comes, and not for as long as it waits at most.
         let slowly socket pieces = do
-              is <- liftIO (readIORef slow)
-              when is (sleep (milliseconds 5))
-              transportSend (socketTransport socket) (if is then [B.take 125 (B.concat pieces)] else pieces)
+              begun <- liftIO (readIORef since')
+              t <- now
+              let slow = maybe False (\b -> since b t < milliseconds 400) begun
+              when slow (sleep (milliseconds 5))
+              transportSend (socketTransport socket) (if slow then [B.take 125 (B.concat pieces)] else pieces)
         lateWith slowly postHead [ReceivingBody, ReceivingAtPace] ["408"] $ \transport -> do
-          liftIO (writeIORef slow True)
+          now >>= liftIO . writeIORef since' . Just
           (_, answer) <-
             concurrently
               (transportSend transport [B.replicate 10_000 0x78] >> liftIO (writeIORef stopped True))

@@ -112,7 +112,7 @@ tests =
             strays <- newEmptyMVar
             let application request respond
                   | requestMethod request == "GET" = whereItRuns >>= respond . text
-                  | otherwise = timeout 10_000 (strictRequestBody request) >>= respond . text . maybe "gave up" (const "came")
+                  | otherwise = timeout 100_000 (strictRequestBody request) >>= respond . text . maybe "gave up" (const "came")
                 heard report = when ("thrown at a worker" `isInfixOf` report) (void (tryPutMVar strays ()))
                 quiet = setRuntime (\runtime -> runtime {Runtime.settingReport = heard}) (settings style)
             withApplicationSettings quiet (pure application) $ \port -> do
@@ -120,7 +120,7 @@ tests =
                 say c "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
                 begun <- case style of
                   OwnThread -> hearUntil c "gave up"
-                  -- It goes astray when the worker wakes: once a second for sure.
+                  -- It goes astray when the worker wakes, as it waits by then: once a second for sure.
                   _ -> "" <$ takeMVar strays
                 say c "0\r\n\r\n"
                 (begun <>) <$> hearAll c

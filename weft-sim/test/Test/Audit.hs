@@ -24,6 +24,13 @@ tests =
       testCase "an effect that sleeps for real is named with its thread" $ do
         told <- audited (good >> label "sleeper" >> liftIO (threadDelay 30_000))
         assertBool (show told) (any (\t -> "real time" `isInfixOf` t && "sleeper" `isInfixOf` t) told),
+      testCase "an effect that the machine holds up once is not" $ do
+        times <- newIORef (0 :: Int)
+        told <- audited . liftIO $ do
+          n <- atomicModifyIORef' times (\n -> (n + 1, n))
+          when (n == 0) (threadDelay 30_000)
+        told @?= []
+        readIORef times >>= (@?= 4),
       testCase "so is one in direct style" $ do
         told <- audited (Direct.direct (Direct.yield >> threadDelay 30_000))
         assertBool (show told) (any ("real time" `isInfixOf`) told),

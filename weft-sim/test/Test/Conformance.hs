@@ -47,6 +47,8 @@ produced name seed conditions =
         runWith
           (defaultSettings :: Settings)
             { settingWorkers = Just 1,
+              -- As in "Test.InWorld".
+              settingCarriers = 0,
               settingKernel = counting,
               settingReport = heardReport listener,
               settingUncaught = \_ _ e -> heardUncaught listener e

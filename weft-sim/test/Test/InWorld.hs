@@ -62,6 +62,8 @@ inWorld' conditions seed body = do
     runWith
       defaultSettings
         { settingWorkers = Just 1,
+          -- A worker that is taken over in the middle of an effect lets virtual time run on.
+          settingCarriers = 0,
           settingKernel = simKernel sim,
           settingReport = \_ -> pure (),
           settingUncaught = \_ _ e -> keep uncaught (show e)

@@ -218,7 +218,7 @@ cutTooLate = withFile $ \one -> withFile $ \other -> do
   gate <- newEmptyMVar
   result <- newEmptyMVar
   let kernel = systemKernel defaultSystemSettings {systemPool = defaultPoolSettings {poolMaxThreads = 1}}
-  runWith defaultSettings {settingWorkers = Just 1, settingKernel = kernel} $ do
+  runWith defaultSettings {settingWorkers = Just 1, settingKernel = kernel, settingCarriers = 0} $ do
     file <- File.openFile (Char8.pack one) File.ReadWrite
     fork_ (blocking (takeMVar gate))
     yield

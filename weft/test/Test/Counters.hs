@@ -132,11 +132,11 @@ takeovers :: Assertion
 takeovers = do
   box <- newEmptyMVar
   seen <- newEmptyMVar
-  (during, outside, later) <- runWith (settingsFor (Config Epoll 1)) $ do
+  (during, outside, later) <- runWith (takenOver (Config Epoll 1)) $ do
     look <- counterReader
     -- It reads while the worker is stuck, or while the thread is away.
     _ <- liftIO . Ghc.forkIO $ do
-      let wait = look >>= \c -> if (countedAway (total c), countedTakeovers (total c)) == (1, 1) then putMVar seen c else Ghc.yield >> wait
+      let wait = look >>= \c -> if countedAway (total c) == 1 && countedTakeovers (total c) >= 1 then putMVar seen c else Ghc.yield >> wait
       wait
     stuck <- spawn (liftIO (takeMVar box))
     yield
@@ -145,8 +145,9 @@ takeovers = do
     liftIO (putMVar box ())
     stuck
     (,,) during outside <$> counters
-  countedTakeovers (total during) @?= 1
-  countedAway (total during) @?= 1
+  -- More on a busy machine, of which the threads have come back.
+  assertBool (show during) (countedTakeovers (total during) >= 1)
+  assertBool (show during) (countedAway (total during) >= 1)
   assertBool (show during) (countersCarriers during >= 1)
   assertBool (show outside) (countersCarriers outside >= 1)
   countedAway (total later) @?= 0
@@ -154,6 +155,9 @@ takeovers = do
 wakeUps :: Assertion
 wakeUps = runningQuietly $ do
   look <- counterReader
+  -- With a timer the run never seems to be in a deadlock, of which its worker would be woken.
+  fork_ (sleep (seconds 1000))
+  yield
   before <- liftIO look
   suspend "somebody outside" $ \waiter -> void . Ghc.forkIO $ do
     let wait = look >>= \c -> unless (countedSleeps (total c) > countedSleeps (total before)) (Ghc.yield >> wait)

@@ -62,6 +62,10 @@ hasLine text parts =
     (Text.unpack ("no line with all of " <> Text.intercalate ", " parts <> " in\n" <> text))
     (any (\l -> all (`Text.isInfixOf` l) parts) (Text.lines text))
 
+-- | Dumps, until there is such a one.
+dumpUntil :: (Text -> Bool) -> Thread Text
+dumpUntil isIt = dumpThreads >>= \text -> if isIt text then pure text else yield >> dumpUntil isIt
+
 saysWhat :: Config -> IO ()
 saysWhat config = do
   text <- running config $ do
@@ -76,8 +80,8 @@ saysWhat config = do
     named "patient" (suspend "the moon" (\_ -> pure ()))
     named "asker" (suspendWith (Reason "a favour" (pure 1) ByThreads) (\_ -> pure (pure ())))
     named "busy" (forever yield)
-    replicateM_ 3 yield
-    text <- dumpThreads
+    -- Some may be on their way to another worker.
+    text <- dumpUntil ("8 threads: 1 ready, 7 waiting" `Text.isInfixOf`)
     liftIO (putMVar box ())
     writePipe w "x"
     closeSocket listener
@@ -91,7 +95,6 @@ saysWhat config = do
   hasLine text ["\"patient\"", "waiting for", "the moon"]
   hasLine text ["\"asker\"", "a favour", "held by thread 1"]
   hasLine text ["\"busy\"", "ready"]
-  hasLine text ["8 threads: 1 ready, 7 waiting"]
 
 namesPeers :: Config -> IO ()
 namesPeers = namesPeerOn "127.0.0.1"
@@ -125,7 +128,7 @@ saysReasons = do
   (from, to) <- Posix.createPipe
   let thunk = unsafePerformIO (readMVar box) :: ()
       {-# NOINLINE thunk #-}
-  text <- running (Config Epoll 1) $ do
+  text <- runningWith (takenOver (Config Epoll 1)) $ do
     named "variable" (liftIO (readMVar box))
     named "transaction" (liftIO (atomically (readTVar var >>= check)))
     named "foreign" (liftIO (void (allocaBytes 1 (\p -> Posix.fdReadBuf from p 1))))
@@ -134,10 +137,7 @@ saysReasons = do
     yield
     let everybody = ["\"variable\"", "\"transaction\"", "\"foreign\"", "\"evaluates\"", "\"waits for it\""] :: [Text]
         stuck line = any (`Text.isInfixOf` line) everybody && not ("ready" `Text.isInfixOf` line || "running" `Text.isInfixOf` line)
-        look = do
-          text <- dumpThreads
-          if length (filter stuck (Text.lines text)) == length everybody then pure text else yield >> look
-    text <- look
+    text <- dumpUntil ((== length everybody) . length . filter stuck . Text.lines)
     liftIO $ do
       putMVar box ()
       atomically (writeTVar var True)
@@ -168,12 +168,11 @@ agesKnown gaps = ioProperty $ do
 whileStuck :: Config -> IO ()
 whileStuck config = do
   box <- newEmptyMVar
-  text <- running config $ do
+  void . runningWith (takenOver config) $ do
     named "stuck" (liftIO (takeMVar box))
     yield
     sleep (milliseconds 1)
-    dumpThreads <* liftIO (putMVar box ())
-  hasLine text ["\"stuck\"", "blocked on an MVar of GHC's, for "]
+    dumpUntil (any (\l -> all (`Text.isInfixOf` l) ["\"stuck\"", "blocked on an MVar of GHC's, for "]) . Text.lines) <* liftIO (putMVar box ())
 
 -- | The worker that numbered it knows when it was born, not the one where it lives.
 agesAbroad :: IO ()

@@ -40,7 +40,7 @@ tests =
 withLooks :: (IO Int -> Thread ()) -> Assertion
 withLooks act = do
   before <- monitors
-  running (Config Epoll 1) $ do
+  runningWith (takenOver (Config Epoll 1)) $ do
     new <- liftIO ((\\ before) <$> monitors)
     case new of
       [thread] -> act (waitsOf thread)
@@ -67,7 +67,7 @@ seldom looks = untilPauses looks (replicateM_ 100 yield) 3 (> milliseconds 6)
 
 -- | Many that are not, where each thread computes for as long as it takes the monitor to look.
 often :: IO Int -> Thread ()
-often looks = seldom looks >> untilPauses looks (liftIO computing >> yield) 20 (< milliseconds 5)
+often looks = seldom looks >> untilPauses looks (liftIO computing >> yield) 3 (< milliseconds 5)
   where
     computing = looks >>= \n -> computingFrom n
     computingFrom n = looks >>= \n' -> when (n' == n) (computingFrom n)

@@ -154,7 +154,7 @@ allHeldPart :: IO ()
 allHeldPart = do
   hSetBuffering stdout NoBuffering
   box <- newEmptyMVar
-  runWith defaultSettings {settingWorkers = Just 1, settingCarriers = 3, settingGrace = milliseconds 300} $ do
+  runWith defaultSettings {settingWorkers = Just 1, settingCarriers = 3, settingGrace = seconds 2} $ do
     fork_ (sleep (minutes 60) `finally` liftIO (putStrLn "finalized"))
     yield
     replicateM_ 8 (forkWith defaultForkOptions {forkLabel = "the culprit"} (liftIO (readMVar box)))

@@ -59,6 +59,7 @@ starved c = do
       liftIO (Posix.setResourceLimit Posix.ResourceOpenFiles lowered)
       hoard <- liftIO takeAll
       server <- beside (replicateM 2 (fst <$> accept listener))
+      eventually "the operator to be told" ((> 0) <$> readIORef told)
       cpu <- liftIO cpuTime
       blocking (threadDelay 100_000)
       cpu' <- liftIO cpuTime

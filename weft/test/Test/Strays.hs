@@ -261,7 +261,7 @@ relieved config = do
               then atomicModifyIORef' targets (\ts -> (Set.delete target ts, ())) >> throwing left
               else throwing (left - 1)
       settings =
-        (settingsFor config)
+        (takenOver config)
           { settingReport = mapM_ note . thrownIn,
             settingUncaught = \_ _ e -> noted e
           }

@@ -9,8 +9,10 @@ module Test.Support
     configurations,
     describeConfig,
     settingsFor,
-    inTurn,
+    takenOver,
     running,
+    runningWith,
+    inOneOf,
     runningQuietly,
 
     -- * Waiting for each other
@@ -66,9 +68,17 @@ configurations = Config <$> [Epoll, Uring, Poll] <*> [1, 2]
 describeConfig :: Config -> String
 describeConfig (Config backend workers) = show backend <> ", " <> show workers <> (if workers == 1 then " worker" else " workers")
 
--- | Settings that drop all reports.
+-- | Settings that drop all reports. Where there is one worker its threads take turns, whatever happens: it is
+-- not taken over, as a busy machine has it happen to a thread that is in the middle of an effect, and which then
+-- goes on beside the others.
 settingsFor :: Config -> Settings
-settingsFor (Config backend workers) =
+settingsFor config@(Config _ workers)
+  | workers == 1 = (takenOver config) {settingCarriers = 0}
+  | otherwise = takenOver config
+
+-- | 'settingsFor', but for a worker that is held up another OS thread goes on, as programs have it.
+takenOver :: Config -> Settings
+takenOver (Config backend workers) =
   defaultSettings
     { settingWorkers = Just workers,
       settingKernel = systemKernel defaultSystemSettings {systemBackend = backend},
@@ -76,25 +86,27 @@ settingsFor (Config backend workers) =
       settingUncaught = \_ _ _ -> pure ()
     }
 
--- | 'settingsFor', but where there is one worker its threads take turns, whatever happens: it is
--- not taken over, as a busy machine has it happen to a thread that is in the middle of an
--- effect, and which then goes on beside the others.
-inTurn :: Config -> Settings
-inTurn config
-  | configWorkers config == 1 = (settingsFor config) {settingCarriers = 0}
-  | otherwise = settingsFor config
-
 -- | Run a thread; fail if an exception left a thread.
 running :: (HasCallStack) => Config -> Thread a -> IO a
-running config body = do
+running = runningWith . settingsFor
+
+-- | 'running' with these settings.
+runningWith :: (HasCallStack) => Settings -> Thread a -> IO a
+runningWith settings body = do
   uncaught <- newIORef []
-  a <- runWith (settingsFor config) {settingUncaught = \_ _ e -> atomicModifyIORef' uncaught (\es -> (show e : es, ()))} body
+  a <- runWith settings {settingUncaught = \_ _ e -> atomicModifyIORef' uncaught (\es -> (show e : es, ()))} body
   readIORef uncaught >>= (@?= [])
   pure a
 
--- | One worker and epoll, in turn, uncaught exceptions dropped.
+-- | Succeed with one of these times: the next, longer one is tried where a busy machine has let the last one pass.
+inOneOf :: [Duration] -> (Duration -> Assertion) -> Assertion
+inOneOf times act = case times of
+  time : longer@(_ : _) -> act time `Exception.catch` \(_ :: HUnitFailure) -> inOneOf longer act
+  _ -> mapM_ act times
+
+-- | One worker and epoll, uncaught exceptions dropped.
 runningQuietly :: Thread a -> IO a
-runningQuietly = runWith (inTurn (Config Epoll 1))
+runningQuietly = runWith (settingsFor (Config Epoll 1))
 
 -- | A connected pair of Unix-domain sockets.
 socketPair :: Thread (Socket, Socket)

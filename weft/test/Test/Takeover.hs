@@ -15,6 +15,7 @@ import Control.Concurrent.MVar
 import Control.Exception (evaluate)
 import Control.Monad
 import Data.IORef
+import Data.Maybe (isJust)
 import Foreign.C.Types (CInt (..), CSize (..))
 import Foreign.Marshal.Alloc (alloca)
 import Foreign.Ptr (Ptr)
@@ -54,7 +55,7 @@ tests =
     `seqGroup` carriers
     `seqGroup` testGroup
       "Code of the user, wherever it is"
-      [testCase name (runWith (settingsFor (Config Epoll 1)) (withLazy thread)) | (name, thread) <- userCode]
+      [testCase name (runWith (takenOver (Config Epoll 1)) (withLazy thread)) | (name, thread) <- userCode]
     `seqGroup` testGroup
       "Code of the user, in what reports an exception"
       [testCase "that blocks" uncaughtBlocks]
@@ -71,7 +72,7 @@ within n action = do
 blocksInVariable :: Config -> IO ()
 blocksInVariable config = do
   box <- newEmptyMVar
-  got <- running config $ do
+  got <- runningWith (takenOver config) $ do
     done <- spawn (liftIO (takeMVar box))
     yield
     replicateM_ 3 (sleep (milliseconds 1))
@@ -83,7 +84,7 @@ blocksInVariable config = do
 computes :: Config -> IO ()
 computes config = do
   turns <- newIORef (0 :: Int)
-  got <- running config $ do
+  got <- runningWith (takenOver config) $ do
     done <- spawn (liftIO (spin turns 0))
     yield
     replicateM_ 5 (sleep (milliseconds 1) >> liftIO (atomicModifyIORef' turns (\n -> (n + 1, ()))))
@@ -99,7 +100,7 @@ computes config = do
 inForeignCall :: Config -> IO ()
 inForeignCall config = do
   (from, to) <- Posix.createPipe
-  got <- running config $ do
+  got <- runningWith (takenOver config) $ do
     done <- spawn (liftIO (alloca (\p -> c_read (fd from) p 1)))
     yield
     replicateM_ 3 (sleep (milliseconds 1))
@@ -117,7 +118,7 @@ blackHole config = do
   box <- newEmptyMVar
   let thunk = unsafePerformIO (takeMVar box) :: Int
       {-# NOINLINE thunk #-}
-  got <- running config $ do
+  got <- runningWith (takenOver config) $ do
     first <- spawn (liftIO (evaluate thunk))
     second <- spawnOn (Just 1) (liftIO (evaluate thunk))
     yield
@@ -129,7 +130,7 @@ blackHole config = do
 servesMeanwhile :: Config -> IO ()
 servesMeanwhile config = do
   box <- newEmptyMVar
-  got <- running config $ do
+  got <- runningWith (takenOver config) $ do
     listener <- listenTcp (Just "127.0.0.1") "0" 16
     port <- boundPort listener
     fork_ . forever $ do
@@ -152,7 +153,7 @@ waitsSurvive :: Config -> IO ()
 waitsSurvive config = do
   box <- newEmptyMVar
   release <- newEmptyMVar
-  got <- running config $ do
+  got <- runningWith (takenOver config) $ do
     (a, b) <- socketPair
     (r, w) <- openPipe
     one <- spawn (receive a 10)
@@ -178,7 +179,7 @@ waitsSurvive config = do
 exceptionIsItsOwn :: Config -> IO ()
 exceptionIsItsOwn config = do
   box <- newEmptyMVar
-  got <- running config $ do
+  got <- runningWith (takenOver config) $ do
     stuck <- spawn (try (liftIO (takeMVar box >>= \() -> ioError (userError "mine"))))
     yield
     other <- spawn (try (sleep (milliseconds 1) >> pure "fine"))
@@ -193,7 +194,7 @@ cancelledAfterwards :: Config -> IO ()
 cancelledAfterwards config = do
   box <- newEmptyMVar
   reached <- newIORef False
-  got <- running config $ do
+  got <- runningWith (takenOver config) $ do
     who <- liftIO (newIORef Nothing)
     stuck <- spawn $ do
       me <- myThreadId
@@ -202,6 +203,7 @@ cancelledAfterwards config = do
       pure (outcome :: Either Cancelled ())
     yield
     sleep (milliseconds 1)
+    eventually "it to have begun" (isJust <$> readIORef who)
     liftIO (readIORef who) >>= mapM_ cancel
     sleep (milliseconds 1)
     liftIO (putMVar box ())
@@ -257,7 +259,7 @@ uncaughtBlocks :: IO ()
 uncaughtBlocks = do
   box <- newEmptyMVar
   heard <- newEmptyMVar
-  runWith (settingsFor (Config Epoll 1)) {settingUncaught = \_ _ e -> takeMVar box >> putMVar heard (show e)} $ do
+  runWith (takenOver (Config Epoll 1)) {settingUncaught = \_ _ e -> takeMVar box >> putMVar heard (show e)} $ do
     fork_ (throwM (userError "x"))
     yield
     sleep (milliseconds 1)

@@ -170,14 +170,15 @@ everyDispatch = do
 takeover :: Assertion
 takeover = do
   box <- newEmptyMVar
-  (_, events) <- timelineOf (settingsFor (Config Epoll 1)) $ do
+  (_, events) <- timelineOf (takenOver (Config Epoll 1)) $ do
     stuck <- spawn (label "stuck" >> liftIO (takeMVar box))
     yield
     sleep (milliseconds 1)
     liftIO (putMVar box ())
     stuck
   rules events
-  [KeyMap.lookup "args" e >>= from | e <- events, name e == "takeover"] @?= [Just "stuck"]
+  -- A busy machine may have it happen to the other, too.
+  ["stuck" | e <- events, name e == "takeover", Just "stuck" <- [KeyMap.lookup "args" e >>= from]] @?= ["stuck" :: Text.Text]
   -- Before it lost the worker and after it came back.
   assertBool "its turns" (length (filter ((== "stuck") . name) events) >= 2)
   where

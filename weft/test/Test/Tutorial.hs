@@ -242,11 +242,11 @@ signalled c session = running c . withSignals [sigTERM] $ \signals -> do
       either (\(_ :: IOError) -> pure ()) (\_ -> liftIO (assertFailure "it still accepts")) refused
 
 limited :: Config -> Session -> Assertion
-limited c session = running c . withSocket cramped $ \listener -> do
+limited c session = inOneOf (milliseconds <$> [20, 200, 2000]) $ \grace -> running c . withSocket cramped $ \listener -> do
   stop <- Event.newEvent
   room <- newRoom
   address <- localAddress listener
-  ended <- spawn (serveRoom (Event.wait stop) (milliseconds 20) listener room (session room))
+  ended <- spawn (serveRoom (Event.wait stop) grace listener room (session room))
   entering address "alice" $ \alice _ -> do
     -- Alice does not read: her session waits to send. Fewer lines than throw her out.
     replicateM_ 60 (say alice (Char8.replicate 900 'x'))

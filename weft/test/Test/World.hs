@@ -33,7 +33,7 @@ realWorld config =
       worldFirstCome = True,
       worldRun = \listener ->
         runWith
-          (inTurn config)
+          (settingsFor config)
             { settingReport = heardReport listener,
               settingUncaught = \_ _ e -> heardUncaught listener e
             },

@@ -48,9 +48,9 @@ where
 import Control.Exception (SomeException, mask, try)
 import Weft.ConcLib.Internal.Chan
 import Weft.ConcLib.Internal.Events
-import Weft.ConcLib.Internal.MVar
+import Weft.ConcLib.Internal.MVar hiding (waitersForMVar)
 import Weft.ConcLib.Internal.Outside
-import Weft.ConcLib.Internal.Semaphore
+import Weft.ConcLib.Internal.Semaphore hiding (waitersForQSemN)
 import Weft.ConcLib.Internal.Threads
 
 -- | Fork a thread, and call a function with what becomes of it, masked.

@@ -45,8 +45,8 @@ import Control.Monad (void)
 import GHC.IO (unsafeUnmask)
 import Weft.ConcLib.Internal.Chan
 import Weft.ConcLib.Internal.Events
-import Weft.ConcLib.Internal.MVar
-import Weft.ConcLib.Internal.Semaphore
+import Weft.ConcLib.Internal.MVar hiding (waitersForMVar)
+import Weft.ConcLib.Internal.Semaphore hiding (waitersForQSemN)
 import Weft.Substrate
 
 -- | Run an action as a thread of this library. Ends when it does; other threads go on.

@@ -123,7 +123,8 @@ traversals world =
       r <- try (forConcurrentlyN_ 4 [1 ..] (\i -> bump >> yield >> when (i == (1000 :: Int)) (throwM (ErrorCall "enough"))))
       r `is` Left (ErrorCall "enough")
       n <- count
-      liftIO (assertBool (show n) (n >= 1000 && n < 1100)),
+      -- One that is held up before it throws lets the others of another worker go on.
+      liftIO (assertBool (show n) (n >= 1000 && (n < 1100 || anyOrder world))),
     testCase "a failure cancels the rest, and is raised as it was" . running world $ do
       r <- try (forConcurrently_ [1 .. 50 :: Int] (\i -> if i == 25 then throwM (ErrorCall "25") else block))
       r `is` (Left (ErrorCall "25") :: Either ErrorCall ())

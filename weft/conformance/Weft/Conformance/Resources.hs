@@ -49,6 +49,7 @@ starved world = keepingDescriptors world $ do
     forM_ clients (`connect` address)
     server <- without world $ \giveBack -> do
       server <- beside world (replicateM 2 (fst <$> accept listener))
+      eventually "the operator to be told" ((> 0) <$> readIORef told)
       sleep (milliseconds 100)
       liftIO (readIORef told) >>= (`is` 1)
       server <$ giveBack

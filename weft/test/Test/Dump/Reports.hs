@@ -22,6 +22,7 @@ import Test.Tasty
 import Test.Tasty.HUnit
 import Weft
 import Weft.Barrier
+import Weft.Conformance.Waiting (hasEnded, waitsOrEnded)
 import Weft.Buffer
 import Weft.Channel qualified as Channel
 import Weft.Internal.Core.SystemCall (Ends (..), Reason (..), SystemCall (ReceiveStanding))
@@ -72,8 +73,9 @@ reportsStall = do
     yield
     eventually "a report" (not . null <$> soFar)
     liftIO (putMVar box ())
-  case said of
-    [line] -> assertBool line ("culprit" `isInfixOf` line && "more than 10 ms" `isInfixOf` line)
+  -- A busy machine holds up others, too.
+  case filter ("culprit" `isInfixOf`) said of
+    [line] -> assertBool line ("more than 10 ms" `isInfixOf` line)
     _ -> assertFailure (show said)
 
 noStall :: IO ()
@@ -123,12 +125,13 @@ otherStall = do
 reportsCycle :: IO ()
 reportsCycle = do
   (_, said) <- reporting id $ \soFar -> do
-    numbers <- liftIO newEmptyMVar
+    numbers <- liftIO (newIORef [])
+    arrived <- newBarrier 2
     forM_ ["left", "right"] $ \name -> named name $ do
       me <- myThreadId
-      liftIO (modifyMVarOr numbers (Trace.threadNumber me))
-      yield
-      both <- liftIO (readMVar numbers)
+      liftIO (atomicModifyIORef' numbers (\ns -> (Trace.threadNumber me : ns, ())))
+      _ <- arrive arrived
+      both <- liftIO (readIORef numbers)
       let other = sum both - Trace.threadNumber me
       suspendWith (Reason ("the fork of " <> show other) (pure other) ByThreads) (\_ -> pure (pure ()))
     -- The main thread waits for them, too.
@@ -137,8 +140,6 @@ reportsCycle = do
   case filter ("cycle: " `isInfixOf`) said of
     [line] -> assertBool line (all (`isInfixOf` line) ["\"left\"", "\"right\"", "the fork of", "held by thread"])
     _ -> assertFailure (show said)
-  where
-    modifyMVarOr box n = tryTakeMVar box >>= putMVar box . maybe [n] (<> [n])
 
 -- | Wait as for a thread of the run, and end when a cycle was reported: a GHC thread looks
 -- for the report and wakes us.
@@ -173,8 +174,8 @@ reportsEnded :: IO ()
 reportsEnded = do
   (outcome, said) <- reporting (\s -> s {settingDeadlock = RaiseDeadlock}) $ \_ -> do
     m <- newMutexNamed "left locked"
-    _ <- fork (lock m)
-    yield
+    other <- fork (lock m)
+    eventually "its end" (hasEnded other)
     lock m
   either (const (pure ())) (\() -> assertFailure "it was locked") outcome
   assertBool (show said) (any ("the only thread waits" `isInfixOf`) said)
@@ -205,7 +206,7 @@ noDeadlockOutside = do
 
 countsOutside :: IO ()
 countsOutside = do
-  (_, said) <- reporting (\s -> s {settingGrace = milliseconds 300}) . const . withRunner $ \runner -> do
+  (_, said) <- reporting (\s -> s {settingGrace = seconds 60}) . const . withRunner $ \runner -> do
     fork_ (sleep (seconds 1000))
     replicateM_ 5 (blocking (runThread runner (pure ())))
   said @?= []
@@ -227,7 +228,8 @@ noDeadlock = forM_ [0 .. 4 :: Int] $ \which -> do
   box <- newEmptyMVar
   stuck <- running (Config Epoll 2) $ do
     (a, b) <- socketPair
-    fork_ (suspendWith (Reason "a friend" (pure 0) ByThreads) (\_ -> pure (pure ())))
+    waiting <- fork (suspendWith (Reason "a friend" (pure 0) ByThreads) (\_ -> pure (pure ())))
+    eventually "it to wait" (waitsOrEnded waiting)
     case which of
       0 -> pure ()
       1 -> fork_ (sleep (seconds 1000))

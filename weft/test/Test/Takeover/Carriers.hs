@@ -50,7 +50,7 @@ slowStart = do
     stuck
   got @?= 'x'
   where
-    settings = settingsFor (Config Epoll 1)
+    settings = takenOver (Config Epoll 1)
     slow kernel = kernel {openKernel = fmap late . openKernel kernel}
     late opened = opened {startKernel = \host -> threadDelay 100_000 >> startKernel opened host}
 
@@ -58,7 +58,7 @@ slowStart = do
 blockedGrow :: Config -> Int -> IO ()
 blockedGrow config n = do
   box <- newEmptyMVar
-  got <- timeout 60_000_000 . running config $ do
+  got <- timeout 60_000_000 . runningWith (takenOver config) $ do
     waits <- replicateM n (spawn (liftIO (readMVar box)))
     yield
     reader <- counterReader
@@ -77,7 +77,7 @@ limitIsReported = do
   let note text = atomicModifyIORef' said (\texts -> (text : texts, ())) >> putMVar told ()
   ended <- newEmptyMVar
   void . forkIO $ do
-    got <- timeout 60_000_000 . runWith (settingsFor (Config Epoll 1)) {settingCarriers = 5, settingReport = note} $ do
+    got <- timeout 60_000_000 . runWith (takenOver (Config Epoll 1)) {settingCarriers = 5, settingReport = note} $ do
       waits <- replicateM 8 (spawn (label "holder" >> liftIO (readMVar box)))
       sequence_ waits
     putMVar ended got
@@ -112,7 +112,7 @@ carriersAreBounded = do
     pure (before, n)
   assertBool (show (before, most) <> ": at most 8 more, as set, and GHC's own") (most <= before + 8 + spares)
   where
-    settings = (settingsFor (Config Epoll 2)) {settingCarriers = 8}
+    settings = (takenOver (Config Epoll 2)) {settingCarriers = 8}
     spares = 2
 
 osThreads :: IO Int
@@ -121,7 +121,7 @@ osThreads = length <$> listDirectory "/proc/self/task"
 endsWhileComputing :: IO ()
 endsWhileComputing = do
   stop <- newIORef False
-  got <- runWith (settingsFor (Config Epoll 1)) {settingGrace = milliseconds 1} $ do
+  got <- runWith (takenOver (Config Epoll 1)) {settingGrace = milliseconds 1} $ do
     fork_ (liftIO (goOn stop 0))
     yield
     sleep (milliseconds 1)
@@ -139,7 +139,7 @@ endsWhileComputing = do
 endsAtTheLimit :: IO ()
 endsAtTheLimit = do
   box <- newEmptyMVar
-  got <- timeout 100_000 . runWith (settingsFor (Config Epoll 1)) {settingCarriers = 0, settingGrace = milliseconds 1} . liftIO $ takeMVar box
+  got <- timeout 100_000 . runWith (takenOver (Config Epoll 1)) {settingCarriers = 0, settingGrace = milliseconds 1} . liftIO $ takeMVar box
   got @?= (Nothing :: Maybe ())
   putMVar box ()
 
@@ -148,7 +148,7 @@ endsAtTheLimit = do
 severalAtTheLimit :: IO ()
 severalAtTheLimit = do
   box <- newEmptyMVar
-  got <- timeout 60_000_000 . runWith (settingsFor (Config Epoll 1)) {settingCarriers = 0, settingGrace = milliseconds 1} $ do
+  got <- timeout 60_000_000 . runWith (takenOver (Config Epoll 1)) {settingCarriers = 0, settingGrace = milliseconds 1} $ do
     replicateM_ 5 (fork_ (liftIO (readMVar box)))
     pure 'x'
   putMVar box ()
@@ -161,20 +161,20 @@ runIsForgotten = do
     box <- newEmptyMVar
     held <- newIORef ()
     weak <- mkWeakIORef held (pure ())
-    let settings = (settingsFor (Config Epoll 1)) {settingReport = \_ -> readIORef held, settingGrace = milliseconds 1}
+    let settings = (takenOver (Config Epoll 1)) {settingReport = \_ -> readIORef held, settingGrace = milliseconds 1}
     runWith settings $ do
       -- The first of them stays on the first carrier, which is no C thread's.
       replicateM_ 3 (fork_ (liftIO (readMVar box)))
       sleep (milliseconds 1)
     putMVar box ()
     pure weak
-  runWith (settingsFor (Config Epoll 1)) . eventually "all to be collected" $ do
+  runWith (takenOver (Config Epoll 1)) . eventually "all to be collected" $ do
     performMajorGC
     all (== Nothing) <$> mapM (fmap void . deRefWeak) runs
 
 blockedIndefinitely :: IO ()
 blockedIndefinitely = do
-  got <- runWith (settingsFor (Config Epoll 1)) $ do
+  got <- runWith (takenOver (Config Epoll 1)) $ do
     collector <- spawn (forever (liftIO performMajorGC >> sleep (milliseconds 1)))
     outcome <- try . liftIO $ newEmptyMVar >>= takeMVar
     outcome <$ pure collector

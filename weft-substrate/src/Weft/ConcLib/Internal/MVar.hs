@@ -24,6 +24,7 @@ module Weft.ConcLib.Internal.MVar
     modifyMVar,
     modifyMVarMasked_,
     modifyMVarMasked,
+    waitersForMVar,
   )
 where
 
@@ -175,3 +176,10 @@ modifyMVarMasked m act = mask_ $ do
   a <- takeMVar m
   (new, b) <- act a `onException` putMVar m a
   b <$ putMVar m new
+
+-- | How many threads wait for it, for tests; one that was interrupted may still count.
+waitersForMVar :: MVar a -> IO Int
+waitersForMVar (MVar v) =
+  atomicPTM (readPVar v) >>= \case
+    Full _ putters -> pure (length (toList putters))
+    Empty takers readers -> pure (length (toList takers) + length (toList readers))

@@ -13,6 +13,7 @@ module Weft.ConcLib.Internal.Semaphore
     newQSemN,
     waitQSemN,
     signalQSemN,
+    waitersForQSemN,
   )
 where
 
@@ -81,3 +82,7 @@ serve there waiting =
         True
           | n <= there -> give w () >> serve (there - n) rest
           | otherwise -> pure (Quantity there waiting)
+
+-- | How many threads wait for a part, for tests; one that was interrupted may still count.
+waitersForQSemN :: QSemN -> IO Int
+waitersForQSemN (QSemN v) = (\(Quantity _ waiting) -> length (toList waiting)) <$> atomicPTM (readPVar v)

@@ -3,12 +3,13 @@
 
 -- | The record of a step, and of the end of a run: its line in the timeline, what the detector of
 -- races is told, what an effect did outside of the simulation, and the threads that are left.
-module Weft.Sim.Internal.Driver.Recording (record, finishRecord, moment, observe, audited, stuckThreads) where
+module Weft.Sim.Internal.Driver.Recording (record, finishRecord, moment, observe, audited, tookRealTime, stuckThreads) where
 
 import Control.Exception (IOException, try)
 import Control.Monad (forM_, unless, when)
 import Data.Foldable (for_, toList)
 import Data.IORef
+import Data.Int (Int64)
 import Data.List (intercalate, isSuffixOf, sortOn, (\\))
 import Data.Maybe (fromMaybe)
 import System.Directory (getSymbolicLinkTarget, listDirectory)
@@ -81,12 +82,18 @@ audited tell step = do
   end <- monotonicNow
   left <- openDescriptors
   let milliseconds = (end - begin) `div` 1_000_000
-  when (milliseconds >= tolerated) . tell $
-    "an effect took " <> show milliseconds <> " ms of real time: it sleeps, waits or computes, which no simulated clock shows"
+  when (milliseconds >= tolerated) (tell tookRealTime)
   let new = left \\ before
   unless (null new) . tell $ "an effect opened descriptors of the operating system: " <> unwords [n <> " (" <> to <> ")" | (n, to) <- new]
-  where
-    tolerated = 20
+
+-- | In milliseconds.
+tolerated :: Int64
+tolerated = 20
+
+-- | The warning of an effect that took longer; the same one in each run.
+tookRealTime :: String
+tookRealTime =
+  "an effect took " <> show tolerated <> " ms of real time, or more: it sleeps, waits or computes, which no simulated clock shows"
 
 -- | The open descriptors and what they are, without that of this listing. Empty where the system
 -- does not tell.
