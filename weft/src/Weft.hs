@@ -146,22 +146,18 @@ defaultSettings = Runtime.defaultSettings (systemKernel defaultSystemSettings)
 -- child
 fork :: Thread () -> Thread ThreadId
 fork = forkWith defaultForkOptions
-{-# INLINE fork #-}
 
 -- | 'fork' an anonymous thread, lighter by 64 bytes. It has a number once it is asked, or waits for another.
 fork_ :: Thread () -> Thread ()
 fork_ child = Thread (\k -> Fork Nothing (\_ -> toTrace child) (\_ -> k ()))
-{-# INLINE fork_ #-}
 
 -- | Start a thread with a label, a priority, or on a certain worker.
 forkWith :: ForkOptions -> Thread () -> Thread ThreadId
 forkWith options child = Thread (evaluatedOptions options . Fork (Just options) (\_ -> toTrace child))
-{-# INLINE forkWith #-}
 
 -- | Let every other ready thread run (under the policy 'Weft.Policy.fifo').
 yield :: Thread ()
 yield = Thread Yield
-{-# INLINE yield #-}
 
 -- | End this thread now, after its finalizers. In the main thread: end the run, which raises.
 exit :: Thread a

@@ -26,7 +26,6 @@ attempts = call KernelAttempts
 -- | How many bytes the socket has taken: none, if it would have to wait, was closed, or has failed.
 trySend :: Attempts -> Socket -> ByteString -> IO Int
 trySend tries !socket !bytes = max 0 <$> attemptSend tries socket NothingMore bytes
-{-# INLINE trySend #-}
 
 -- | 'trySend' for bytes that more bytes follow at once: both leave in one packet.
 trySendMore :: Attempts -> Socket -> ByteString -> IO Int
@@ -37,7 +36,6 @@ trySendMore tries socket bytes = max 0 <$> attemptSend tries socket MoreFollows 
 -- in memory or is longer than 256 KiB. The caller owns the file and does not close it meanwhile.
 trySendFile :: Attempts -> Socket -> ByteString -> File -> Int64 -> Int -> IO Int
 trySendFile tries socket before file offset size = max 0 <$> attemptSendFile tries socket before file offset size
-{-# INLINE trySendFile #-}
 
 -- | Receive at most the given number of bytes into a buffer from an offset: how many have come, 0 at the
 -- end of the stream; 'Nothing' if it would have to wait. Raises an 'IOError' where the socket

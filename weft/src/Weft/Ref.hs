@@ -106,12 +106,10 @@ atomicWriteRef ref@(Ref var _ _) a = modifying callStack ref (atomicModifyIORef'
 -- | An access that evaluates nothing, done on the worker like any operation.
 atOnce :: CallStack -> AccessKind -> Ref a -> IO b -> Thread b
 atOnce stack kind ref io = immediate (sight stack kind ref) (const io)
-{-# INLINE atOnce #-}
 
 -- | An access that evaluates what the user gave: user code.
 modifying :: CallStack -> Ref a -> IO b -> Thread b
 modifying stack ref = effectSeen (sight stack Modifies ref)
-{-# INLINE modifying #-}
 
 sight :: CallStack -> AccessKind -> Ref a -> Sight b
 sight stack kind (Ref _ number name) = Accesses (AccessTo number name kind) stack

@@ -53,4 +53,3 @@ types = M.union ours Mime.defaultMimeMap
           ("yaml", "application/yaml"),
           ("yml", "application/yaml")
         ]
-{-# NOINLINE types #-}

@@ -89,7 +89,6 @@ swapWord home word old new
       found <- readPrimVar word
       if found == old then found <$ writePrimVar word new else pure found
   | otherwise = casInt word old new
-{-# INLINE swapWord #-}
 
 -- | Apply a cheap function; retry if another worker was faster.
 change :: Home -> MutVar RealWorld a -> (a -> IO a) -> IO ()

@@ -160,7 +160,6 @@ interruptibleAgain (Tcb (Identity _ status) _) waiting = readCell status $ \foun
       Ended -> pure False
       Unnumbered -> pure True
       _ -> True <$ writeCell status waiting
-{-# INLINE interruptibleAgain #-}
 
 -- | Take the exception that is on its way to this thread, whatever the thread's masking state.
 takeInterruption :: Tcb -> IO (Maybe SomeException)
@@ -230,7 +229,6 @@ unhindered status = readCell status $ \case
   Ended -> pure False
   Unnumbered -> pure False
   _ -> pure True
-{-# INLINE unhindered #-}
 
 cancelledNow :: Tcb -> IO (Maybe SomeException)
 cancelledNow tcb

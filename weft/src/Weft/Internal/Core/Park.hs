@@ -107,7 +107,6 @@ waitDecided home anyone blockedOn o k leave = do
   waiter <- takePlace home tcb blockedOn o k
   takeBack <- leave waiter
   untilCancelledBy tcb (takeBack >>= \taken -> when taken (withdraw tcb waiter (pure ())))
-{-# INLINE waitDecided #-}
 
 -- | Enter a thread with a number among the parked ones. Apart: its caller's stack holds little in between.
 takePlace :: Home -> Tcb -> BlockedOn -> o -> (a -> Trace) -> IO (ParkedThread o a)
@@ -136,7 +135,6 @@ isOccupied = \case
 -- | Say what to do with the waiter when the wait is cancelled.
 untilForgotten :: Home -> Tcb -> ParkedThread o a -> (Home -> IO ()) -> IO (Tried a)
 untilForgotten home tcb waiter forget = untilCancelledBy tcb (forgotten home tcb waiter forget)
-{-# OPAQUE untilForgotten #-}
 
 untilCancelled :: Tcb -> ParkedThread o a -> IO () -> IO (Tried a)
 untilCancelled tcb waiter takeBack = untilCancelledBy tcb (withdraw tcb waiter takeBack)
@@ -187,7 +185,6 @@ claim here (ParkedThread place) = lookCell place $ \seen -> \case
     pure (if won then Claimed home tcb k else WaitOver)
   OneOf _ whole use -> claimWhole here whole use
   _ -> pure WaitOver
-{-# INLINE claim #-}
 
 -- | 'claim' of a place that any OS thread may answer, on its own home.
 claimAtomically :: ParkedThread o a -> IO (Claimed a)
@@ -234,7 +231,6 @@ answer here waiter@(ParkedThread place) a
       claim here waiter >>= \case
         WaitOver -> pure False
         claimed@(Claimed _ _ k) -> True <$ letGo here claimed (oneShot (\_ -> k a))
-{-# OPAQUE answer #-}
 
 refuse :: Home -> ParkedThread o a -> SomeException -> IO Bool
 refuse here waiter@(ParkedThread place) e =
@@ -244,7 +240,6 @@ refuse here waiter@(ParkedThread place) e =
       claim here waiter >>= \case
         WaitOver -> pure False
         claimed -> True <$ letGo here claimed (oneShot (\_ -> Throw e))
-{-# OPAQUE refuse #-}
 
 -- | For places that any OS thread may answer: the thread continues as the answer says.
 resumed :: Resume -> Trace

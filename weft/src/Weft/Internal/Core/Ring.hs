@@ -138,7 +138,6 @@ popRing ring@(ReadyRing ints chunks) empty found = do
       writePrimArray ints taken (number + 1)
       when (slot == linkSlot - 2) (advance ring chunk)
       found tcb (unsafeCoerce resume)
-{-# INLINE popRing #-}
 
 -- | The head chunk is empty: go on with the next.
 advance :: ReadyRing -> RingChunk -> IO ()

@@ -127,7 +127,6 @@ sliced s dispatches begin = do
     overflown e = case fromException e of
       Just StackOverflow -> True
       _ -> False
-{-# INLINE sliced #-}
 
 -- | A thread whose call has failed goes on in another slice, which has less fuel for the next exception.
 pausing :: Scheduler -> Scheduler
@@ -219,7 +218,6 @@ step !s = run
     looking :: (Cell Status -> IO Bool) -> Tcb -> Behaviour p a -> p -> (a -> Trace) -> Int -> IO () -> IO ()
     looking free tcb operation p k fuel usual =
       ifM (free (identityStatus (tcbIdentity tcb))) usual (performCondemned s tcb operation p k fuel)
-    {-# INLINE looking #-}
 
     -- A cancelled thread stops at its next system call.
     unlessCancelled tcb fuel act =
@@ -246,7 +244,6 @@ catches !s (Tcb identity st) body handler !fuel =
 -- | Go on with a changed control block. Inlined: the trace is the user's code, and is evaluated last.
 goesOnAs :: Scheduler -> Tcb -> Trace -> Int -> IO ()
 goesOnAs s !tcb trace fuel = become (schedulerHere s) tcb >> enterUser (lineOf s) >> step s tcb trace (fuel - 1)
-{-# INLINE goesOnAs #-}
 
 ended :: Scheduler -> Tcb -> IO ()
 ended !s !tcb = do

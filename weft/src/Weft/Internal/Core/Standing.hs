@@ -136,7 +136,6 @@ takeIn i n = do
   offset <- intakeOffset i
   when (intakeStays i) $ writeByteArray (intakeBytes i) 0 (offset + n)
   pure (Arrival offset n)
-{-# INLINE takeIn #-}
 
 -- | Since when the thread waits, by the clock of its home. For kernels.
 intakeSince :: Intake -> IO Int
@@ -178,7 +177,6 @@ waitAgain (Place bytes idle key) address room = do
       writeByteArray bytes 4 room
       pure True
     else pure False
-{-# INLINE waitAgain #-}
 
 -- | Is it the same thread in the same state? (2) of Note [Standing receives].
 sameThread :: Tcb -> Tcb -> Bool

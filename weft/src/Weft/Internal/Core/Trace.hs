@@ -68,13 +68,11 @@ newtype Thread a = Thread {unThread :: (a -> Trace) -> Trace}
 
 instance Functor Thread where
   fmap f (Thread m) = Thread (\k -> m (oneShot (\a -> k (f a))))
-  {-# INLINE fmap #-}
 
 instance Applicative Thread where
   pure a = Thread (\k -> k a)
   {-# INLINE pure #-}
   Thread mf <*> Thread ma = Thread (\k -> mf (oneShot (\f -> ma (oneShot (\a -> k (f a))))))
-  {-# INLINE (<*>) #-}
   Thread ma *> Thread mb = Thread (\k -> ma (oneShot (\_ -> mb k)))
   {-# INLINE (*>) #-}
   Thread ma <* Thread mb = Thread (\k -> ma (oneShot (\a -> mb (oneShot (\_ -> k a)))))

@@ -121,14 +121,12 @@ readinessOf = \case
   0 -> Blocked
   1 -> Ready
   _ -> Hangup
-{-# INLINE readinessOf #-}
 
 readinessByte :: Readiness -> Word8
 readinessByte = \case
   Blocked -> 0
   Ready -> 1
   Hangup -> 2
-{-# INLINE readinessByte #-}
 
 -- | How a descriptor is registered with the poller.
 data PollerState
@@ -144,7 +142,6 @@ slotSerial s = readByteArray (slotBytes s) 0
 -- | Is there a descriptor? If not, a serial other than 0 is that of the last one, which is gone for good.
 isOccupied :: Slot w -> IO Bool
 isOccupied s = (/= 0) <$> byteAt s 4
-{-# INLINE isOccupied #-}
 
 -- | Is the descriptor with this serial there?
 holds :: Slot w -> Word32 -> IO Bool

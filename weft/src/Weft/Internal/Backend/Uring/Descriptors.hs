@@ -127,7 +127,6 @@ setFlag :: Flag -> Bool -> Descriptors -> Descriptor -> IO ()
 setFlag f on ds d = entry ds d $ \m base -> do
   x <- readByteArray m (base + oFlags)
   writeByteArray m (base + oFlags) ((if on then setBit else clearBit) (x :: Word32) (fromEnum f))
-{-# INLINE setFlag #-}
 
 -- | The next to have the number finds a fresh entry.
 clear :: Descriptors -> Descriptor -> IO ()

@@ -124,13 +124,11 @@ adopt r = with r c_adopt
 
 with :: Ring -> (Ptr RawRing -> IO a) -> IO a
 with (Ring p) = unsafeWithForeignPtr p
-{-# INLINE with #-}
 
 -- | Hand over what was queued, and collect: how many events there are, at most 'eventsAtOnce', or a
 -- negated errno.
 turn :: Ring -> IO Int
 turn r = fromIntegral <$> with r c_turn
-{-# INLINE turn #-}
 
 -- | As 'turn', but block for at most this many nanoseconds (negative: for ever) when nothing has completed.
 wait :: Ring -> Int64 -> IO Int
@@ -165,7 +163,6 @@ event r i act = do
     3 -> Seen (operationKey about) result flags
     5 -> Swept (fromIntegral (about `shiftR` 3)) result
     _ -> Missed (operationKey about)
-{-# INLINE event #-}
 
 -- | Of what a watch has seen: does the watch go on? Has the stream ended, failed, or urgent data in it?
 goesOn, ends :: Word32 -> Bool
@@ -192,14 +189,12 @@ type Submission = Ring -> SlotKey -> IO Bool
 -- submissions that C makes).
 operationData :: SlotKey -> Word64
 operationData (SlotKey k) = fromIntegral k `shiftL` 3
-{-# INLINE operationData #-}
 
 watchData :: SlotKey -> Word64
 watchData key = operationData key .|. 3
 
 operationKey :: Word64 -> SlotKey
 operationKey w = SlotKey (fromIntegral (w `shiftR` 3))
-{-# INLINE operationKey #-}
 
 queue :: (Ptr RawRing -> IO CInt) -> Ring -> IO Bool
 queue f r = (/= 0) <$> with r f

@@ -94,7 +94,6 @@ isWaiting :: SlotKey -> Pending w -> IO Bool
 isWaiting key p = case stage p of
   Watching w -> waitsFor w key
   _ -> pure True
-{-# INLINE isWaiting #-}
 
 -- | Is the operation wanted, and are its descriptors to stay open?
 presentCancelState :: Uring w -> Pending w -> IO CancelState
@@ -103,7 +102,6 @@ presentCancelState u p = case cancelState p of
   Wanted -> do
     unwanted <- readIORef (isStopped u) ||^ withDescriptors (operation p) (pure False) (isShut u)
     pure (if unwanted then Cancelled else Wanted)
-{-# INLINE presentCancelState #-}
 
 -- | Queue a submission, in the backlog if there is one or must be one.
 queue :: Uring w -> Queued -> IO Bool -> IO ()
@@ -111,7 +109,6 @@ queue u q push =
   readIORef (backlog u) >>= \case
     Empty -> unlessM push $ writeIORef (backlog u) (Empty |> q)
     waiting -> writeIORef (backlog u) (waiting |> q)
-{-# INLINE queue #-}
 
 -- Note [Closing a descriptor]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~~
@@ -188,8 +185,6 @@ retainAll u op = withDescriptors op (pure ()) $ \d file -> do
   for_ file $ \f -> do
     Descriptors.retain (descriptors u) f
     Descriptors.setFlag Descriptors.Source True (descriptors u) f
-{-# INLINE retainAll #-}
 
 releaseOne :: Uring w -> Descriptor -> IO ()
 releaseOne u d = whenM (Descriptors.release (descriptors u) d) (runForget u d)
-{-# INLINE releaseOne #-}

@@ -90,7 +90,6 @@ setByte = writeByteArray . watchBytes
 
 readNews :: Watch -> IO Readiness
 readNews w = readinessOf <$> byteAt w 0
-{-# INLINE readNews #-}
 
 writeNews :: Watch -> Readiness -> IO ()
 writeNews w = setByte w 0 . readinessByte
@@ -133,7 +132,6 @@ noteRead w room r = do
   setByte w 41 0
   news <- readNews w
   if r > 0 && r < room && news /= Hangup then writeNews w Blocked else tell w Ready
-{-# INLINE noteRead #-}
 
 -- | What waits on a watched descriptor, and where its bytes go.
 data Waiting = NotWaiting | Waiting !SlotKey !(Ptr Word8) !Int
@@ -147,7 +145,6 @@ waiting w =
       address <- readByteArray (watchBytes w) 3
       room <- readByteArray (watchBytes w) 4
       pure (Waiting (SlotKey key) (intPtrToPtr (IntPtr address)) room)
-{-# INLINE waiting #-}
 
 keyOf :: Watch -> IO Int
 keyOf w = readByteArray (watchBytes w) 2
@@ -168,7 +165,6 @@ park w (SlotKey k) address room = do
 
 stopWaiting :: Watch -> IO ()
 stopWaiting w = setByte w 6 0
-{-# INLINE stopWaiting #-}
 
 -- | Have what waits stay when it has its bytes, so that it can wait again in this place.
 keepPlace :: Watch -> IO Place
@@ -181,7 +177,6 @@ occupant :: Watch -> IO (Maybe SlotKey)
 occupant w = do
   kept <- byteAt w 40
   if kept == 0 then pure Nothing else Just . SlotKey <$> keyOf w
-{-# INLINE occupant #-}
 
 -- | What waits or stays there leaves.
 leavePlace :: Watch -> IO ()

@@ -117,4 +117,3 @@ numbered s tcb
       pure own
   where
     home = schedulerHome s
-{-# OPAQUE numbered #-}

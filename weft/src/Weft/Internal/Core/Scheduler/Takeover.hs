@@ -39,7 +39,6 @@ disturbed s tcb resume =
         modifyIORef' (schedulerAway s) (IntMap.delete (carrierNumber (schedulerCarrier s)))
         homeReady (schedulerHome s) Yielded tcb resume
       pure False
-{-# NOINLINE disturbed #-}
 
 -- Note [Strays]
 -- ~~~~~~~~~~~~~
