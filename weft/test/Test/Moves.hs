@@ -18,8 +18,8 @@ import Test.Tasty
 import Test.Tasty.HUnit
 import Weft
 import Weft.Conformance.Check (eCANCELED)
-import Weft.Dump (dumpThreads)
 import Weft.Counters
+import Weft.Dump (dumpThreads)
 import Weft.Internal.Core.Trace (Home (..), internal)
 import Weft.Socket
 

@@ -22,9 +22,9 @@ import Test.Tasty
 import Test.Tasty.HUnit
 import Weft
 import Weft.Barrier
-import Weft.Conformance.Waiting (hasEnded, waitsOrEnded)
 import Weft.Buffer
 import Weft.Channel qualified as Channel
+import Weft.Conformance.Waiting (hasEnded, waitsOrEnded)
 import Weft.Internal.Core.SystemCall (Ends (..), Reason (..), SystemCall (ReceiveStanding))
 import Weft.Internal.Core.Trace (internal)
 import Weft.Internal.Core.Trace qualified as Trace
