@@ -113,8 +113,8 @@ interruptedInLayer = do
       sendAll client (getLast "/")
       (first <>) <$> toEnd client
 
+-- | Not taken over: the handler must not answer before 'drain' has made its first step.
 drainingWhileHandled :: IO ByteString
--- Not taken over: the handler must not answer before 'drain' has made its first step.
 drainingWhileHandled = runWith defaultSettings {settingCarriers = 0} $ do
   begin <- liftIO (newIORef (pure ()))
   server <- newServer defaultServerSettings $ \_ _ -> do

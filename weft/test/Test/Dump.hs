@@ -62,10 +62,6 @@ hasLine text parts =
     (Text.unpack ("no line with all of " <> Text.intercalate ", " parts <> " in\n" <> text))
     (any (\l -> all (`Text.isInfixOf` l) parts) (Text.lines text))
 
--- | Dumps, until there is such a one.
-dumpUntil :: (Text -> Bool) -> Thread Text
-dumpUntil isIt = dumpThreads >>= \text -> if isIt text then pure text else yield >> dumpUntil isIt
-
 saysWhat :: Config -> IO ()
 saysWhat config = do
   text <- running config $ do

@@ -19,7 +19,6 @@ import Test.Tasty.HUnit
 import Weft
 import Weft.Conformance.Check (eCANCELED)
 import Weft.Counters
-import Weft.Dump (dumpThreads)
 import Weft.Internal.Core.Trace (Home (..), internal)
 import Weft.Socket
 
@@ -63,7 +62,7 @@ moving backend end = do
       liftIO (places @?= replicate requests there)
       pure n
     -- It answers before it waits again, and a receive that begins after the close fails in another way.
-    untilReceiving
+    _ <- dumpUntil (Text.pack "receive up to" `Text.isInfixOf`)
     case end of
       Closes -> closeSocket s
       Cancels -> cancel t
@@ -84,12 +83,6 @@ moving backend end = do
   assertBool ("the former worker slept " <> show spurious <> " times in " <> show requests <> " requests") (all (< requests `div` 4) spurious)
   where
     requests = 200
-
--- | Wait until a thread waits for what it receives. The status of one that has waited before does not say it.
-untilReceiving :: Thread ()
-untilReceiving = do
-  text <- dumpThreads
-  unless (Text.pack "receive up to" `Text.isInfixOf` text) untilReceiving
 
 -- | Run an action on a thread of GHC's.
 outside :: IO a -> Thread a

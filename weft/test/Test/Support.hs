@@ -23,6 +23,7 @@ module Test.Support
     spawn,
     spawnOn,
     eventually,
+    dumpUntil,
     socketPair,
     boundPort,
 
@@ -41,6 +42,7 @@ import Control.Exception (IOException)
 import Control.Exception qualified as Exception
 import Data.IORef
 import Data.Int (Int64)
+import Data.Text (Text)
 import Network.Socket qualified as Network
 import System.CPUTime (getCPUTime)
 import System.Directory (getSymbolicLinkTarget, listDirectory)
@@ -48,6 +50,7 @@ import Test.Tasty.HUnit
 import Weft
 import Weft.Conformance.Check (failsWith)
 import Weft.Conformance.Waiting
+import Weft.Dump (dumpThreads)
 import Weft.Internal.Core.SystemCall (Socket (..))
 import Weft.Internal.Core.Trace (MaskingState, Tcb (..), ThreadState (..), self)
 import Weft.Internal.Os.Descriptor (newDescriptor)
@@ -107,6 +110,11 @@ inOneOf times act = case times of
 -- | One worker and epoll, uncaught exceptions dropped.
 runningQuietly :: Thread a -> IO a
 runningQuietly = runWith (settingsFor (Config Epoll 1))
+
+-- | Dump all threads until there is such a dump. It knows who waits, also of threads that have waited before, whose
+-- status says nothing.
+dumpUntil :: (Text -> Bool) -> Thread Text
+dumpUntil isIt = dumpThreads >>= \text -> if isIt text then pure text else yield >> dumpUntil isIt
 
 -- | A connected pair of Unix-domain sockets.
 socketPair :: Thread (Socket, Socket)

@@ -139,7 +139,7 @@ endsWhileComputing = do
 endsAtTheLimit :: IO ()
 endsAtTheLimit = do
   box <- newEmptyMVar
-  got <- timeout 100_000 . runWith (takenOver (Config Epoll 1)) {settingCarriers = 0, settingGrace = milliseconds 1} . liftIO $ takeMVar box
+  got <- timeout 100_000 . runWith (settingsFor (Config Epoll 1)) {settingCarriers = 0, settingGrace = milliseconds 1} . liftIO $ takeMVar box
   got @?= (Nothing :: Maybe ())
   putMVar box ()
 
@@ -148,7 +148,7 @@ endsAtTheLimit = do
 severalAtTheLimit :: IO ()
 severalAtTheLimit = do
   box <- newEmptyMVar
-  got <- timeout 60_000_000 . runWith (takenOver (Config Epoll 1)) {settingCarriers = 0, settingGrace = milliseconds 1} $ do
+  got <- timeout 60_000_000 . runWith (settingsFor (Config Epoll 1)) {settingCarriers = 0, settingGrace = milliseconds 1} $ do
     replicateM_ 5 (fork_ (liftIO (readMVar box)))
     pure 'x'
   putMVar box ()
